@@ -27,8 +27,8 @@ pub fn workspace(config: &Config) -> WorkspaceSettings {
         root: config.workspace.clone(),
         named: config.workspace_named,
         mode: config.sandbox.workspace_mode,
-        include: config.options.copy.include.clone(),
-        exclude: config.options.copy.exclude.clone(),
+        include: [&config.file.workspace.include[..], &config.options.copy.include].concat(),
+        exclude: [&config.file.workspace.exclude[..], &config.options.copy.exclude].concat(),
         object_stores: config
             .file
             .git_object_stores

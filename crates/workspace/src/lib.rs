@@ -7,6 +7,7 @@
 pub mod apply;
 pub mod bare_repository;
 pub mod base;
+mod build_files;
 pub mod changes;
 pub mod commit;
 pub mod diff;

@@ -9,8 +9,8 @@ pub use branch::Merge;
 pub use refresh::Refreshed;
 
 use crate::base::Base;
-use crate::changes::ChangeSet;
-use crate::changes::Exclusions;
+use crate::build_files::Trees;
+use crate::changes::{ChangeSet, Exclusions};
 use crate::entries::Rejected;
 use crate::history::Checkpoint;
 use crate::history::History;
@@ -380,19 +380,19 @@ impl Workspace {
     pub async fn changes(&self, sandbox: &Sandbox) -> Result<ChangeSet> {
         let mut state = self.state().await?;
         self.look(&mut state, sandbox, None).await?;
-        review(&state, &state.accepted)
+        review(&state, &self.store, &state.accepted)
     }
 
     /// What the sandbox had changed at the last checkpoint.
     pub async fn recorded_changes(&self) -> Result<ChangeSet> {
         let state = self.state().await?;
-        review(&state, &state.accepted)
+        review(&state, &self.store, &state.accepted)
     }
 
     /// How much the session has changed since it began, whether or not it was applied meanwhile.
     pub async fn all_changes(&self) -> Result<Changes> {
         let state = self.state().await?;
-        Ok(review(&state, &state.origin)?.counts())
+        Ok(review(&state, &self.store, &state.origin)?.counts())
     }
 
     /// Takes back the last `steps` checkpoints in the sandbox. What changed since the last one is recorded first, and
@@ -532,8 +532,10 @@ fn exclusions(state: &State) -> Exclusions<'_> {
 }
 
 /// The changes against the base with what the host has `accepted`.
-fn review(state: &State, accepted: &Delta) -> Result<ChangeSet> {
-    ChangeSet::review(&state.base.nodes, state.history.delta(), accepted, &exclusions(state))
+fn review(state: &State, store: &Store, accepted: &Delta) -> Result<ChangeSet> {
+    let (base, delta) = (&state.base.nodes, state.history.delta());
+    let all = ChangeSet::review(base, delta, accepted, &exclusions(state))?;
+    Ok(all.without_build_files(&Trees { base, accepted, delta, store }))
 }
 
 fn tree(base: &Base, delta: &Delta) -> Manifest {

@@ -2,7 +2,7 @@
 
 use crate::cli::apply::{Ask, Author, ChosenChanges, Dialogue, Files, choose, commit, commit_message, write};
 use crate::cli::console::PlainUser;
-use crate::cli::kept_session::find_idle;
+use crate::cli::kept_session::{changed, find_idle};
 use crate::cli::options::{ChangesArgs, Options};
 use crate::cli::print::{counted, print};
 use crate::cli::ui::host_programs::HostPrograms;
@@ -55,7 +55,7 @@ pub async fn apply(machine: &Arc<Machine>, arguments: ApplyArgs) -> Result<ExitC
     let options = &arguments.options();
     let (id, paths) = (arguments.changes.id, arguments.changes.paths);
     let kept = find_idle(machine, options, id, paths).await?;
-    let changes = kept.workspace.recorded_changes().await?.select(&kept.paths)?;
+    let changes = changed(&kept, arguments.changes.all).await?;
     changes.messages().for_each(|message| stderr::write(&format!("{message}\n")));
     if changes.is_empty() {
         stderr::write("There is nothing to apply.\n");

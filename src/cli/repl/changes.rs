@@ -19,7 +19,9 @@ use std::sync::Arc;
 impl Repl<'_> {
     /// Without a pager; `agent diff` has one.
     pub(super) async fn diff(&mut self, paths: &str) -> Result<Flow> {
-        let (ready, changes) = self.changes(split(paths)?).await?;
+        let mut words = split(paths)?;
+        let all = take_flag(&mut words, &["--all"]);
+        let (ready, changes) = self.changes(words, all).await?;
         let mut text = Vec::new();
         if let Some(risks) = risks::summary(&changes) {
             writeln!(text, "{risks}\n")?;
@@ -43,6 +45,7 @@ impl Repl<'_> {
             true => Ask::Parts,
             false => Ask::Whole,
         };
+        let all = take_flag(&mut words, &["--all"]);
         let commits = take_flag(&mut words, &["--commit"]);
         let given = take_value(&mut words, &["-m", "--message"])?;
         if given.is_some() && !commits {
@@ -50,9 +53,9 @@ impl Repl<'_> {
         }
         if let Some(option) = words.iter().find(|word| word.starts_with('-')) {
             return Err(Error::usage(format!("/apply has no option {}", sanitise::one_line(option, 40)))
-                .hint("/apply [-i] [--merge] [--commit [-m MESSAGE]] [PATH…]"));
+                .hint("/apply [-i] [--all] [--merge] [--commit [-m MESSAGE]] [PATH…]"));
         }
-        let (ready, changes) = self.changes(words).await?;
+        let (ready, changes) = self.changes(words, all).await?;
         if changes.is_empty() {
             self.remark("there is nothing to apply");
             return Ok(Flow::Continue);
@@ -173,12 +176,13 @@ impl Repl<'_> {
         }
     }
 
-    async fn changes(&self, paths: Vec<String>) -> Result<(Arc<Ready>, ChangeSet)> {
+    async fn changes(&self, paths: Vec<String>, all: bool) -> Result<(Arc<Ready>, ChangeSet)> {
         let paths: Vec<PathBuf> = paths.into_iter().map(PathBuf::from).collect();
         let ready = self.ready().await?;
         let paths = within(ready.workspace.root(), &paths)?;
-        let changes = ready.workspace.changes(&ready.sandbox).await?.select(&paths)?;
-        Ok((ready, changes))
+        let changes = ready.workspace.changes(&ready.sandbox).await?;
+        let changes = if all { changes.with_build_files() } else { changes };
+        Ok((ready, changes.select(&paths)?))
     }
 
     async fn ready(&self) -> Result<Arc<Ready>> {

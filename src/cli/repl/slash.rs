@@ -66,7 +66,7 @@ const COMMANDS: &[SlashCommand] = &[
         run: |repl, file| Box::pin(async { repl.save(file) }),
     },
     SlashCommand {
-        help: CommandHelp::new("/diff", "[PATH…]", "what the session changed in the workspace"),
+        help: CommandHelp::new("/diff", "[--all] [PATH…]", "what the session changed in the workspace"),
         run: |repl, paths| Box::pin(repl.diff(paths)),
     },
     SlashCommand {
@@ -84,7 +84,7 @@ const COMMANDS: &[SlashCommand] = &[
     SlashCommand {
         help: CommandHelp::new(
             "/apply",
-            "[-i] [--merge] [--commit] [PATH…]",
+            "[-i] [--all] [--merge] [--commit] [PATH…]",
             "write the changes to your files; -i by hunk",
         ),
         run: |repl, paths| Box::pin(repl.apply(paths)),
