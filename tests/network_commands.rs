@@ -102,7 +102,7 @@ fn a_refused_host_is_asked_about_once_for_the_session_or_never() {
 
     terminal.type_line(&fetch);
     terminal.wait_for(&question);
-    terminal.wait_for("[once/session/never]");
+    terminal.wait_for("[once/session/project/never]");
     terminal.type_line("once");
     terminal.wait_for("welcome");
     terminal.wait_for("exit 0");
@@ -156,6 +156,83 @@ fn a_sandbox_without_a_network_gets_one_by_slash_network() {
     terminal.wait_for_prompt();
     terminal.ctrl_d();
     assert_eq!(terminal.wait(), 0);
+}
+
+#[test]
+fn without_a_list_the_user_is_asked_and_the_answer_for_the_project_is_kept() {
+    let site = Site::http().file("/", "welcome\n");
+    let model = endpoint().start();
+    let fetch = format!("!curl -sS http://{}/", site.host_and_port());
+    let call = terminal().columns(120).endpoint(&model);
+    let mut terminal = call.again().start();
+    terminal.wait_for_prompt();
+    terminal.type_line(&fetch);
+    terminal.wait_for(&format!("wants to connect to {}", site.host_and_port()));
+    terminal.type_line("project");
+    terminal.wait_for("welcome");
+    terminal.wait_for_prompt();
+    terminal.ctrl_d();
+    assert_eq!(terminal.wait(), 0);
+
+    let mut later = call.again().start();
+    later.wait_for_prompt();
+    later.type_line("/network");
+    later.wait_for(&format!("allowed: {}", site.host_and_port()));
+    later.wait_for_prompt();
+    later.type_line(&format!("/network deny {}", site.host_and_port()));
+    later.wait_for("denied: ");
+    later.wait_for_prompt();
+    later.ctrl_d();
+    assert_eq!(later.wait(), 0);
+
+    let mut resumed = call.again().args(["resume"]).start();
+    resumed.wait_for_prompt();
+    resumed.type_line("/network");
+    resumed.wait_for(&format!("denied: {}", site.host_and_port()));
+    resumed.wait_for_prompt();
+    resumed.ctrl_d();
+    assert_eq!(resumed.wait(), 0);
+
+    let mut fresh = call.start();
+    fresh.wait_for_prompt();
+    fresh.type_line("/network");
+    fresh.wait_for("none: nothing but the sandbox's own loopback; you are asked about each host");
+    assert_eq!(site.connections(), 1);
+}
+
+#[test]
+fn none_on_the_command_line_asks_nothing() {
+    let model = endpoint().start();
+    let mut terminal = terminal().args(["--network", "none"]).endpoint(&model).start();
+    terminal.wait_for_prompt();
+    terminal.type_line("!curl -sS http://example.test/; echo \"[$http_proxy]\"");
+    terminal.wait_for("\n[]");
+    terminal.wait_for_prompt();
+    assert!(!terminal.screen().contains("Allow it?"), "{}", terminal.screen());
+}
+
+#[test]
+fn a_script_is_told_once_at_the_end_which_registries_it_missed() {
+    let command = "curl -sS https://pypi.org/simple/; curl -sS https://files.pythonhosted.org/";
+    let model =
+        endpoint().tool_call("run_commands", json!({ "command": command })).text("No network.").start();
+    let site = Site::http();
+    let list = site.host_and_port();
+    let with_list =
+        agent().args(["run", "fetch", "--json", "--network", &list]).endpoint(&model).run().expect_code(0);
+    let texts = |finished: &crate::support::agent::Finished| -> Vec<String> {
+        let notices = finished.events_of("notice");
+        let texts = notices.iter().map(|event| event["text"].as_str().expect("text").to_owned());
+        texts.filter(|text| text.contains("registr")).collect()
+    };
+    let line = "2 connections to a package registry were refused; --network registries allows them";
+    assert_eq!(texts(&with_list), [line]);
+    for (arguments, count) in [(&["--json"][..], 1), (&["--json", "--network", "none"][..], 0)] {
+        let model =
+            endpoint().tool_call("run_commands", json!({ "command": command })).text("No network.").start();
+        let call = agent().args(["run", "fetch"]).args(arguments).endpoint(&model);
+        assert_eq!(texts(&call.run().expect_code(0)).len(), count, "{arguments:?}");
+    }
 }
 
 #[test]

@@ -52,8 +52,8 @@ impl Console {
         Self { is_repl: true, ..Self::new(machine, options) }
     }
 
-    /// Whether the user is asked about hosts that are not on the list. Only while the REPL runs something: nobody is
-    /// interrupted while writing a prompt, and an unattended `agent run` does not wait for an answer.
+    /// Whether the user is asked about hosts that are not on the list. Only while something runs: nobody is interrupted while
+    /// writing a prompt.
     pub fn ask_about_hosts(&self, ask: bool) {
         self.user.answers_about_hosts.store(ask, Ordering::Relaxed);
     }
@@ -76,6 +76,10 @@ impl Frontend for Console {
 
     fn approver(&self) -> Option<Arc<dyn Approver>> {
         confirm::is_possible().then(|| Arc::clone(&self.user) as _)
+    }
+
+    fn asks_about_network(&self) -> bool {
+        confirm::is_possible() && !self.json
     }
 
     fn network_command(&self) -> &'static str {
@@ -162,6 +166,7 @@ fn word(question: &Question<'_>, answer: Answer) -> &'static str {
         Answer::Once => "yes",
         Answer::Always if about_host => "session",
         Answer::Always => "always",
+        Answer::Project => "project",
         Answer::Each => "each",
         Answer::No => "no",
         Answer::Never => "never",

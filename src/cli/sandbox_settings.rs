@@ -61,6 +61,7 @@ pub async fn sandbox(config: &Config) -> Result<(SandboxSettings, Option<Notice>
         image: asked.image,
         runtime: asked.runtime,
         network: asked.network,
+        network_origin: asked.network_origin,
         limits: asked.limits,
         retention,
         env: asked.env,

@@ -15,6 +15,12 @@ pub trait Frontend: Send + Sync {
         None
     }
 
+    /// Whether the user is there to be asked about connections of a sandbox whose network nobody has named. Otherwise it
+    /// has none.
+    fn asks_about_network(&self) -> bool {
+        false
+    }
+
     /// What the user types to allow the sandbox more hosts, for messages.
     fn network_command(&self) -> &'static str {
         "--network"

@@ -9,6 +9,7 @@ mod checkpoints;
 mod checks;
 mod delegate;
 mod environment;
+mod facts;
 mod fork;
 mod frontend;
 pub mod hooks;
@@ -32,7 +33,9 @@ pub use mcp::CheckSite;
 pub use mentions::MAX_IMAGE;
 pub use one_shot::{OneShot, attach};
 pub use resume::{Resume, check_workspace};
-pub use settings::{Governance, ModelSettings, Retention, SandboxSettings, Starts, WorkspaceSettings};
+pub use settings::{
+    Governance, ModelSettings, NetworkOrigin, Retention, SandboxSettings, Starts, WorkspaceSettings,
+};
 pub use startup::{Population, Ready, Startup};
 
 use agent_base::error::{Error, Kind, Result};
@@ -41,6 +44,7 @@ use agent_core::{Answer, Conversation, Skills, Spent, Window};
 use agent_event::{Changes, Event};
 use agent_log::{History, SessionId, Store, read_records};
 use agent_mcp::client::Servers;
+use agent_sandbox::Network;
 use agent_tools::Plan;
 use agent_workspace::ChangeSet;
 use agent_workspace::notices::listed;
@@ -242,6 +246,14 @@ impl Session {
         finish(&*self.frontend, Some(self), result).await
     }
 
+    /// What programs missed of the network, for a user who was not asked and did not say that there is to be none.
+    fn missed_network(&self) -> Option<String> {
+        let gateway = self.startup.gateway();
+        let SandboxSettings { network, network_origin, .. } = &self.sandbox;
+        let is_meant = *network == Network::None && *network_origin == NetworkOrigin::Call;
+        if is_meant || gateway.asks_about_all() { None } else { gateway.missed() }
+    }
+
     /// Its id.
     pub fn id(&self) -> &SessionId {
         &self.id
@@ -342,6 +354,9 @@ pub async fn finish<T>(frontend: &dyn Frontend, session: Option<&Session>, resul
         // Its result counts, and not what they make of it.
         let _ = session.run_hooks(Moment::SessionEnd, details).await;
         (total, cost) = (session.conversation.total(), session.conversation.cost());
+        if let Some(text) = session.missed_network() {
+            frontend.events().emit(Event::Notice { text })?;
+        }
         changes = session.changes().await.unwrap_or_default();
         session.close().await;
     }

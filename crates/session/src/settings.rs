@@ -1,5 +1,6 @@
 //! What a session is built from: resolved settings, as plain data.
 
+use super::frontend::Frontend;
 use super::hooks::Hook;
 use super::startup::Population;
 use agent_base::error::{Error, Result};
@@ -184,6 +185,8 @@ pub struct SandboxSettings {
     pub runtime: Option<String>,
     /// What they may reach.
     pub network: Network,
+    /// Who says that.
+    pub network_origin: NetworkOrigin,
     /// Their resources.
     pub limits: Limits,
     /// Whether they are kept.
@@ -194,6 +197,18 @@ pub struct SandboxSettings {
     pub starts: Starts,
     /// Files that are put into `$HOME`.
     pub home: Vec<HomeFile>,
+}
+
+/// Who says what a sandbox may reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum NetworkOrigin {
+    /// The call: it is taken literally.
+    #[default]
+    Call,
+    /// The user's configuration: what the user changed in a session holds again when it is resumed.
+    Configuration,
+    /// Nobody: as for [`NetworkOrigin::Configuration`], and a user who is there is asked about each host.
+    Nobody,
 }
 
 /// When the sandbox of a session starts.
@@ -225,7 +240,25 @@ impl SandboxSettings {
     pub fn new(backend: Arc<dyn Backend>) -> Self {
         let (network, limits, retention) = (Network::None, Limits::default(), Retention::Remove);
         let (env, starts, home) = (Vec::new(), Starts::default(), Vec::new());
-        Self { backend, image: None, runtime: None, network, limits, retention, env, starts, home }
+        let network_origin = NetworkOrigin::default();
+        Self {
+            backend,
+            image: None,
+            runtime: None,
+            network,
+            network_origin,
+            limits,
+            retention,
+            env,
+            starts,
+            home,
+        }
+    }
+
+    /// Whether `frontend`'s user is asked about each host.
+    pub(super) fn asks_about_network(&self, frontend: &dyn Frontend) -> bool {
+        let is_open = self.network == Network::None && self.network_origin == NetworkOrigin::Nobody;
+        is_open && frontend.asks_about_network()
     }
 
     /// The settings of a running sandbox: those that it was created with, but for its hosts, which are judged here.

@@ -11,6 +11,7 @@ use rustix::fs::CWD;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 /// Most bytes of git's answer that are read: a million names.
@@ -19,6 +20,10 @@ const MAX_ANSWER: u64 = 128 << 20;
 const MAX_LINK: u64 = 8192;
 /// How long git may take. A repository of a million files takes a few seconds.
 const TIMEOUT: Duration = Duration::from_secs(20);
+/// How long it may take to say whether something is uncommitted: the first request to the model waits for it.
+const STATUS_TIMEOUT: Duration = Duration::from_millis(500);
+/// Largest file of packed references that is read.
+const MAX_PACKED: u64 = 16 << 20;
 
 /// The paths in git's index, relative to the directory that was asked about.
 #[derive(Default)]
@@ -51,16 +56,83 @@ pub fn files(root: &Path, machine: &Machine) -> Tracked {
     Tracked { names: ask(root, &top, &index, &empty, machine).unwrap_or_default() }
 }
 
+/// Whether files that git tracks differ from the last commit of the repository of `root`, staged or not. `None` where there is
+/// no commit, or git gives no answer in time. Blocking.
+///
+/// As for [`files`], nothing of the repository but its index and objects is used.
+pub fn has_uncommitted(root: &Path, machine: &Machine) -> Option<bool> {
+    let (top, git_dir) = repository_of(root)?;
+    let index = git_dir.join("index");
+    plain_file::open_at(CWD, &index, Links::Refuse).ok()?;
+    let common = common_directory(&git_dir);
+    let commit = last_commit(&git_dir, &common)?;
+    let empty = empty_repository(is_sha256(&git_dir), machine).ok()?;
+    let mut git = command(root, &top, &index, &empty, machine)?;
+    git.env("GIT_ALTERNATE_OBJECT_DIRECTORIES", common.join("objects")).args([
+        "diff",
+        "--name-only",
+        "--no-ext-diff",
+        "--no-textconv",
+        "--ignore-submodules=all",
+        &commit,
+        "--",
+    ]);
+    // One name is enough: git ends early where nobody reads the others.
+    match host_git::run(git, b"", STATUS_TIMEOUT, 1) {
+        Ok(names) => Some(!names.is_empty()),
+        Err(failure) => (!failure.answer.is_empty()).then_some(true),
+    }
+}
+
+/// Where the objects and references are: those of a linked work tree are in another directory than its `HEAD`.
+fn common_directory(git_dir: &Path) -> PathBuf {
+    match plain_file::read(&git_dir.join("commondir"), MAX_LINK, Links::Refuse) {
+        Ok(path) => git_dir.join(OsStr::from_bytes(path.trim_ascii())),
+        Err(_) => git_dir.to_owned(),
+    }
+}
+
+/// The name of the commit that `HEAD` leads to, read without git.
+fn last_commit(git_dir: &Path, common: &Path) -> Option<String> {
+    let read = |path: &Path, most| {
+        let text = plain_file::read(path, most, Links::Refuse).ok()?;
+        Some(String::from_utf8_lossy(text.trim_ascii()).into_owned())
+    };
+    let head = read(&git_dir.join("HEAD"), MAX_LINK)?;
+    let Some(name) = head.strip_prefix("ref: ") else { return object_name(&head) };
+    if !name.starts_with("refs/") || name.split('/').any(|part| part == "..") {
+        return None;
+    }
+    if let Some(commit) = read(&common.join(name), MAX_LINK) {
+        return object_name(&commit);
+    }
+    let packed = read(&common.join("packed-refs"), MAX_PACKED)?;
+    let mut lines = packed.lines().filter_map(|line| line.split_once(' '));
+    lines.find(|(_, packed)| *packed == name).and_then(|(commit, _)| object_name(commit))
+}
+
+fn object_name(text: &str) -> Option<String> {
+    let is_name = [40, 64].contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit());
+    is_name.then(|| text.to_owned())
+}
+
 /// git's answer, if there is a git and it answers in time.
 fn ask(root: &Path, top: &Path, index: &Path, empty: &Path, machine: &Machine) -> Option<Vec<u8>> {
-    let mut git = host_git::apart(empty, root, machine)?;
-    git.env("GIT_WORK_TREE", top)
-        .env("GIT_INDEX_FILE", index)
-        .args(["-c", "core.untrackedCache=false", "ls-files", "-z", "--cached"])
-        .current_dir(root);
+    let mut git = command(root, top, index, empty, machine)?;
+    git.args(["ls-files", "-z", "--cached"]);
     // The index belongs to the repository, and may be of any length: after an answer that is cut short, fewer files are known
     // to be tracked.
     Some(host_git::run(git, b"", TIMEOUT, MAX_ANSWER).unwrap_or_else(|failure| failure.answer))
+}
+
+/// git in an empty repository, with the index and the work tree of another one.
+fn command(root: &Path, top: &Path, index: &Path, empty: &Path, machine: &Machine) -> Option<Command> {
+    let mut git = host_git::apart(empty, root, machine)?;
+    git.env("GIT_WORK_TREE", top)
+        .env("GIT_INDEX_FILE", index)
+        .args(["-c", "core.untrackedCache=false"])
+        .current_dir(root);
+    Some(git)
 }
 
 /// The work tree that `root` lies in, and where its index is. A `.git` that is a file (a submodule, a linked work tree)

@@ -63,7 +63,7 @@ pub async fn choose(
         match dialogue.user.ask(&Question::Apply { summary: &summary }).await? {
             Answer::Once => return Ok(ChosenChanges::all(changes.clone())),
             Answer::Each => {}
-            Answer::Always | Answer::No | Answer::Never => {
+            Answer::Always | Answer::Project | Answer::No | Answer::Never => {
                 return Ok(ChosenChanges::all(changes.without_changes()));
             }
         }

@@ -71,6 +71,7 @@ pub async fn run(machine: &Arc<Machine>, arguments: RunArgs) -> ExitCode {
         settings.answer_schema = schema.as_ref().map(|schema| schema.value().clone());
         let session = slot.insert(open(&config, settings, StartingPoint::of(resume), console).await?);
         console.notices(notices.into_iter().chain(notice))?;
+        console.ask_about_hosts(session.startup().gateway().asks_about_all());
         with_signals(session.conversation.interrupt(), async {
             let work = async {
                 let prompt = schema.as_ref().map_or(prompt.clone(), |schema| schema.in_prompt(&prompt));
