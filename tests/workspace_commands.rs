@@ -80,6 +80,90 @@ fn what_only_build_tools_write_is_counted_and_taken_with_all() {
     assert_eq!(call(&["diff", "--name-only"]).stdout, "");
 }
 
+#[test]
+fn what_was_committed_in_the_sandbox_becomes_a_branch_and_nothing_is_checked_out() {
+    let commit = "git -c user.name=a -c user.email=a@b commit -qm";
+    let command = format!(
+        "echo 2 > kept.txt && git add . && {commit} second && echo 3 > new.txt && git add . && {commit} third"
+    );
+    let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("ok").start();
+    let call = agent().endpoint(&model).file("kept.txt", "1\n");
+    let root = call.workspace().to_owned();
+    let git = |arguments: &[&str]| {
+        let output = std::process::Command::new("git")
+            .args(["-c", "user.name=a", "-c", "user.email=a@b"])
+            .args(arguments)
+            .current_dir(&root)
+            .output()
+            .expect("git");
+        (output.status.success(), String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    assert!(
+        git(&["init", "-q", "-b", "main"]).0 && git(&["add", "."]).0 && git(&["commit", "-qm", "first"]).0
+    );
+    // A hook and a configuration that nothing may run.
+    let hook = root.join(".git/hooks/reference-transaction");
+    std::fs::write(&hook, format!("#!/bin/sh\ntouch {}\nexit 0\n", root.join("ran").display()))
+        .expect("a hook");
+    std::fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("its mode");
+
+    let ran = call.args(["run", "commit it"]).run().expect_code(0);
+    let fetch = |name: &str| ran.again().args(["apply", "--json", "--branch", name]).run();
+    let taken = fetch("work/agent").expect_code(0);
+    let report: serde_json::Value = serde_json::from_str(&taken.stdout).expect("JSON");
+    assert_eq!(report["commits"], 2, "{report}");
+    assert_eq!(git(&["log", "--format=%s", "work/agent"]).1, "third\nsecond\nfirst");
+    assert_eq!(git(&["show", "work/agent:new.txt"]).1, "3");
+    assert_eq!(git(&["rev-parse", "--abbrev-ref", "HEAD"]).1, "main");
+    assert_eq!(ran.host_file("kept.txt").as_deref(), Some("1\n"));
+    assert!(!root.join("ran").exists(), "no hook is run");
+    assert!(git(&["fsck", "--strict"]).0);
+
+    // A branch may grow, and nothing else.
+    assert!(git(&["branch", "old", "main"]).0);
+    fetch("old").expect_code(0);
+    assert!(git(&["checkout", "-q", "-b", "other", "main"]).0);
+    assert!(git(&["commit", "-q", "--allow-empty", "-m", "mine"]).0 && git(&["checkout", "-q", "main"]).0);
+    let refused = fetch("other").expect_code(7);
+    assert!(refused.stderr.contains("the branch other exists and has other commits"), "{}", refused.stderr);
+    let refused = fetch("main").expect_code(2);
+    assert!(refused.stderr.contains("the branch main is checked out"), "{}", refused.stderr);
+    for name in ["-x", "a..b", "a/", "../x", "HEAD"] {
+        let refused = ran.again().args(["apply", "--json", &format!("--branch={name}")]).run().expect_code(2);
+        assert!(refused.stderr.contains("is not a valid name of a branch"), "{name}: {}", refused.stderr);
+    }
+}
+
+#[test]
+fn commits_that_would_do_more_than_write_files_are_refused() {
+    let commit = "git -c user.name=a -c user.email=a@b commit -qm x";
+    for (command, why) in [
+        ("ln -s /etc/passwd link && git add . && COMMIT", "link is a symlink that leads out"),
+        (
+            "git update-index --add --cacheinfo 160000,1111111111111111111111111111111111111111,sub && COMMIT",
+            "sub is a submodule",
+        ),
+        (
+            "b=$(echo x | git hash-object -w --stdin) && \
+             t=$(printf '100644 blob %s\\t.GIT\\n' $b | git mktree) && \
+             git update-ref HEAD $(echo x | git -c user.name=a -c user.email=a@b commit-tree -p HEAD $t)",
+            "may be taken for git's own directory",
+        ),
+    ] {
+        let command = command.replace("COMMIT", commit);
+        let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("ok").start();
+        let call = agent().endpoint(&model).file("a", "1\n");
+        let git = std::process::Command::new("sh")
+            .args(["-c", &format!("git init -q && git add . && {commit}")])
+            .current_dir(call.workspace())
+            .status();
+        assert!(git.expect("git").success());
+        let ran = call.args(["run", "commit it"]).run().expect_code(0);
+        let refused = ran.again().args(["apply", "--branch", "x"]).run().expect_code(2);
+        assert!(refused.stderr.contains(why), "{command}: {}", refused.stderr);
+    }
+}
+
 /// It said `input or output failed`, and not where.
 #[test]
 fn a_workspace_that_has_moved_is_named() {
@@ -261,7 +345,7 @@ fn what_is_not_applied_is_reported() {
     let ran = call.args(["run", "-q", "commit"]).run().expect_code(0);
     let told = ran.again().args(["apply"]).run().expect_code(0).stderr;
     insta::assert_snapshot!(told, @r"
-    Commits, branches and configuration of git that were made in the sandbox stay there: apply the files, and commit on this side.
+    Commits, branches and configuration of git that were made in the sandbox stay there: apply the files, and commit on this side, or take the commits with apply --branch NAME.
     New files that .gitignore names stay in the sandbox: built, y.log (--include, when a session begins, copies such files).
     There is nothing to apply.
     ");

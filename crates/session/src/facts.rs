@@ -1,4 +1,4 @@
-//! What a session's model is told at its beginning: where it works, and with what.
+//! What the model of a session learns at its beginning: where it works, and with what.
 
 use super::settings::{SandboxSettings, WorkspaceSettings};
 use agent_base::machine::Machine;

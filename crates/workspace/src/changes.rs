@@ -276,7 +276,7 @@ fn remarks(delta: &Delta, exclusions: &Exclusions<'_>) -> Vec<String> {
             }
             false => {
                 "Commits, branches and configuration of git that were made in the sandbox stay there: apply the files, \
-                 and commit on this side."
+                 and commit on this side, or take the commits with apply --branch NAME."
             }
         };
         remarks.push(remark.to_owned());

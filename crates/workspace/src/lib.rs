@@ -21,6 +21,7 @@ pub mod host_dir;
 mod host_watch;
 pub mod hunks;
 pub mod ignored;
+mod inner_commits;
 pub mod manifest;
 mod merge;
 pub mod mode;
@@ -49,6 +50,7 @@ mod walk;
 
 pub use changes::ChangeSet;
 pub use history::Checkpoint;
+pub use inner_commits::InnerCommits;
 pub use mode::Mode;
 pub use session::{Applied, Merge, Options, Refreshed, Restored, Workspace, validate};
 pub use transfer::CopyReport;

@@ -8,7 +8,7 @@ mod refresh;
 pub use branch::Merge;
 pub use refresh::Refreshed;
 
-use crate::base::Base;
+use crate::base::{Base, is_own_git};
 use crate::build_files::Trees;
 use crate::changes::{ChangeSet, Exclusions};
 use crate::entries::Rejected;
@@ -16,22 +16,16 @@ use crate::history::Checkpoint;
 use crate::history::History;
 use crate::host_changes::HostView;
 use crate::ignored::Ignored;
-use crate::manifest::Delta;
-use crate::manifest::Manifest;
-use crate::mode;
-use crate::mode::Mode;
+use crate::inner_commits::{InnerCommits, Recorded};
+use crate::manifest::{Delta, Manifest};
+use crate::mode::{self, Mode};
 use crate::notices;
 use crate::outer_repository;
 use crate::restore;
 use crate::retention;
-use crate::scan::IgnoredEntries;
-use crate::scan::Places;
-use crate::scan::Scan;
-use crate::scan::Scanner;
-use crate::select;
-use crate::select::select;
-use crate::selection::LeftOut;
-use crate::selection::Selection;
+use crate::scan::{IgnoredEntries, Places, Scan, Scanner};
+use crate::select::{self, select};
+use crate::selection::{LeftOut, Selection};
 use crate::store::Store;
 use crate::tree_path::TreePath;
 use agent_base::error::Error;
@@ -387,6 +381,36 @@ impl Workspace {
     pub async fn recorded_changes(&self) -> Result<ChangeSet> {
         let state = self.state().await?;
         review(&state, &self.store, &state.accepted)
+    }
+
+    /// What was committed in the sandbox, as it was recorded last, checked, to be written as a branch of the user's repository.
+    ///
+    /// # Errors
+    /// Nothing was committed, or a check fails.
+    pub async fn inner_commits(&self) -> Result<InnerCommits> {
+        let (base, delta) = {
+            let state = self.state().await?;
+            if let WorkspaceMount::Bind(_) = state.mount {
+                return Err(Error::usage(
+                    "the sandbox commits to your own repository (--workspace-mode bind)",
+                ));
+            }
+            let is_reference = |path: &TreePath| {
+                is_own_git(path) && path.names().nth(1).is_some_and(|name| name != b"objects")
+            };
+            let base = state.base.nodes.iter().filter(|(path, _)| is_reference(path));
+            let delta = state.history.delta().iter().filter(|(path, _)| is_own_git(path));
+            let base: Manifest = base.map(|(path, node)| (path.clone(), node.clone())).collect();
+            let delta: Delta = delta.map(|(path, node)| (path.clone(), node.clone())).collect();
+            (base, delta)
+        };
+        let (root, store, machine) =
+            (self.root.clone(), self.store.clone(), Arc::clone(&self.options.machine));
+        blocking(move || {
+            let recorded = Recorded { root: &root, base: &base, delta: &delta, store: &store };
+            InnerCommits::find(&recorded, &machine)
+        })
+        .await
     }
 
     /// How much the session has changed since it began, whether or not it was applied meanwhile.

@@ -85,7 +85,7 @@ pub fn has_uncommitted(root: &Path, machine: &Machine) -> Option<bool> {
 }
 
 /// Where the objects and references are: those of a linked work tree are in another directory than its `HEAD`.
-fn common_directory(git_dir: &Path) -> PathBuf {
+pub(super) fn common_directory(git_dir: &Path) -> PathBuf {
     match plain_file::read(&git_dir.join("commondir"), MAX_LINK, Links::Refuse) {
         Ok(path) => git_dir.join(OsStr::from_bytes(path.trim_ascii())),
         Err(_) => git_dir.to_owned(),
@@ -93,7 +93,7 @@ fn common_directory(git_dir: &Path) -> PathBuf {
 }
 
 /// The name of the commit that `HEAD` leads to, read without git.
-fn last_commit(git_dir: &Path, common: &Path) -> Option<String> {
+pub(super) fn last_commit(git_dir: &Path, common: &Path) -> Option<String> {
     let read = |path: &Path, most| {
         let text = plain_file::read(path, most, Links::Refuse).ok()?;
         Some(String::from_utf8_lossy(text.trim_ascii()).into_owned())
@@ -111,7 +111,7 @@ fn last_commit(git_dir: &Path, common: &Path) -> Option<String> {
     lines.find(|(_, packed)| *packed == name).and_then(|(commit, _)| object_name(commit))
 }
 
-fn object_name(text: &str) -> Option<String> {
+pub(super) fn object_name(text: &str) -> Option<String> {
     let is_name = [40, 64].contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit());
     is_name.then(|| text.to_owned())
 }
@@ -137,7 +137,7 @@ fn command(root: &Path, top: &Path, index: &Path, empty: &Path, machine: &Machin
 
 /// The work tree that `root` lies in, and where its index is. A `.git` that is a file (a submodule, a linked work tree)
 /// contains the path.
-fn repository_of(root: &Path) -> Option<(PathBuf, PathBuf)> {
+pub(super) fn repository_of(root: &Path) -> Option<(PathBuf, PathBuf)> {
     let has_git = |directory: &&Path| directory.join(".git").symlink_metadata().is_ok();
     let top = root.ancestors().find(has_git)?;
     let git = top.join(".git");

@@ -1,8 +1,11 @@
 //! `agent apply [ID] [PATH…]`: what a kept session changed, written into the workspace.
 
-use crate::cli::apply::{Ask, Author, ChosenChanges, Dialogue, Files, choose, commit, commit_message, write};
+use crate::cli::apply::{
+    Ask, Author, ChosenChanges, Dialogue, Files, branch_question, choose, commit, commit_message, write,
+    write_branch, written_branch,
+};
 use crate::cli::console::PlainUser;
-use crate::cli::kept_session::{changed, find_idle};
+use crate::cli::kept_session::{KeptSession, changed, find_idle};
 use crate::cli::options::{ChangesArgs, Options};
 use crate::cli::print::{counted, print};
 use crate::cli::ui::host_programs::HostPrograms;
@@ -35,6 +38,9 @@ pub struct ApplyArgs {
     /// Commit what was written, and nothing else, with git of this machine
     #[arg(long)]
     commit: bool,
+    /// Write what was committed in the sandbox as a branch of this name, and no file
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["merge", "interactive", "commit", "all", "paths"])]
+    branch: Option<String>,
     /// The commit's message (default: the model proposes one)
     #[arg(short, long, value_name = "MESSAGE", requires = "commit")]
     message: Option<String>,
@@ -55,6 +61,10 @@ pub async fn apply(machine: &Arc<Machine>, arguments: ApplyArgs) -> Result<ExitC
     let options = &arguments.options();
     let (id, paths) = (arguments.changes.id, arguments.changes.paths);
     let kept = find_idle(machine, options, id, paths).await?;
+    if let Some(branch) = &arguments.branch {
+        let author = Author::Kept { machine, options, id: &kept.id };
+        return apply_as_branch(&author, options, &kept, branch, arguments.yes).await;
+    }
     let changes = changed(&kept, arguments.changes.all).await?;
     changes.messages().for_each(|message| stderr::write(&format!("{message}\n")));
     if changes.is_empty() {
@@ -101,6 +111,31 @@ pub async fn apply(machine: &Arc<Machine>, arguments: ApplyArgs) -> Result<ExitC
     stderr::write(&format!("committed as {}\n", made.name));
     let mut json = to_json(&kept.id, changes, &applied, json!([]));
     json["commit"] = json!(made.id);
+    print(options, "", &json)
+}
+
+/// Shows the commits, asks where there is a terminal, and writes the branch.
+async fn apply_as_branch(
+    author: &Author<'_>,
+    options: &Options,
+    kept: &KeptSession,
+    branch: &str,
+    is_agreed: bool,
+) -> Result<ExitCode> {
+    let commits = kept.workspace.inner_commits().await?;
+    stderr::write(&commits.summary());
+    if !is_agreed && !options.is_json() && confirm::is_possible() {
+        let question = branch_question(branch);
+        if confirm::ask(&Progress::stderr(), &question, &["yes", "no"]).await? == "no" {
+            stderr::write("Nothing was written.\n");
+            return Ok(ExitCode::Success);
+        }
+    }
+    write_branch(author, &kept.workspace.recorded_changes().await?, &commits, branch).await?;
+    stderr::write(&format!("{}\n", written_branch(branch)));
+    let json = json!({
+        "session": kept.id, "branch": branch, "commit": commits.id, "commits": commits.subjects.len(),
+    });
     print(options, "", &json)
 }
 

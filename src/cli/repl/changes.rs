@@ -1,7 +1,10 @@
 //! `/diff`, `/apply`, `/undo`, `/redo` and `/checkpoints`: what the session changed in the workspace.
 
 use super::{Flow, Repl};
-use crate::cli::apply::{Ask, Author, Dialogue, Files, NAMED, choose, commit, commit_message, write};
+use crate::cli::apply::{
+    Ask, Author, Dialogue, Files, NAMED, branch_question, choose, commit, commit_message, write,
+    write_branch, written_branch,
+};
 use crate::cli::kept_session::within;
 use crate::cli::print::counted;
 use crate::cli::ui::confirm;
@@ -48,12 +51,17 @@ impl Repl<'_> {
         let all = take_flag(&mut words, &["--all"]);
         let commits = take_flag(&mut words, &["--commit"]);
         let given = take_value(&mut words, &["-m", "--message"])?;
+        if let Some(branch) = take_value(&mut words, &["--branch"])? {
+            return self.write_branch(&branch).await;
+        }
         if given.is_some() && !commits {
             return Err(Error::usage("-m is the message of a commit").hint("/apply --commit -m MESSAGE"));
         }
         if let Some(option) = words.iter().find(|word| word.starts_with('-')) {
             return Err(Error::usage(format!("/apply has no option {}", sanitise::one_line(option, 40)))
-                .hint("/apply [-i] [--all] [--merge] [--commit [-m MESSAGE]] [PATH…]"));
+                .hint(
+                    "/apply [-i] [--all] [--merge] [--commit [-m MESSAGE]] [PATH…], or /apply --branch NAME",
+                ));
         }
         let (ready, changes) = self.changes(words, all).await?;
         if changes.is_empty() {
@@ -97,6 +105,24 @@ impl Repl<'_> {
             self.note(&format!("The user committed them as {}: {message}", made.name))?;
         }
         Ok(self.announced(next))
+    }
+
+    /// Writes what was committed in the sandbox as a branch.
+    async fn write_branch(&mut self, branch: &str) -> Result<Flow> {
+        let ready = self.ready().await?;
+        // What is not recorded yet is part of it.
+        let changes = ready.workspace.changes(&ready.sandbox).await?;
+        let commits = ready.workspace.inner_commits().await?;
+        self.screen.say(&commits.summary());
+        self.screen.settle()?;
+        if confirm::ask(self.screen.progress(), &branch_question(branch), &["yes", "no"]).await? == "no" {
+            self.remark("nothing was written");
+            return Ok(Flow::Continue);
+        }
+        write_branch(&Author::Open(self.session), &changes, &commits, branch).await?;
+        self.remark(&written_branch(branch));
+        self.note(&format!("The user took the commits of the sandbox as the branch {branch}."))?;
+        Ok(Flow::Continue)
     }
 
     /// Says that the model is asked again.
