@@ -108,7 +108,22 @@ fn what_was_committed_in_the_sandbox_becomes_a_branch_and_nothing_is_checked_out
     std::fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("its mode");
 
     let ran = call.args(["run", "commit it"]).run().expect_code(0);
-    let fetch = |name: &str| ran.again().args(["apply", "--json", "--branch", name]).run();
+    let fetch = |name: &str| ran.again().args(["apply", "--json", &format!("--branch={name}")]).run();
+    for name in ["-x", "a..b", "a/", "../x", "HEAD"] {
+        let refused = fetch(name).expect_code(2);
+        assert!(refused.stderr.contains("is not a valid name of a branch"), "{name}: {}", refused.stderr);
+    }
+    let refused = fetch("main").expect_code(2);
+    assert!(refused.stderr.contains("the branch main is checked out"), "{}", refused.stderr);
+    assert!(!root.join("ran").exists(), "no hook is run");
+    std::fs::remove_file(&hook).expect("the hook");
+    assert!(git(&["checkout", "-q", "-b", "other", "main"]).0);
+    assert!(git(&["commit", "-q", "--allow-empty", "-m", "mine"]).0 && git(&["checkout", "-q", "main"]).0);
+    let refused = fetch("other").expect_code(7);
+    assert!(refused.stderr.contains("the branch other exists and has other commits"), "{}", refused.stderr);
+
+    // A branch may grow.
+    assert!(git(&["branch", "work/agent", "main"]).0);
     let taken = fetch("work/agent").expect_code(0);
     let report: serde_json::Value = serde_json::from_str(&taken.stdout).expect("JSON");
     assert_eq!(report["commits"], 2, "{report}");
@@ -116,22 +131,9 @@ fn what_was_committed_in_the_sandbox_becomes_a_branch_and_nothing_is_checked_out
     assert_eq!(git(&["show", "work/agent:new.txt"]).1, "3");
     assert_eq!(git(&["rev-parse", "--abbrev-ref", "HEAD"]).1, "main");
     assert_eq!(ran.host_file("kept.txt").as_deref(), Some("1\n"));
-    assert!(!root.join("ran").exists(), "no hook is run");
     assert!(git(&["fsck", "--strict"]).0);
-
-    // A branch may grow, and nothing else.
-    assert!(git(&["branch", "old", "main"]).0);
-    fetch("old").expect_code(0);
-    assert!(git(&["checkout", "-q", "-b", "other", "main"]).0);
-    assert!(git(&["commit", "-q", "--allow-empty", "-m", "mine"]).0 && git(&["checkout", "-q", "main"]).0);
-    let refused = fetch("other").expect_code(7);
-    assert!(refused.stderr.contains("the branch other exists and has other commits"), "{}", refused.stderr);
-    let refused = fetch("main").expect_code(2);
-    assert!(refused.stderr.contains("the branch main is checked out"), "{}", refused.stderr);
-    for name in ["-x", "a..b", "a/", "../x", "HEAD"] {
-        let refused = ran.again().args(["apply", "--json", &format!("--branch={name}")]).run().expect_code(2);
-        assert!(refused.stderr.contains("is not a valid name of a branch"), "{name}: {}", refused.stderr);
-    }
+    let again = fetch("another").expect_code(2);
+    assert!(again.stderr.contains("nothing was committed in the sandbox that your"), "{}", again.stderr);
 }
 
 #[test]

@@ -86,6 +86,10 @@ impl Frontend for Console {
         if self.is_repl { "/network allow" } else { "--network" }
     }
 
+    fn forward_command(&self) -> &'static str {
+        if self.is_repl { "/forward" } else { "agent forward" }
+    }
+
     fn listeners_of_delegate(&self, number: u64) -> Vec<Box<dyn Listener>> {
         let mut listeners = vec![self.screen.listener_of_delegate(number)];
         if self.json {

@@ -7,6 +7,7 @@ use super::facts::{facts, host_programs};
 use super::frontend::Frontend;
 use super::hooks::Hooks;
 use super::mcp::SessionServers;
+use super::ports::Ports;
 use super::settings::{Governance, ModelSettings, NetworkOrigin, SandboxSettings, WorkspaceSettings};
 use super::startup::{ForkedFrom, Population, Startup};
 use super::{Resume, Session};
@@ -270,11 +271,13 @@ impl Builder {
         let Governance { limits, bounds, hooks, servers, .. } = governance;
         let (root, events) = (workspace.root.clone(), Arc::clone(frontend.events()));
         let hooks = Arc::new(Hooks::new(hooks, id.to_string(), root, machine, events));
+        let ports = Arc::new(Ports::new(Arc::clone(&startup)));
         let environment = Arc::new(SessionEnvironment {
             startup: Arc::clone(&startup),
             checkpoints: Arc::clone(&checkpoints),
             plan: Arc::clone(&plan),
             hooks: Arc::clone(&hooks),
+            ports: Arc::clone(&ports),
         });
         let servers = SessionServers::new(&servers, &environment, (&workspace, &sandbox))?;
         let setup = Setup {
@@ -314,6 +317,7 @@ impl Builder {
             servers,
             begun: false,
             resumed,
+            ports,
         })
     }
 

@@ -26,6 +26,11 @@ pub trait Frontend: Send + Sync {
         "--network"
     }
 
+    /// What the user types, with a port, to reach a server in the sandbox.
+    fn forward_command(&self) -> &'static str {
+        "agent forward"
+    }
+
     /// Listeners for the events of a session to which this one's model delegates a part of its work, as number `number` of them.
     fn listeners_of_delegate(&self, number: u64) -> Vec<Box<dyn Listener>> {
         let _ = number;

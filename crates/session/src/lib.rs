@@ -17,6 +17,7 @@ mod mcp;
 mod mentions;
 mod one_shot;
 mod plan;
+mod ports;
 mod resume;
 mod server_sandbox;
 mod settings;
@@ -32,6 +33,7 @@ pub use frontend::{Frontend, Step};
 pub use mcp::CheckSite;
 pub use mentions::MAX_IMAGE;
 pub use one_shot::{OneShot, attach};
+pub use ports::Ports;
 pub use resume::{Resume, check_workspace};
 pub use settings::{
     Governance, ModelSettings, NetworkOrigin, Retention, SandboxSettings, Starts, WorkspaceSettings,
@@ -80,6 +82,7 @@ pub struct Session {
     /// Where its model may delegate.
     delegate: Option<Arc<Delegate>>,
     resumed: bool,
+    ports: Arc<Ports>,
 }
 
 impl Session {
@@ -267,6 +270,16 @@ impl Session {
     /// The skills that the model knows of.
     pub fn skills(&self) -> &Skills {
         &self.skills
+    }
+
+    /// What listens in its sandbox.
+    pub fn ports(&self) -> &Ports {
+        &self.ports
+    }
+
+    /// Whether its sandbox, with what runs there, ends with it.
+    pub fn ends_its_sandbox(&self) -> bool {
+        self.sandbox.retention == Retention::Remove
     }
 
     /// What undoes and redoes its prompts.

@@ -114,6 +114,18 @@ const COMMANDS: &[SlashCommand] = &[
         run: |repl, arguments| Box::pin(repl.network(arguments)),
     },
     SlashCommand {
+        help: CommandHelp::new("/jobs", "", "background jobs, and the ports on which something listens"),
+        run: |repl, _| Box::pin(repl.jobs()),
+    },
+    SlashCommand {
+        help: CommandHelp::new(
+            "/forward",
+            "PORT[:LOCAL]",
+            "a server in the sandbox, on this machine's loopback",
+        ),
+        run: |repl, ports| Box::pin(repl.forward(ports)),
+    },
+    SlashCommand {
         help: CommandHelp::new(
             "/race",
             "N PROMPT",
