@@ -81,6 +81,16 @@ fn what_only_build_tools_write_is_counted_and_taken_with_all() {
 }
 
 #[test]
+fn the_configuration_excludes_files_as_the_command_line_does() {
+    let model = endpoint().tool_call("run_commands", json!({ "command": "ls -A" })).text("ok").start();
+    let call = agent().endpoint(&model).file("a.txt", "1").file("b.txt", "1").file("c.txt", "1");
+    let call = call.config("[workspace]\nexclude = [\"a.txt\"]");
+    let ran = call.args(["run", "--json", "look", "--exclude", "b.txt"]).run().expect_code(0);
+    let listed = ran.events_of("tool_finished")[0]["result"].as_str().expect("text").to_owned();
+    assert!(listed.contains("c.txt") && !listed.contains("a.txt") && !listed.contains("b.txt"), "{listed}");
+}
+
+#[test]
 fn what_was_committed_in_the_sandbox_becomes_a_branch_and_nothing_is_checked_out() {
     let commit = "git -c user.name=a -c user.email=a@b commit -qm";
     let command = format!(

@@ -428,7 +428,7 @@ impl File {
         let bytes = read_bounded(&path, denied)?.unwrap_or_default();
         let failed = |error| Error::config(format!("{}: {error}", path.display()));
         let mut table: toml::Table = toml::from_slice(&bytes).map_err(failed)?;
-        for name in ["include", "exclude"].into_iter().filter(|name| table.contains_key(*name)) {
+        if let Some(name) = ["include", "exclude"].into_iter().find(|name| table.contains_key(*name)) {
             return Err(Error::config(format!("{}: `{name}` is not a setting of its own", path.display()))
                 .hint(format!("it is a list in the table [workspace]: {name} = [\"GLOB\"]")));
         }
