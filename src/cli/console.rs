@@ -27,6 +27,8 @@ pub struct Console {
     json: bool,
     /// Whether slash commands work.
     is_repl: bool,
+    /// Whether the user is there to be asked while something runs.
+    asks: bool,
     user: Arc<User>,
 }
 
@@ -44,12 +46,18 @@ impl Console {
             answers_about_hosts: AtomicBool::new(false),
             asked: Mutex::default(),
         });
-        Self { screen, events, quiet: options.is_quiet(), json: options.is_json(), is_repl: false, user }
+        let (quiet, json) = (options.is_quiet(), options.is_json());
+        Self { screen, events, quiet, json, is_repl: false, asks: false, user }
     }
 
     /// That of the REPL.
     pub fn repl(machine: &Arc<Machine>, options: &Options) -> Self {
-        Self { is_repl: true, ..Self::new(machine, options) }
+        Self { is_repl: true, ..Self::of_run(machine, options) }
+    }
+
+    /// That of `agent run`: a user at the terminal can be asked, other than where a recording is played.
+    pub fn of_run(machine: &Arc<Machine>, options: &Options) -> Self {
+        Self { asks: confirm::is_possible() && !options.is_json(), ..Self::new(machine, options) }
     }
 
     /// Whether the user is asked about hosts that are not on the list. Only while something runs: nobody is interrupted while
@@ -79,7 +87,7 @@ impl Frontend for Console {
     }
 
     fn asks_about_network(&self) -> bool {
-        confirm::is_possible() && !self.json
+        self.asks
     }
 
     fn network_command(&self) -> &'static str {

@@ -96,8 +96,7 @@ pub fn system_prompt(facts: &SandboxFacts, workspace: &Path, redact_secrets: boo
 fn network(network: &Network, asks: bool) -> String {
     match network {
         Network::None if asks => {
-            "the user is asked about each host, through the HTTP proxy that the *_proxy variables name; there is no DNS"
-                .to_owned()
+            "each host is put to the user; the *_proxy variables name the way, there is no DNS".to_owned()
         }
         Network::None => "none, only loopback".to_owned(),
         Network::Full => "open".to_owned(),

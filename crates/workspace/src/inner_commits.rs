@@ -85,9 +85,9 @@ impl InnerCommits {
         let objects = common.join("objects");
         let found = Quarantine::new(&objects, is_sha256(&common), recorded.root, machine)?;
         found.take(recorded)?;
-        let known = known(&git_dir, &common)?;
+        let known = found.present(&known(&git_dir, &common)?)?;
         let range = range(&id, &known);
-        let listed = found.git(&["rev-list", "--ignore-missing", "--max-count=10001", "--stdin"], &range)?;
+        let listed = found.git(&["rev-list", "--max-count=10001", "--stdin"], &range)?;
         let count = listed.lines().count();
         if count == 0 {
             return Err(Error::usage(
@@ -360,6 +360,13 @@ impl Quarantine {
             }
         }
         Ok(())
+    }
+
+    /// Those of these objects that are there: a reference may be broken.
+    fn present(&self, ids: &[String]) -> Result<Vec<String>> {
+        let ids: String = ids.iter().map(|id| format!("{id}\n")).collect();
+        let found = self.git(&["cat-file", "--batch-check=%(objectname)", "--buffer"], ids.as_bytes())?;
+        Ok(found.lines().filter_map(object_name).collect())
     }
 
     /// Refuses what a checkout of the commits would do beyond writing the repository's own files.

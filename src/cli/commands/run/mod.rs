@@ -55,7 +55,7 @@ impl RunArgs {
 /// Runs, and ends with `session_finished` whatever happens.
 pub async fn run(machine: &Arc<Machine>, arguments: RunArgs) -> ExitCode {
     let options = &arguments.options();
-    drive(options, Console::new(machine, options), async |console, slot| {
+    drive(options, Console::of_run(machine, options), async |console, slot| {
         options.checks.refuse_empty()?;
         let schema = arguments.output_schema.as_deref().map(answer::read_schema).transpose()?;
         arguments.output.as_deref().map(answer::check_writable).transpose()?;
