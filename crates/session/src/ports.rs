@@ -42,12 +42,17 @@ impl Ports {
     /// # Errors
     /// The session cannot be written.
     pub async fn report_new(&self) -> Result<()> {
+        let is_far = !self.startup.backend().capabilities().host_paths;
+        let has_jobs = self.startup.if_ready().is_some_and(|ready| ready.sandbox.has_started_jobs());
+        if is_far && !has_jobs && self.known.lock().is_some() {
+            return Ok(());
+        }
         let now = self.listening().await;
         let before = self.known.lock().replace(now.clone());
         let before = match before {
             Some(before) => before,
             // A provider's machine has servers of its own.
-            None if !self.startup.backend().capabilities().host_paths => return Ok(()),
+            None if is_far => return Ok(()),
             None => BTreeSet::new(),
         };
         let command = self.startup.frontend().forward_command();

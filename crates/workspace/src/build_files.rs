@@ -232,7 +232,7 @@ impl Judge<'_> {
     /// Whether the host has something at or below a directory that is not itself a directory.
     fn host_knows(&self, directory: &TreePath) -> bool {
         let begin = [directory.as_bytes(), b"/"].concat();
-        let from = || (Bound::Included(&begin[..]), Bound::Unbounded);
+        let from = || (Bound::Included(&begin[..]), Bound::<&[u8]>::Unbounded);
         let is_below = |path: &TreePath| path.as_bytes().starts_with(&begin);
         let mut base = self.trees.base.range::<[u8], _>(from()).take_while(|(path, _)| is_below(path));
         let mut accepted =

@@ -162,6 +162,11 @@ impl Sandbox {
         self.collect(Message::JobKill { job }, OVERTIME).await
     }
 
+    /// Whether this process has started a job.
+    pub fn has_started_jobs(&self) -> bool {
+        !self.link.jobs.lock().is_empty()
+    }
+
     /// The jobs that run, with what was started where this process did that. What they have written is as unread as before.
     ///
     /// # Errors
