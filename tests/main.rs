@@ -2,6 +2,7 @@
 
 mod acp;
 mod alternation;
+mod apply_branch;
 mod artifacts;
 mod assist;
 mod attacks;

@@ -29,13 +29,13 @@ pub fn workspace(config: &Config) -> WorkspaceSettings {
         mode: config.sandbox.workspace_mode,
         include: [&config.file.workspace.include[..], &config.options.copy.include].concat(),
         exclude: [&config.file.workspace.exclude[..], &config.options.copy.exclude].concat(),
-        object_stores: config
-            .file
-            .git_object_stores
-            .iter()
-            .map(|path| in_home(path, &config.machine))
-            .collect(),
+        object_stores: object_stores(config),
     }
+}
+
+/// Where repositories of the user's may take objects from, by `config.toml`.
+pub fn object_stores(config: &Config) -> Vec<PathBuf> {
+    config.file.git_object_stores.iter().map(|path| in_home(path, &config.machine)).collect()
 }
 
 /// A path that may begin with `~`.

@@ -26,7 +26,7 @@ pub(super) fn facts(
     programs.retain(|program| PROGRAMS.contains(&program.as_str()));
     let checkout = tracked::branch(&workspace.root).map(|branch| Checkout {
         branch,
-        has_uncommitted: tracked::has_uncommitted(&workspace.root, machine),
+        has_uncommitted: tracked::has_uncommitted(&workspace.root, &workspace.object_stores, machine),
     });
     let date = jiff::Zoned::now().date().to_string();
     let system = shows_this_machine(sandbox).then(|| system(machine));

@@ -1,19 +1,23 @@
 //! The commits that were made in the sandbox, on their way into the user's repository as a branch.
 //!
 //! They are taken from what was recorded of the sandbox's `.git`, and nothing of it is believed. git reads them in empty
-//! repositories of our own, beside the host's objects: what is new is packed in one of them and checked in a second one, as
-//! git checks what a stranger pushes (`index-pack --strict`). Then that one pack is put beside the host's, and the branch is
-//! written. No git runs in the user's repository: its configuration and its hooks are not read, and nothing is checked out.
+//! repositories of our own, beside the host's objects: what is new is packed in one of them and checked in a second one, which
+//! has nothing else of the sandbox's, as git checks what a stranger pushes (`index-pack --strict`). Then that one pack is put
+//! beside the host's, and the branch is written. No git runs in the user's repository: its configuration and its hooks are not
+//! read, and nothing is checked out.
 
 use crate::manifest::{Delta, Manifest, Node, Target};
+use crate::outer_repository::SETTING;
+use crate::repository::{Obstacle, Repository};
 use crate::store::Store;
-use crate::tracked::{common_directory, is_sha256, last_commit, object_name, repository_of};
+use crate::tracked::{is_sha256, last_commit, object_name};
 use crate::tree_path::TreePath;
 use agent_base::error::{Error, Kind, Result};
-use agent_base::host_git;
+use agent_base::host_git::{self, Failure};
 use agent_base::machine::Machine;
 use agent_base::plain_file::{self, Links};
 use agent_base::sanitise::one_line;
+use rustix::process::Resource;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::Write;
@@ -27,14 +31,27 @@ use tempfile::TempDir;
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// Bytes of an answer of git.
 const MAX_ANSWER: u64 = 64 << 20;
-/// Bytes of all objects that are taken, and of the pack that is made of them.
+/// Bytes of all objects that are taken, and of each file that git makes of them.
 const MAX_OBJECTS: u64 = 1 << 30;
 /// Commits that one branch may bring.
 const MAX_COMMITS: usize = 10_000;
 /// Commits that the question lists.
 const MAX_LISTED: usize = 20;
-/// Columns of a commit's subject.
+/// Columns of a commit's subject, and of what git says.
 const SUBJECT: usize = 100;
+const SAID: usize = 300;
+/// What bounds the memory that git takes, since a few bytes of the sandbox's may stand for any number of them: for one
+/// object, in all, and through the size from which the content of a file is read piece by piece.
+const MAX_ALLOCATION: &str = "256m";
+const MAX_MEMORY: u64 = 512 << 20;
+const SETTINGS: [&str; 6] = [
+    "core.bigFileThreshold=16m",
+    "core.commitGraph=false",
+    "core.deltaBaseCacheLimit=32m",
+    "pack.deltaCacheSize=32m",
+    "pack.threads=2",
+    "pack.windowMemory=64m",
+];
 /// Largest file with references, and largest file with one.
 const MAX_PACKED: u64 = 16 << 20;
 const MAX_REFERENCE: u64 = 4096;
@@ -52,6 +69,8 @@ pub struct Recorded<'a> {
     pub delta: &'a Delta,
     /// Contents.
     pub store: &'a Store,
+    /// Object directories of the user's that the host's repository may take objects from.
+    pub object_stores: &'a [PathBuf],
 }
 
 /// Commits that passed every check, and are not in the user's repository yet.
@@ -60,9 +79,8 @@ pub struct InnerCommits {
     pub id: String,
     /// The subjects with the beginning of each name, newest first; safe to show.
     pub subjects: Vec<String>,
-    /// The user's repository: where its `HEAD` is, and where its objects and branches are.
-    git_dir: PathBuf,
-    common: PathBuf,
+    /// The user's.
+    repository: Repository,
     checked: Quarantine,
     /// The pack with its index, in that repository.
     pack: String,
@@ -74,48 +92,18 @@ impl InnerCommits {
     /// # Errors
     /// There is none, or it fails a check.
     pub fn find(recorded: &Recorded<'_>, machine: &Machine) -> Result<Self> {
-        let (top, git_dir) = repository_of(recorded.root)
-            .ok_or_else(|| Error::usage("the workspace is not in a repository of git"))?;
-        if top != recorded.root {
-            return Err(Error::usage("the sandbox had a repository of its own for this subdirectory")
-                .hint(format!("start the session in {}, or apply the files", top.display())));
-        }
-        let common = common_directory(&git_dir).canonicalize()?;
+        let repository = repository(recorded)?;
         let id = head(recorded)?;
-        let objects = common.join("objects");
-        let found = Quarantine::new(&objects, is_sha256(&common), recorded.root, machine)?;
+        let new = || Quarantine::new(&repository.common, recorded.root, machine);
+        let (found, checked) = (new()?, new()?);
         found.take(recorded)?;
-        let known = found.present(&known(&git_dir, &common)?)?;
-        let range = range(&id, &known);
-        let listed = found.git(&["rev-list", "--max-count=10001", "--stdin"], &range)?;
-        let count = listed.lines().count();
-        if count == 0 {
-            return Err(Error::usage(
-                "nothing was committed in the sandbox that your repository does not have",
-            ));
-        }
-        if count > MAX_COMMITS {
-            return Err(Error::new(Kind::Limit, format!("the sandbox made more than {MAX_COMMITS} commits")));
-        }
-        found.refuse_tricks(&range)?;
-        let new = found.directory.path().join("new");
-        let name = found.git_at(&["pack-objects", "-q", "--revs", "--delta-base-offset"], &new, &range)?;
-        let name = object_name(name.trim()).ok_or_else(failed)?;
-        let new = found.directory.path().join(format!("new-{name}.pack"));
-        if new.metadata()?.len() > MAX_OBJECTS {
-            return Err(too_much());
-        }
-        let checked = Quarantine::new(&objects, is_sha256(&common), recorded.root, machine)?;
-        let pack = checked.packs().join(format!("pack-{name}.pack"));
-        fs::rename(new, &pack)?;
-        checked.git_at(&["index-pack", "--strict", "--fsck-objects"], &pack, b"").map_err(|_| {
-            Error::usage("the commits of the sandbox are not valid: git fsck --strict refuses them")
-                .hint("apply the files without --branch, and commit them")
-        })?;
-        let subjects = checked.git(&["log", "--no-decorate", "--format=%h %s", "-z", "--stdin"], &range)?;
-        let subjects = subjects.split('\0').map(|line| one_line(line, SUBJECT));
-        let subjects = subjects.filter(|line| !line.is_empty()).collect();
-        Ok(Self { id, subjects, git_dir, common, checked, pack: format!("pack-{name}") })
+        let range = range(&id, &checked.present(&known(&repository)?)?);
+        found.refuse_count(&range)?;
+        let pack = found.pack_into(&checked, &range)?;
+        // Only here is each object what its name says.
+        checked.refuse_tricks(&range)?;
+        let subjects = checked.subjects(&range)?;
+        Ok(Self { id, subjects, repository, checked, pack })
     }
 
     /// The commits as lines for the user.
@@ -144,19 +132,20 @@ impl InnerCommits {
             let shown = one_line(branch, SUBJECT);
             return Err(Error::usage(format!("{shown:?} is not a valid name of a branch")));
         }
-        if self.common.join("reftable").exists() {
+        let common = &self.repository.common;
+        if common.join("reftable").exists() {
             return Err(Error::usage(
                 "the repository keeps its branches in a reftable, which is not written",
             ));
         }
         self.refuse_checked_out(&reference)?;
-        let path = self.common.join(&reference);
+        let path = common.join(&reference);
         let parent = path.parent().ok_or_else(failed)?;
         let taken = |error: std::io::Error| {
             Error::usage(format!("the branch {branch} cannot be written")).caused_by(error)
         };
         DirBuilder::new().recursive(true).create(parent).map_err(taken)?;
-        if !parent.canonicalize()?.starts_with(&self.common) {
+        if !parent.canonicalize()?.starts_with(common) {
             return Err(Error::usage(format!("{} leads out of the repository", parent.display())));
         }
         // As git does: who has this file may write the branch.
@@ -167,6 +156,8 @@ impl InnerCommits {
             self.copy_pack()?;
             file.write_all(format!("{}\n", self.id).as_bytes())?;
             file.sync_all()?;
+            // One that an earlier branch has left is empty, and git removes it as well.
+            let _ = fs::remove_dir(&path);
             fs::rename(&lock, &path).map_err(taken)
         });
         if written.is_err() {
@@ -177,9 +168,10 @@ impl InnerCommits {
 
     /// A branch that is checked out would differ from its files.
     fn refuse_checked_out(&self, reference: &str) -> Result<()> {
-        let trees = fs::read_dir(self.common.join("worktrees")).into_iter().flatten().flatten();
+        let Repository { git_dir, common, .. } = &self.repository;
+        let trees = fs::read_dir(common.join("worktrees")).into_iter().flatten().flatten();
         let others = trees.map(|entry| entry.path());
-        for directory in [self.git_dir.clone(), self.common.clone()].into_iter().chain(others) {
+        for directory in [git_dir.clone(), common.clone()].into_iter().chain(others) {
             let head = plain_file::read(&directory.join("HEAD"), MAX_REFERENCE, Links::Refuse);
             let head = head.unwrap_or_default();
             if head.strip_prefix(b"ref: ").is_some_and(|name| name.trim_ascii() == reference.as_bytes()) {
@@ -193,9 +185,10 @@ impl InnerCommits {
 
     /// A branch that exists may only grow.
     fn refuse_other_history(&self, branch: &str, reference: &str) -> Result<()> {
-        let loose = plain_file::read(&self.common.join(reference), MAX_REFERENCE, Links::Refuse);
+        let common = &self.repository.common;
+        let loose = plain_file::read(&common.join(reference), MAX_REFERENCE, Links::Refuse);
         let loose = loose.ok().map(|text| String::from_utf8_lossy(text.trim_ascii()).into_owned());
-        let packed = packed(&self.common)?;
+        let packed = packed(common)?;
         let is_at = |(_, name): &&(String, String)| *name == reference;
         let before = loose.or_else(|| packed.iter().find(is_at).map(|(id, _)| id.clone()));
         let nested = |(_, name): &(String, String)| {
@@ -220,7 +213,7 @@ impl InnerCommits {
     /// The pack first: git looks for packs by their indexes.
     fn copy_pack(&self) -> Result<()> {
         let from = self.checked.directory.path().join("objects/pack");
-        let to = self.common.join("objects/pack");
+        let to = self.repository.common.join("objects/pack");
         DirBuilder::new().recursive(true).create(&to)?;
         for suffix in ["pack", "idx"] {
             let name = format!("{}.{suffix}", self.pack);
@@ -236,6 +229,27 @@ impl InnerCommits {
         plain_file::sync_directory(&to)?;
         Ok(())
     }
+}
+
+/// The user's repository, if it is one that is written to.
+fn repository(recorded: &Recorded<'_>) -> Result<Repository> {
+    let refused = |obstacle: Obstacle| {
+        let error = Error::usage(format!("no branch is written to this repository: {obstacle}"));
+        match obstacle {
+            Obstacle::Borrows(_) => error.hint(format!("allow it with {SETTING} in config.toml")),
+            _ => error.hint("apply the files, and commit them with git"),
+        }
+    };
+    let repository = Repository::find(recorded.root)
+        .map_err(refused)?
+        .ok_or_else(|| Error::usage("the workspace is not in a repository of git"))?;
+    if !repository.prefix.as_os_str().is_empty() {
+        return Err(Error::usage("the sandbox had a repository of its own for this subdirectory")
+            .hint(format!("start the session in {}, or apply the files", repository.top.display())));
+    }
+    repository.check_written().map_err(refused)?;
+    repository.plain_stores(recorded.object_stores).map_err(refused)?;
+    Ok(repository)
 }
 
 /// The name of the commit that the sandbox has checked out.
@@ -270,9 +284,10 @@ fn content(recorded: &Recorded<'_>, path: &str) -> Option<String> {
 }
 
 /// The commits that the user's repository has, by all its references.
-fn known(git_dir: &Path, common: &Path) -> Result<Vec<String>> {
+fn known(repository: &Repository) -> Result<Vec<String>> {
+    let common = &repository.common;
     let mut known: Vec<String> = packed(common)?.into_iter().map(|(id, _)| id).collect();
-    known.extend(last_commit(git_dir, common));
+    known.extend(last_commit(repository));
     let mut open = vec![common.join("refs")];
     while let Some(directory) = open.pop() {
         for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
@@ -319,17 +334,16 @@ struct Quarantine {
 }
 
 impl Quarantine {
-    fn new(objects: &Path, is_sha256: bool, root: &Path, machine: &Machine) -> Result<Self> {
+    fn new(common: &Path, root: &Path, machine: &Machine) -> Result<Self> {
         let directory = TempDir::new()?;
-        host_git::make_repository(directory.path(), host_git::format_config(is_sha256))?;
+        host_git::make_repository(directory.path(), host_git::format_config(is_sha256(common)))?;
         DirBuilder::new().mode(0o700).create(directory.path().join("objects/pack"))?;
-        let alternates = [objects.as_os_str().as_bytes(), b"\n"].concat();
+        let alternates = [common.join("objects").as_os_str().as_bytes(), b"\n"].concat();
         fs::write(directory.path().join("objects/info/alternates"), alternates)?;
         Ok(Self { directory, root: root.to_owned(), machine: machine.clone() })
     }
 
-    /// Takes the objects that are new in the sandbox: single ones as they are, since git checks each that it reads against its
-    /// name, and packs through git, which makes their indexes.
+    /// Takes the objects that are new in the sandbox: single ones as they are, and packs through git, which makes their indexes.
     fn take(&self, recorded: &Recorded<'_>) -> Result<()> {
         let mut bytes = 0_u64;
         for (path, node) in recorded.delta {
@@ -367,6 +381,45 @@ impl Quarantine {
         let ids: String = ids.iter().map(|id| format!("{id}\n")).collect();
         let found = self.git(&["cat-file", "--batch-check=%(objectname)", "--buffer"], ids.as_bytes())?;
         Ok(found.lines().filter_map(object_name).collect())
+    }
+
+    /// Refuses no commits, and too many.
+    fn refuse_count(&self, range: &[u8]) -> Result<()> {
+        let most = format!("--max-count={}", MAX_COMMITS + 1);
+        match self.git(&["rev-list", &most, "--stdin"], range)?.lines().count() {
+            0 => Err(Error::usage("nothing was committed in the sandbox that your repository does not have")),
+            count if count > MAX_COMMITS => {
+                Err(Error::new(Kind::Limit, format!("the sandbox made more than {MAX_COMMITS} commits")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Packs the commits with all that they need, and lets git check the pack in another repository; the pack's name.
+    fn pack_into(&self, checked: &Self, range: &[u8]) -> Result<String> {
+        let new = self.directory.path().join("new");
+        let name = self.git_at(&["pack-objects", "-q", "--revs", "--delta-base-offset"], &new, range)?;
+        let name = object_name(name.trim()).ok_or_else(failed)?;
+        let new = self.directory.path().join(format!("new-{name}.pack"));
+        if new.metadata()?.len() > MAX_OBJECTS {
+            return Err(too_much());
+        }
+        let pack = checked.packs().join(format!("pack-{name}.pack"));
+        fs::rename(new, &pack)?;
+        checked.git_at(&["index-pack", "--strict", "--fsck-objects"], &pack, b"").map_err(|error| {
+            Error::usage("the commits of the sandbox are not valid: git fsck --strict refuses them")
+                .hint("apply the files without --branch, and commit them")
+                .caused_by(error)
+        })?;
+        Ok(format!("pack-{name}"))
+    }
+
+    /// The subjects of the commits, newest first.
+    fn subjects(&self, range: &[u8]) -> Result<Vec<String>> {
+        let subjects = self.git_bytes(&["log", "--no-decorate", "--format=%h %s", "-z", "--stdin"], range)?;
+        // A commit need not be UTF-8.
+        let subjects = subjects.split(|&b| b == 0).filter(|line| !line.is_empty());
+        Ok(subjects.map(|line| one_line(&String::from_utf8_lossy(line), SUBJECT)).collect())
     }
 
     /// Refuses what a checkout of the commits would do beyond writing the repository's own files.
@@ -437,8 +490,13 @@ impl Quarantine {
     fn run(&self, arguments: &[&OsStr], input: &[u8]) -> Result<Vec<u8>> {
         let directory = self.directory.path();
         let mut git = host_git::apart(directory, &self.root, &self.machine).ok_or_else(no_git)?;
-        git.env("GIT_ATTR_NOSYSTEM", "1").args(arguments).current_dir(directory);
-        let answer = host_git::run(git, input, TIMEOUT, MAX_ANSWER + 1).map_err(|_| failed())?;
+        git.env("GIT_ATTR_NOSYSTEM", "1").env("GIT_ALLOC_LIMIT", MAX_ALLOCATION);
+        git.args(SETTINGS.iter().flat_map(|setting| ["-c", setting]));
+        git.args(arguments).current_dir(directory);
+        let most = [(Resource::Data, MAX_MEMORY), (Resource::Fsize, MAX_OBJECTS)];
+        let said = |failure: Failure| one_line(&String::from_utf8_lossy(&failure.said), SAID);
+        let answer = host_git::run_within(&most, git, input, TIMEOUT, MAX_ANSWER + 1)
+            .map_err(|failure| failed().caused_by(std::io::Error::other(said(failure))))?;
         match answer.len() as u64 > MAX_ANSWER {
             true => Err(Error::new(Kind::Limit, "git's answer about the commits of the sandbox is too long")),
             false => Ok(answer),

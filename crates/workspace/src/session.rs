@@ -384,10 +384,11 @@ impl Workspace {
     }
 
     /// What was committed in the sandbox, as it was recorded last, checked, to be written as a branch of the user's repository.
+    /// That one may take objects from those of the user's that are below one of `object_stores`.
     ///
     /// # Errors
     /// Nothing was committed, or a check fails.
-    pub async fn inner_commits(&self) -> Result<InnerCommits> {
+    pub async fn inner_commits(&self, object_stores: Vec<PathBuf>) -> Result<InnerCommits> {
         let (base, delta) = {
             let state = self.state().await?;
             if let WorkspaceMount::Bind(_) = state.mount {
@@ -407,7 +408,8 @@ impl Workspace {
         let (root, store, machine) =
             (self.root.clone(), self.store.clone(), Arc::clone(&self.options.machine));
         blocking(move || {
-            let recorded = Recorded { root: &root, base: &base, delta: &delta, store: &store };
+            let object_stores = &object_stores;
+            let recorded = Recorded { root: &root, base: &base, delta: &delta, store: &store, object_stores };
             InnerCommits::find(&recorded, &machine)
         })
         .await

@@ -1,6 +1,6 @@
 //! The files that git tracks.
 
-use crate::repository::setting;
+use crate::repository::{self, Repository, setting};
 use crate::transfer::MAX_CONFIG;
 use agent_base::error::Result;
 use agent_base::host_git;
@@ -59,16 +59,17 @@ pub fn files(root: &Path, machine: &Machine) -> Tracked {
 /// Whether files that git tracks differ from the last commit of the repository of `root`, staged or not. `None` where there is
 /// no commit, or git gives no answer in time. Blocking.
 ///
-/// As for [`files`], nothing of the repository but its index and objects is used.
-pub fn has_uncommitted(root: &Path, machine: &Machine) -> Option<bool> {
-    let (top, git_dir) = repository_of(root)?;
-    let index = git_dir.join("index");
+/// As for [`files`], nothing of the repository but its index and objects is used, and of other repositories' objects those
+/// alone that are below one of `object_stores`.
+pub fn has_uncommitted(root: &Path, object_stores: &[PathBuf], machine: &Machine) -> Option<bool> {
+    let repository = Repository::find(root).ok()??;
+    let index = repository.git_dir.join("index");
     plain_file::open_at(CWD, &index, Links::Refuse).ok()?;
-    let common = common_directory(&git_dir);
-    let commit = last_commit(&git_dir, &common)?;
-    let empty = empty_repository(is_sha256(&git_dir), machine).ok()?;
-    let mut git = command(root, &top, &index, &empty, machine)?;
-    git.env("GIT_ALTERNATE_OBJECT_DIRECTORIES", common.join("objects")).args([
+    repository.plain_stores(object_stores).ok()?;
+    let commit = last_commit(&repository)?;
+    let empty = empty_repository(is_sha256(&repository.common), machine).ok()?;
+    let mut git = command(root, &repository.top, &index, &empty, machine)?;
+    git.env("GIT_ALTERNATE_OBJECT_DIRECTORIES", repository.common.join("objects")).args([
         "diff",
         "--name-only",
         "--no-ext-diff",
@@ -84,29 +85,22 @@ pub fn has_uncommitted(root: &Path, machine: &Machine) -> Option<bool> {
     }
 }
 
-/// Where the objects and references are: those of a linked work tree are in another directory than its `HEAD`.
-pub(super) fn common_directory(git_dir: &Path) -> PathBuf {
-    match plain_file::read(&git_dir.join("commondir"), MAX_LINK, Links::Refuse) {
-        Ok(path) => git_dir.join(OsStr::from_bytes(path.trim_ascii())),
-        Err(_) => git_dir.to_owned(),
-    }
-}
-
 /// The name of the commit that `HEAD` leads to, read without git.
-pub(super) fn last_commit(git_dir: &Path, common: &Path) -> Option<String> {
-    let read = |path: &Path, most| {
-        let text = plain_file::read(path, most, Links::Refuse).ok()?;
+pub(super) fn last_commit(repository: &Repository) -> Option<String> {
+    let text = |directory: &Path, name: &str, most| {
+        let text = repository::read(directory, name.as_bytes(), most).ok()?;
         Some(String::from_utf8_lossy(text.trim_ascii()).into_owned())
     };
-    let head = read(&git_dir.join("HEAD"), MAX_LINK)?;
+    let Repository { git_dir, common, .. } = repository;
+    let head = text(git_dir, "HEAD", MAX_LINK)?;
     let Some(name) = head.strip_prefix("ref: ") else { return object_name(&head) };
-    if !name.starts_with("refs/") || name.split('/').any(|part| part == "..") {
+    if !name.starts_with("refs/") {
         return None;
     }
-    if let Some(commit) = read(&common.join(name), MAX_LINK) {
+    if let Some(commit) = text(common, name, MAX_LINK) {
         return object_name(&commit);
     }
-    let packed = read(&common.join("packed-refs"), MAX_PACKED)?;
+    let packed = text(common, "packed-refs", MAX_PACKED)?;
     let mut lines = packed.lines().filter_map(|line| line.split_once(' '));
     lines.find(|(_, packed)| *packed == name).and_then(|(commit, _)| object_name(commit))
 }
@@ -137,7 +131,7 @@ fn command(root: &Path, top: &Path, index: &Path, empty: &Path, machine: &Machin
 
 /// The work tree that `root` lies in, and where its index is. A `.git` that is a file (a submodule, a linked work tree)
 /// contains the path.
-pub(super) fn repository_of(root: &Path) -> Option<(PathBuf, PathBuf)> {
+fn repository_of(root: &Path) -> Option<(PathBuf, PathBuf)> {
     let has_git = |directory: &&Path| directory.join(".git").symlink_metadata().is_ok();
     let top = root.ancestors().find(has_git)?;
     let git = top.join(".git");
@@ -151,12 +145,12 @@ pub(super) fn repository_of(root: &Path) -> Option<(PathBuf, PathBuf)> {
 
 /// The branch that is checked out in the repository of `root`, or the beginning of the commit's name.
 pub fn branch(root: &Path) -> Option<String> {
-    let (_, git_dir) = repository_of(root)?;
-    let head = plain_file::read(&git_dir.join("HEAD"), MAX_LINK, Links::Refuse).ok()?;
+    let repository = Repository::find(root).ok()??;
+    let head = repository::read(&repository.git_dir, b"HEAD", MAX_LINK).ok()?;
     let head = String::from_utf8_lossy(head.trim_ascii()).into_owned();
     match head.strip_prefix("ref: ") {
         Some(name) => Some(name.strip_prefix("refs/heads/").unwrap_or(name).to_owned()),
-        None => Some(head.chars().take(10).collect()),
+        None => Some(object_name(&head)?.chars().take(10).collect()),
     }
 }
 

@@ -4,10 +4,12 @@ use crate::cli::apply::{
     Ask, Author, ChosenChanges, Dialogue, Files, branch_question, choose, commit, commit_message, write,
     write_branch, written_branch,
 };
+use crate::cli::config::Config;
 use crate::cli::console::PlainUser;
 use crate::cli::kept_session::{KeptSession, changed, find_idle};
 use crate::cli::options::{ChangesArgs, Options};
 use crate::cli::print::{counted, print};
+use crate::cli::sandbox_settings::object_stores;
 use crate::cli::ui::host_programs::HostPrograms;
 use crate::cli::ui::progress::Progress;
 use crate::cli::ui::{confirm, stderr};
@@ -16,7 +18,7 @@ use crate::exit_code::ExitCode;
 use crate::log::SessionId;
 use crate::machine::Machine;
 use crate::workspace::tree_path::TreePath;
-use crate::workspace::{Applied, ChangeSet};
+use crate::workspace::{Applied, ChangeSet, InnerCommits};
 use clap::Args;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -62,8 +64,10 @@ pub async fn apply(machine: &Arc<Machine>, arguments: ApplyArgs) -> Result<ExitC
     let (id, paths) = (arguments.changes.id, arguments.changes.paths);
     let kept = find_idle(machine, options, id, paths).await?;
     if let Some(branch) = &arguments.branch {
+        let object_stores = object_stores(&Config::load(machine, options)?);
+        let commits = kept.workspace.inner_commits(object_stores).await?;
         let author = Author::Kept { machine, options, id: &kept.id };
-        return apply_as_branch(&author, options, &kept, branch, arguments.yes).await;
+        return apply_as_branch(&author, options, &kept, (branch, &commits), arguments.yes).await;
     }
     let changes = changed(&kept, arguments.changes.all).await?;
     changes.messages().for_each(|message| stderr::write(&format!("{message}\n")));
@@ -119,10 +123,9 @@ async fn apply_as_branch(
     author: &Author<'_>,
     options: &Options,
     kept: &KeptSession,
-    branch: &str,
+    (branch, commits): (&str, &InnerCommits),
     is_agreed: bool,
 ) -> Result<ExitCode> {
-    let commits = kept.workspace.inner_commits().await?;
     stderr::write(&commits.summary());
     if !is_agreed && !options.is_json() && confirm::is_possible() {
         let question = branch_question(branch);
@@ -131,7 +134,7 @@ async fn apply_as_branch(
             return Ok(ExitCode::Success);
         }
     }
-    write_branch(author, &kept.workspace.recorded_changes().await?, &commits, branch).await?;
+    write_branch(author, &kept.workspace.recorded_changes().await?, commits, branch).await?;
     stderr::write(&format!("{}\n", written_branch(branch)));
     let json = json!({
         "session": kept.id, "branch": branch, "commit": commits.id, "commits": commits.subjects.len(),

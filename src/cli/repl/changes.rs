@@ -7,6 +7,7 @@ use crate::cli::apply::{
 };
 use crate::cli::kept_session::within;
 use crate::cli::print::counted;
+use crate::cli::sandbox_settings::object_stores;
 use crate::cli::ui::confirm;
 use crate::cli::ui::style::BOLD;
 use crate::error::{Error, Result};
@@ -112,7 +113,7 @@ impl Repl<'_> {
         let ready = self.ready().await?;
         // What is not recorded yet is part of it.
         let changes = ready.workspace.changes(&ready.sandbox).await?;
-        let commits = ready.workspace.inner_commits().await?;
+        let commits = ready.workspace.inner_commits(object_stores(self.config)).await?;
         self.screen.say(&commits.summary());
         self.screen.settle()?;
         if confirm::ask(self.screen.progress(), &branch_question(branch), &["yes", "no"]).await? == "no" {
