@@ -3,7 +3,7 @@
 use crate::support::agent::agent;
 use crate::support::endpoint::endpoint;
 use crate::support::site::Site;
-use crate::support::terminal::terminal;
+use crate::support::terminal::{Terminal, terminal};
 use serde_json::json;
 
 #[test]
@@ -159,45 +159,77 @@ fn a_sandbox_without_a_network_gets_one_by_slash_network() {
 }
 
 #[test]
-fn without_a_list_the_user_is_asked_and_the_answer_for_the_project_is_kept() {
-    let site = Site::http().file("/", "welcome\n");
+fn without_a_list_the_user_is_asked_and_the_answers_for_the_session_and_the_project_are_kept() {
+    let (of_project, of_session) =
+        (Site::http().file("/", "welcome\n"), Site::http().file("/", "good evening\n"));
+    let (project, session) = (of_project.host_and_port(), of_session.host_and_port());
     let model = endpoint().start();
-    let fetch = format!("!curl -sS http://{}/", site.host_and_port());
-    let call = terminal().columns(120).endpoint(&model);
-    let mut terminal = call.again().start();
-    terminal.wait_for_prompt();
-    terminal.type_line(&fetch);
-    terminal.wait_for(&format!("wants to connect to {}", site.host_and_port()));
-    terminal.type_line("project");
-    terminal.wait_for("welcome");
-    terminal.wait_for_prompt();
-    terminal.ctrl_d();
-    assert_eq!(terminal.wait(), 0);
+    let call = terminal();
+    let start = |arguments: &[&str]| {
+        let terminal = call.again().columns(120).endpoint(&model).args(arguments).start();
+        terminal.wait_for_prompt();
+        terminal
+    };
+    let leave = |mut terminal: Terminal| {
+        terminal.wait_for_prompt();
+        terminal.ctrl_d();
+        assert_eq!(terminal.wait(), 0);
+    };
+    let mut first = start(&[]);
+    for (site, answer, shown) in [(&project, "project", "welcome"), (&session, "session", "good evening")] {
+        first.type_line(&format!("!curl -sS http://{site}/"));
+        first.wait_for(&format!("wants to connect to {site}"));
+        first.type_line(answer);
+        first.wait_for(shown);
+        first.wait_for_prompt();
+    }
+    leave(first);
+    let written: Vec<_> = std::fs::read_dir(call.directory("workspace")).expect("it").collect();
+    assert!(written.is_empty(), "a project cannot allow itself hosts: {written:?}");
 
-    let mut later = call.again().start();
-    later.wait_for_prompt();
-    later.type_line("/network");
-    later.wait_for(&format!("allowed: {}", site.host_and_port()));
-    later.wait_for_prompt();
-    later.type_line(&format!("/network deny {}", site.host_and_port()));
-    later.wait_for("denied: ");
-    later.wait_for_prompt();
-    later.ctrl_d();
-    assert_eq!(later.wait(), 0);
-
-    let mut resumed = call.again().args(["resume"]).start();
-    resumed.wait_for_prompt();
+    let mut resumed = start(&["resume", "--last"]);
     resumed.type_line("/network");
-    resumed.wait_for(&format!("denied: {}", site.host_and_port()));
-    resumed.wait_for_prompt();
-    resumed.ctrl_d();
-    assert_eq!(resumed.wait(), 0);
+    resumed.wait_for(&format!("allowed: {project}, {session}"));
+    resumed.type_line(&format!("!curl -sS http://{session}/"));
+    resumed.wait_for("good evening");
+    leave(resumed);
+    assert_eq!((of_project.connections(), of_session.connections()), (1, 2));
 
-    let mut fresh = call.start();
-    fresh.wait_for_prompt();
+    let mut later = start(&[]);
+    later.type_line("/network");
+    later.wait_for(&format!("allowed: {project}"));
+    assert!(!later.screen().contains(&session), "{}", later.screen());
+    later.wait_for_prompt();
+    later.type_line(&format!("/network deny {project}"));
+    later.wait_for(&format!("denied: {project}"));
+    leave(later);
+
+    let mut fresh = start(&[]);
     fresh.type_line("/network");
     fresh.wait_for("none: nothing but the sandbox's own loopback; you are asked about each host");
-    assert_eq!(site.connections(), 1);
+    leave(fresh);
+}
+
+#[test]
+fn a_run_at_a_terminal_asks_and_a_list_of_its_own_asks_nothing() {
+    let site = Site::http().file("/", "welcome\n");
+    let fetch = json!({ "command": format!("curl -sS http://{}/", site.host_and_port()) });
+    let model = || endpoint().tool_call("run_commands", fetch.clone()).text("Fetched.").start();
+    let asking = model();
+    let call = terminal();
+    let mut terminal = call.again().columns(120).args(["run", "fetch"]).endpoint(&asking).start();
+    terminal
+        .wait_for(&format!("wants to connect to {}, a loopback address. Allow it?", site.host_and_port()));
+    terminal.type_line("once");
+    terminal.wait_for("Fetched.");
+    assert_eq!((terminal.wait(), site.connections()), (0, 1));
+
+    let listed = model();
+    let call = call.again().columns(120).endpoint(&listed);
+    let mut terminal = call.args(["run", "fetch", "--network", "registries"]).start();
+    terminal.wait_for("Fetched.");
+    assert!(!terminal.screen().contains("Allow it?"), "{}", terminal.screen());
+    assert_eq!((terminal.wait(), site.connections()), (0, 1));
 }
 
 #[test]

@@ -677,4 +677,16 @@ mod tests {
         session.change(|rules| rules.allow(Entry::parse("c.example").expect("an entry")));
         assert!(!is_allowed("c.example"), "what the session allows is not the server's");
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_waits_two_minutes_for_the_user_and_is_then_refused() {
+        let gateway = Gateway::new(&Network::None, Arc::new(Events::new(1)), Limits::default());
+        let gateway = gateway.expect("a gateway");
+        gateway.ask_about_all();
+        gateway.ask_with(Arc::new(|_: &Question<'_>| std::future::pending().boxed()));
+        let begun = tokio::time::Instant::now();
+        let judged = gateway.judge(&Host::parse("a.example").expect("a host"), 443).await;
+        assert!(matches!(judged, Err(CloseReason::Refused(_))), "{judged:?}");
+        assert_eq!(begun.elapsed().as_secs(), 120);
+    }
 }
