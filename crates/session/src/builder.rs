@@ -148,20 +148,9 @@ impl Builder {
             (None, Some(workspace)) => Population::Restore(Arc::new(workspace)),
             (None, None) => self.workspace.populate(&directory, self.sandbox.backend.as_ref())?,
         };
-        let gateway = Gateway::new(&self.sandbox.network, events, network::Limits::default())?;
-        gateway.through_proxy_of(&self.machine);
-        gateway.allow_with(frontend.network_command());
-        gateway.keep_answers_in(network::Project::of(&self.workspace.root, &self.machine)?);
-        let began_with = network.filter(|_| self.sandbox.network_origin != NetworkOrigin::Call);
-        if let Some(rules) = parent.as_ref().map(|parent| parent.network.clone()).or(began_with) {
-            gateway.begin_with(rules);
-        }
-        if asks {
-            gateway.ask_about_all();
-        }
-        if let Some(approver) = frontend.approver() {
-            gateway.ask_with(approver);
-        }
+        let network = network.filter(|_| self.sandbox.network_origin != NetworkOrigin::Call);
+        let began_with = parent.as_ref().map(|parent| parent.network.clone()).or(network);
+        let gateway = self.gateway(events, &*frontend, began_with)?;
         let skills = self.find_skills();
         // A part has those of the session that delegates to it.
         if parent.is_none() {
@@ -174,6 +163,29 @@ impl Builder {
             told.map_err(|error| Error::unexpected("this machine could not be looked at").caused_by(error))?;
         let beginning = Beginning { earlier, gate, skills, plan, facts, programs };
         self.session(id, Arc::new(startup), frontend, beginning)
+    }
+
+    /// The gateway, with the rules of the session that this one continues or is a part of.
+    fn gateway(
+        &self,
+        events: Arc<Events>,
+        frontend: &dyn Frontend,
+        began_with: Option<network::Rules>,
+    ) -> Result<Arc<Gateway>> {
+        let gateway = Gateway::new(&self.sandbox.network, events, network::Limits::default())?;
+        gateway.through_proxy_of(&self.machine);
+        gateway.allow_with(frontend.network_command());
+        gateway.keep_answers_in(network::Project::of(&self.workspace.root, &self.machine)?);
+        if let Some(rules) = began_with {
+            gateway.begin_with(rules);
+        }
+        if self.sandbox.asks_about_network(frontend) {
+            gateway.ask_about_all();
+        }
+        if let Some(approver) = frontend.approver() {
+            gateway.ask_with(approver);
+        }
+        Ok(gateway)
     }
 
     /// The skills, where the model can read them.
