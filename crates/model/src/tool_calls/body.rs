@@ -79,7 +79,7 @@ impl<'a> Reader<'a> {
         }
         let next =
             text.match_indices('<').chain(text.match_indices('[')).find_map(|(at, _)| mark(&text[at..]));
-        !next.is_some_and(|next| !next.opens() && next.role != Role::Noise)
+        !next.is_some_and(|next| !next.opens() && next.role != Role::Noise) || self.body(text).is_some()
     }
 
     /// The calls at the beginning of `text`, whose form its first character tells.
@@ -210,12 +210,18 @@ impl<'a> Reader<'a> {
         let (rest, is_separated) = without_separators(rest);
         self.spend(rest.len().min(4096))?;
         match rest.chars().next() {
-            Some('{') if is_gemma => {
-                let braces = braces::arguments(rest, tool);
-                let braces = braces.map(|(arguments, behind)| (Value::Object(arguments), behind, true));
-                braces.or_else(|| self.json_object(name, rest))
+            Some('{') => {
+                // Without its quotes, a text that was cut off ends anywhere.
+                let tool = tool.filter(|_| is_gemma && !self.is_cut_off);
+                let braces = || {
+                    let (arguments, behind) = braces::arguments(rest, tool)?;
+                    Some((Value::Object(arguments), behind, true))
+                };
+                match is_gemma {
+                    true => braces().or_else(|| self.json_object(name, rest)),
+                    false => self.json_object(name, rest).or_else(braces),
+                }
             }
-            Some('{') => self.json_object(name, rest),
             Some('"') => {
                 let mut texts = serde_json::Deserializer::from_str(rest).into_iter::<String>();
                 let json = texts.next()?.ok()?;
@@ -240,7 +246,7 @@ impl<'a> Reader<'a> {
                     let (arguments, rest) = self.arguments(rest, tool)?;
                     Some((Value::Object(arguments), rest, false))
                 }
-                Some(tag) if tag.closes() || tag.role == Role::Open => {
+                Some(tag) if tag.closes() => {
                     Some((Value::Object(Map::new()), rest, true)).filter(|_| tool.is_some())
                 }
                 Some(_) => None,
@@ -406,7 +412,7 @@ impl<'a> Reader<'a> {
                     }
                     depth += 1;
                 }
-                Role::Key | Role::CallEnd | Role::Close => {
+                Role::Key | Role::CallEnd | Role::Close if inner.is_token == tag.is_token => {
                     last_resort.get_or_insert(place);
                 }
                 Role::ArgumentEnd | Role::RawEnd if is_end(tag, &inner) => {
@@ -422,7 +428,7 @@ impl<'a> Reader<'a> {
             at = place + inner.length;
         }
         // The mark at its end is missing.
-        let end = last_resort?;
+        let end = last_resort.filter(|_| !self.is_cut_off)?;
         let value = &text[..end];
         let close = value.rfind("</").filter(|at| {
             mark(&value[*at..])
@@ -552,7 +558,8 @@ fn without_kind(text: &str) -> &str {
 
 fn without_separators(mut text: &str) -> (&str, bool) {
     let mut is_separated = false;
-    while let Some(mark) = mark(text).filter(|mark| mark.role == Role::Separator) {
+    let separates = |mark: &Mark| mark.role == Role::Separator || mark.tag == "content_invoke_tool_json";
+    while let Some(mark) = mark(text).filter(separates) {
         text = text[mark.length..].trim_start();
         is_separated = true;
     }

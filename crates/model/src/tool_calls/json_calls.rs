@@ -102,7 +102,7 @@ fn call_in(object: &Map<String, Value>, tools: &[ToolSpec]) -> Option<Call> {
 }
 
 /// Whether these are no arguments but their schema, of a tool that is described. One may be filled in.
-fn is_definition(arguments: &Value) -> bool {
+pub fn is_definition(arguments: &Value) -> bool {
     let described = |value: &Value| {
         let has = |key: &str| value.get(key).is_some();
         (has("type") || has("description") || has("$ref"))

@@ -6,7 +6,9 @@
 use crate::ToolSpec;
 use crate::tool_calls::body::Reader;
 use crate::tool_calls::harmony;
-use crate::tool_calls::json_calls::{ARGUMENT_KEYS, Calls, NAME_KEYS, balanced, known};
+use crate::tool_calls::json_calls::{
+    ARGUMENT_KEYS, Calls, NAME_KEYS, balanced, is_definition, json_at, known,
+};
 use crate::tool_calls::marks::{Mark, Role, mark, may_become_mark};
 use crate::tool_calls::{names, python};
 use serde_json::Value;
@@ -18,7 +20,7 @@ const MAX_INDENT: usize = 256;
 /// Bytes of code in a line.
 const MAX_SPAN: usize = 4096;
 /// Bytes in which an example shows that it is one.
-const LONGEST_PLACEHOLDER: usize = 80;
+const LONGEST_EXAMPLE: usize = 200;
 /// Brackets that JSON may begin with.
 const MAX_BRACKETS: usize = 8;
 /// Calls in a row without marks.
@@ -86,16 +88,21 @@ impl Scan<'_, '_> {
             '`' => Some(self.backticks(at, is_first(at))),
             '<' | ']' => self.mark(at, is_first(at)),
             '[' if !self.takes_unmarked => self.mark(at, is_first(at)),
-            '[' => self.mark(at, is_first(at)).or_else(|| match begins_line(self.text, at) {
+            '[' => self.mark(at, is_first(at)).or_else(|| match self.begins(at) {
                 true => self.json(at, is_first(at)),
                 false => self.inline_list(at),
             }),
             _ if !self.takes_unmarked => None,
-            '{' if begins_line(self.text, at) => self.json(at, is_first(at)),
-            '>' if begins_line(self.text, at) => self.word(at, is_first(at)),
-            c if c.is_alphabetic() && begins_line(self.text, at) => self.word(at, is_first(at)),
+            '{' if self.begins(at) => self.json(at, is_first(at)),
+            '>' if self.begins(at) => self.word(at, is_first(at)),
+            c if c.is_alphabetic() && self.begins(at) => self.word(at, is_first(at)),
             _ => None,
         }
+    }
+
+    /// Whether a call without marks may begin at `at`: at the beginning of a line, or behind a token.
+    fn begins(&self, at: usize) -> bool {
+        begins_line(self.text, at) || self.text[..at].ends_with("|>")
     }
 
     fn mark(&self, at: usize, is_first: bool) -> Option<Found> {
@@ -115,7 +122,11 @@ impl Scan<'_, '_> {
         let behind = &rest[mark.length..];
         match mark.role {
             Role::Result => Some(if self.is_whole { Found::Invented } else { Found::Text(mark.length) }),
-            Role::Weak if !self.may_open(behind) => Some(Found::Text(mark.length)),
+            Role::Weak if !self.may_open(behind) => Some(match (mark.is_token, self.is_whole) {
+                (true, true) => Found::Noise(mark.length),
+                (true, false) => Found::Open,
+                (false, _) => Found::Text(mark.length),
+            }),
             Role::Open | Role::Weak | Role::Call if self.is_whole => Some(self.marked(at, &mark)),
             Role::Open | Role::Weak | Role::Call => Some(Found::Open),
             Role::Noise if !mark.is_token && !matches!(mark.tag, "<end_of_turn>") => None,
@@ -276,7 +287,7 @@ impl Scan<'_, '_> {
         let behind = name[end..].trim_start();
         let has_arguments = behind.starts_with('{')
             || behind.starts_with(FENCE)
-            || mark(behind).is_some_and(|mark| mark.role == Role::Key);
+            || mark(behind).is_some_and(|mark| matches!(mark.role, Role::Key | Role::Separator));
         // `function` and the name on the next line are DeepSeek's, without its tokens.
         let name = name
             .strip_prefix("function")
@@ -370,10 +381,11 @@ impl Scan<'_, '_> {
             return None;
         }
         self.reader.spend(rest.len().min(4096))?;
-        if let Some((calls, length)) = self.named(rest) {
-            return Some(self.block(at, calls, length, is_first && rest.starts_with("functools")));
+        if !self.is_whole {
+            return self.may_become_named(rest).then_some(Found::Open);
         }
-        (!self.is_whole && self.may_become_named(rest)).then_some(Found::Open)
+        let (calls, length) = self.named(rest)?;
+        Some(self.block(at, calls, length, is_first && rest.starts_with("functools")))
     }
 
     /// Whether a name with its arguments may come of `text`.
@@ -401,7 +413,7 @@ impl Scan<'_, '_> {
                 || behind.starts_with(FENCE)
                 || FENCE.starts_with(behind)
                 || may_become_mark(behind)
-                || mark(behind).is_some_and(|mark| mark.role == Role::Key))
+                || mark(behind).is_some_and(|mark| matches!(mark.role, Role::Key | Role::Separator)))
     }
 
     /// A fence, or code in a line.
@@ -635,9 +647,10 @@ fn is_closed_at_end(body: &str, begins_line: bool) -> bool {
 
 /// Whether a call is only shown as an example.
 fn is_placeholder(body: &str) -> bool {
-    let head = &body[..boundary(body, LONGEST_PLACEHOLDER)];
-    let head = head.trim_start();
-    head.starts_with(['…', '$']) || head.starts_with("...") || head.starts_with("<function-name>")
+    let head = body[..boundary(body, LONGEST_EXAMPLE)].trim_start();
+    let line = head.lines().next().unwrap_or_default();
+    let begins = ["…", "...", "$", "<function-name>"].iter().any(|sign| head.starts_with(sign));
+    begins || ["{...}", "{…}", ": ...", ": …"].iter().any(|sign| line.contains(sign))
 }
 
 /// Tool and arguments of `{"name": "…", "arguments": …}` that is not valid JSON, with the name of an existing tool.
