@@ -127,7 +127,7 @@ mod tests {
             "```json\n{\"port\": 80}\n```\nDone.",
             "```json\n{\"name\": \"my-package\"}\n```\nDone.",
             "{\"answer\": 42}",
-            "[1, 2, 3]",
+            "[1, 2, 3].",
             "<b>bold</b> <function>",
         ] {
             assert_eq!(shown_while_it_comes(text), text);
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn a_call_beyond_the_budget_is_held_back() {
         let mut holdback = Holdback { budget: 10, ..Holdback::default() };
-        let text = format!("a {} <tool_call>", "<| ".repeat(20));
+        let text = format!("a {} <tool_call>", "`x` ".repeat(20));
         assert!(holdback.showable(&text, 0, &tools()) < text.len() - "<tool_call>".len());
     }
 }

@@ -17,6 +17,8 @@ use serde_json::Value;
 pub const MAX_LOOKAHEAD: usize = 4096;
 /// Characters of indentation before a call. A longer run is not looked through again for each of its characters.
 const MAX_INDENT: usize = 256;
+/// What a place costs, in bytes that are looked at.
+const PLACE: usize = 64;
 /// Bytes of code in a line.
 const MAX_SPAN: usize = 4096;
 /// Bytes in which an example shows that it is one.
@@ -84,6 +86,9 @@ impl Scan<'_, '_> {
     }
 
     fn at(&self, at: usize, c: char, is_first: &dyn Fn(usize) -> bool) -> Option<Found> {
+        if matches!(c, '`' | '<' | '[' | ']' | '{') && self.reader.spend(PLACE).is_none() {
+            return (!self.is_whole).then_some(Found::Open);
+        }
         match c {
             '`' => Some(self.backticks(at, is_first(at))),
             '<' | ']' => self.mark(at, is_first(at)),
@@ -107,7 +112,8 @@ impl Scan<'_, '_> {
 
     fn mark(&self, at: usize, is_first: bool) -> Option<Found> {
         let rest = &self.text[at..];
-        match harmony::begins(rest).filter(|_| rest.starts_with('<')) {
+        match harmony::begins(rest) {
+            _ if !rest.starts_with('<') => {}
             Some(true) => return Some(self.spoken(rest)),
             Some(false) => {}
             None if !self.is_whole => return Some(Found::Open),
@@ -307,7 +313,10 @@ impl Scan<'_, '_> {
             return Some(self.block(at, calls, length, is_first));
         }
         let length = balanced(rest);
-        let broken = broken_object(rest, self.reader.tools).or_else(|| self.broken_list(rest));
+        // A list of which only some parts are calls is something else.
+        let is_other = rest.starts_with('[') && json_at(rest).is_some();
+        let broken = || broken_object(rest, self.reader.tools).or_else(|| self.broken_list(rest));
+        let broken = if is_other { None } else { broken() };
         match (broken, length) {
             (Some(_), _) if !self.is_whole => Some(Found::Open),
             (Some((name, arguments)), _) => Some(Found::Unreadable(name, arguments)),
@@ -331,6 +340,9 @@ impl Scan<'_, '_> {
         for _ in 0..MAX_BRACKETS {
             let Some(within) = inner.strip_prefix(['{', '[']) else { break };
             inner = within.trim_start();
+        }
+        if inner.starts_with(['{', '[']) {
+            return !self.is_whole;
         }
         let tools = self.reader.tools.iter().map(|tool| tool.name.as_str());
         let Some(quote) = inner.chars().next() else { return !self.is_whole };
@@ -662,8 +674,10 @@ pub fn broken_object(text: &str, tools: &[ToolSpec]) -> Option<(String, String)>
     let rest = rest.trim_start().strip_prefix(',')?.trim_start();
     let (key, rest) = quoted(rest)?;
     let arguments = rest.trim_start().strip_prefix(':')?.trim();
-    let is_example =
-        is_placeholder(arguments) || arguments.trim_start_matches('{').trim_start().starts_with(['…', '.']);
+    let is_definition = json_at(arguments).is_some_and(|(value, _)| is_definition(&value));
+    let is_example = is_definition
+        || is_placeholder(arguments)
+        || arguments.trim_start_matches('{').trim_start().starts_with(['…', '.']);
     (ARGUMENT_KEYS.contains(&key) && !is_example).then(|| (name, arguments.to_owned()))
 }
 
