@@ -68,7 +68,7 @@ impl Sandbox {
     }
 
     async fn spawn_with(&self, command: Command, terminal: Option<TerminalSize>) -> Result<Process> {
-        let command = self.in_environment(command);
+        let command = self.with_long_text(self.in_environment(command)).await?;
         let limit = command.timeout.map(|timeout| timeout.saturating_add(OVERTIME));
         let message = Message::Run { command, terminal, read_only: self.read_only };
         let stream = self.link.request(&message, Expect::Command).await?;
@@ -109,6 +109,7 @@ impl Sandbox {
                 words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
             }
         };
+        let command = self.with_long_text(command).await?;
         let request = Message::StartJob { command, terminal, read_only };
         let connection = self.link.connection().await;
         match connection.request(&request, Expect::JobStarted)?.answer().await {
