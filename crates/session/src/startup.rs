@@ -307,7 +307,7 @@ impl Start {
         let mut on_copied = |done, total| self.frontend.progress(Step::Copy(done, total));
         let (channel, info) = self.backend.start(&self.spec, &on_pull).await?;
         info.missing.iter().for_each(|text| self.notice(text.clone()));
-        let sandbox = Sandbox::connect(channel).await?.with_env(&self.env);
+        let sandbox = Sandbox::connect(channel).await?.with_env(&self.env).with_host_root(workspace.root());
         let CopyReport { lost, .. } = match is_new {
             true => workspace.copy_in(&sandbox, &mut on_copied).await?,
             false => workspace.restore_into(&sandbox, &mut on_copied).await?,
@@ -340,7 +340,7 @@ impl Start {
         let on_pull = |what: &str, done, total| self.show(&waits, what, done, total);
         let (channel, info) = self.backend.start(&self.spec, &on_pull).await?;
         info.missing.iter().for_each(|text| self.notice(text.clone()));
-        let sandbox = Sandbox::connect(channel).await?.with_env(&self.env);
+        let sandbox = Sandbox::connect(channel).await?.with_env(&self.env).with_host_root(workspace.root());
         if let ForkedFrom::Snapshot(_) = from {
             snapshot::take_mark(&sandbox, &self.spec.session).await?;
             workspace.rejoin(&sandbox).await?;
@@ -353,7 +353,7 @@ impl Start {
 
     async fn reattach(&self, workspace: &Arc<Workspace>, id: String) -> Result<Ready> {
         let channel = self.backend.attach(&self.spec.session).await?;
-        let sandbox = Sandbox::connect(channel).await?.with_env(&self.env);
+        let sandbox = Sandbox::connect(channel).await?.with_env(&self.env).with_host_root(workspace.root());
         workspace.rejoin(&sandbox).await?;
         self.gateway.attach(&sandbox).await?;
         self.put_home(&sandbox).await?;

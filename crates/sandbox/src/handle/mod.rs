@@ -25,6 +25,7 @@ use connection::Connection;
 use expect::Expect;
 use link::Link;
 use std::ffi::OsString;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use stream::ANSWER_TIMEOUT;
@@ -44,6 +45,8 @@ pub struct Sandbox {
     env: Arc<[(OsString, OsString)]>,
     /// Whether nothing that goes through this handle changes the workspace.
     read_only: bool,
+    /// Where the workspace is on the host, for whoever names a file by that path.
+    host_root: Option<Arc<Path>>,
 }
 
 impl Sandbox {
@@ -54,13 +57,23 @@ impl Sandbox {
     ///
     /// The guest is not there, does not answer for 20 s, or speaks another version of the protocol.
     pub async fn connect(channel: Channel) -> Result<Self> {
-        Ok(Self { link: Link::open(channel).await?, env: Arc::new([]), read_only: false })
+        Ok(Self { link: Link::open(channel).await?, env: Arc::new([]), read_only: false, host_root: None })
     }
 
     /// The same sandbox, in which commands and jobs of this handle start with these variables.
     pub fn with_env(self, env: &[(String, String)]) -> Self {
         let env = env.iter().map(|(name, value)| (name.into(), value.into())).collect();
         Self { env, ..self }
+    }
+
+    /// The same sandbox, whose workspace is `root` on the host.
+    pub fn with_host_root(self, root: &Path) -> Self {
+        Self { host_root: Some(root.into()), ..self }
+    }
+
+    /// Where the workspace is on the host, if that is known.
+    pub fn host_root(&self) -> Option<&Path> {
+        self.host_root.as_deref()
     }
 
     /// The same sandbox, in which nothing that goes through this handle can change the workspace: neither commands, with all
