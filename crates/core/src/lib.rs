@@ -28,6 +28,7 @@ pub use budget::{Budget, Shared};
 pub use conversation::{Answer, Conversation, Earlier, Setup};
 pub use environment::{Environment, Moment};
 pub use governed::Governed;
+pub use instructions::not_followed as instructions_not_followed;
 pub use interrupt::{Interrupt, Stop};
 pub use limits::{DEFAULT_MAX_TURNS, Price, RunLimits, Spent};
 pub use prompt::{Checkout, SandboxFacts, system_prompt};

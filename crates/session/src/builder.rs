@@ -17,6 +17,7 @@ use agent_base::lock::Lock;
 use agent_base::machine::Machine;
 use agent_core::{
     Budget, Conversation, Earlier, RunLimits, SandboxFacts, Setup, Shared, Skills, Spent, Window,
+    instructions_not_followed,
 };
 use agent_event::Event;
 use agent_event::Events;
@@ -308,6 +309,9 @@ impl Builder {
             answer_schema: model.answer_schema,
         };
         let facts = SandboxFacts { skills: skills.in_prompt(), ..facts };
+        for text in instructions_not_followed(&workspace.root) {
+            frontend.events().emit(Event::Notice { text })?;
+        }
         let mut conversation = Conversation::new(setup, &facts, &workspace.root);
         let resumed = earlier.is_some();
         if let Some(earlier) = earlier {
