@@ -34,7 +34,7 @@ pub struct Machine {
 /// Variables that say something about the machine, beside those whose name begins with one of [`PREFIXES`]: where files
 /// are, and toolchains. What programs of the machine get ([`host_program::may_get`]) belongs to them as well. No key is
 /// among them.
-const NAMES: [&str; 29] = [
+const NAMES: [&str; 35] = [
     "PATH",
     "HOME",
     "AGENT_HOME",
@@ -53,6 +53,13 @@ const NAMES: [&str; 29] = [
     "SDKMAN_DIR",
     "JAVA_HOME",
     "PAGER",
+    // Who commits.
+    "GIT_AUTHOR_NAME",
+    "GIT_AUTHOR_EMAIL",
+    "GIT_AUTHOR_DATE",
+    "GIT_COMMITTER_NAME",
+    "GIT_COMMITTER_EMAIL",
+    "GIT_COMMITTER_DATE",
     // Where sandbox providers are.
     "KUBECONFIG",
     "DAYTONA_API_URL",

@@ -58,6 +58,15 @@ const KEPT: [&str; 12] = [
     "core.sharedrepository",
     "i18n.commitencoding",
 ];
+/// Variables that say who commits, and when. git reads them before its settings.
+const WHO: [&str; 6] = [
+    "GIT_AUTHOR_NAME",
+    "GIT_AUTHOR_EMAIL",
+    "GIT_AUTHOR_DATE",
+    "GIT_COMMITTER_NAME",
+    "GIT_COMMITTER_EMAIL",
+    "GIT_COMMITTER_DATE",
+];
 /// Hooks that a commit of the user's own would run.
 const HOOKS: [&str; 4] = ["pre-commit", "prepare-commit-msg", "commit-msg", "post-commit"];
 
@@ -315,6 +324,12 @@ impl Place {
         self.settings.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
+    /// What the environment says about who commits. An empty variable says nothing, but git would take it.
+    fn who(&self) -> impl Iterator<Item = (&'static str, &OsStr)> {
+        let set = |name| self.machine.variable(name).filter(|value| !value.is_empty());
+        WHO.into_iter().filter_map(move |name| Some((name, set(name)?)))
+    }
+
     fn who_commits(&self) -> Result<Vec<(&'static str, String)>> {
         let identities = [
             ("GIT_AUTHOR_IDENT", "GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL"),
@@ -323,11 +338,13 @@ impl Place {
         let mut identity = Vec::new();
         for (variable, name, email) in identities {
             let unknown = || {
-                Error::usage("git does not know who commits")
-                    .hint("git config --global user.name NAME; git config --global user.email ADDRESS")
+                Error::usage("git does not know who commits").hint(
+                    "git config --global user.name NAME; git config --global user.email ADDRESS; or set GIT_AUTHOR_NAME, \
+                     GIT_AUTHOR_EMAIL, GIT_COMMITTER_NAME and GIT_COMMITTER_EMAIL",
+                )
             };
             // `A User <user@example.org> 1700000000 +0000`
-            let person = self.ask(&["var", variable]).map_err(|_| unknown())?;
+            let person = self.ask(&["var", variable]).map_err(|error| unknown().caused_by(error))?;
             let (of_name, rest) = person.split_once(" <").ok_or_else(unknown)?;
             let (of_email, _) = rest.split_once('>').ok_or_else(unknown)?;
             identity.extend([(name, of_name.to_owned()), (email, of_email.to_owned())]);
@@ -364,7 +381,7 @@ impl Place {
                 git.args(["-c", &format!("hook.{hook}.enabled=false")]);
             }
         }
-        git.args(arguments);
+        git.args(arguments).envs(self.who());
         let answer = host_git::run(git, b"", TIMEOUT, MAX_ANSWER).map_err(|failure| failed(&failure))?;
         let answer = String::from_utf8_lossy(&answer).into_owned();
         Ok(answer.strip_suffix('\n').unwrap_or(&answer).to_owned())
@@ -557,6 +574,7 @@ impl Git {
         git.env("GIT_WORK_TREE", &repository.top)
             .env("GIT_OBJECT_DIRECTORY", repository.common.join("objects"))
             .env("GIT_INDEX_FILE", &self.index)
+            .envs(self.place.who())
             .envs(identity.iter().map(|(name, value)| (name, value)));
         for (name, value) in settings.iter().filter(|(name, _)| KEPT.contains(&name.as_str())) {
             git.args(["-c", &format!("{name}={value}")]);
