@@ -69,6 +69,14 @@ pub fn config(workspace: &Path, machine: &Machine) -> Option<Command> {
     Some(git)
 }
 
+/// `git config` with the settings of the user and of the machine alone: it finds the empty repository `git_dir` in place of any
+/// other. It runs nothing.
+pub fn config_of_user(git_dir: &Path, workspace: &Path, machine: &Machine) -> Option<Command> {
+    let mut git = local(workspace, machine)?;
+    git.env("GIT_DIR", git_dir).arg("config").current_dir(git_dir);
+    Some(git)
+}
+
 /// git that fetches for the user into a repository that `agent` made, with the user's own configuration.
 pub fn networked(workspace: &Path, machine: &Machine) -> Option<Command> {
     let mut git = host_program::networked("git".as_ref(), workspace, machine)?;

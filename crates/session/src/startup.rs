@@ -317,7 +317,7 @@ impl Start {
                 "{lost} file(s) of the workspace have their current content: the earlier one is not kept any more."
             ));
         }
-        self.put_home(&sandbox).await?;
+        self.put_home(&sandbox, workspace).await?;
         Ok(Ready { sandbox, info, workspace: Arc::clone(workspace), reattached: false })
     }
 
@@ -347,7 +347,7 @@ impl Start {
         }
         workspace.begin_forked(&sandbox, has_home).await?;
         self.gateway.attach(&sandbox).await?;
-        self.put_home(&sandbox).await?;
+        self.put_home(&sandbox, workspace).await?;
         Ok(Ready { sandbox, info, workspace: Arc::clone(workspace), reattached: false })
     }
 
@@ -356,13 +356,14 @@ impl Start {
         let sandbox = Sandbox::connect(channel).await?.with_env(&self.env).with_host_root(workspace.root());
         workspace.rejoin(&sandbox).await?;
         self.gateway.attach(&sandbox).await?;
-        self.put_home(&sandbox).await?;
+        self.put_home(&sandbox, workspace).await?;
         let info = SandboxInfo { backend: self.backend.name().to_owned(), id, ..SandboxInfo::default() };
         Ok(Ready { sandbox, info, workspace: Arc::clone(workspace), reattached: true })
     }
 
-    async fn put_home(&self, sandbox: &Sandbox) -> Result<()> {
-        match sandbox.put_home(&self.home).await? {
+    async fn put_home(&self, sandbox: &Sandbox, workspace: &Workspace) -> Result<()> {
+        let files = [workspace.git_settings().await?, self.home.clone()].concat();
+        match sandbox.put_home(&files).await? {
             0 => {}
             failed => self.notice(format!(
                 "{failed} of the files that belong into $HOME of the sandbox could not be written."

@@ -29,6 +29,8 @@ pub struct Conflict {
 pub struct Plan {
     steps: BTreeMap<TreePath, Step>,
     merged: Vec<TreePath>,
+    /// Whether what is made gets all of its permission bits, because it was there before.
+    restores: bool,
 }
 
 #[derive(Debug)]
@@ -58,6 +60,21 @@ impl Plan {
         if conflicts.is_empty() { Ok(plan) } else { Err(conflict_error(&conflicts)) }
     }
 
+    /// The same plan as one that puts back what was there: with all permission bits, whatever the umask is.
+    pub fn restoring(self) -> Self {
+        Self { restores: true, ..self }
+    }
+
+    /// Files that are about to be separated from their other names, a line each: writing through a hard link would change
+    /// a file that may be anywhere.
+    pub fn separated(&self) -> impl Iterator<Item = String> {
+        let linked = |step: &Step| step.found.links > 1 && is_file(&step.write);
+        self.steps.iter().filter(move |(_, step)| linked(step)).map(|(path, step)| {
+            let others = step.found.links - 1;
+            format!("{path} was a hard link: its {others} other name(s) keep the former content")
+        })
+    }
+
     /// Files that both sides changed and that were merged.
     pub fn merged(&self) -> &[TreePath] {
         &self.merged
@@ -77,7 +94,8 @@ impl Plan {
 
     /// Writes. If a step fails, what was written is reverted.
     pub fn write(&self, host: &HostDir, store: &Store) -> Result<()> {
-        let mut writer = Writer { steps: &self.steps, host, store, done: BTreeSet::new() };
+        let mut writer =
+            Writer { steps: &self.steps, host, store, restores: self.restores, done: BTreeSet::new() };
         let result = writer.write();
         if result.is_err() {
             let done = std::mem::take(&mut writer.done);
@@ -85,7 +103,8 @@ impl Plan {
             record.changes.retain(|path, _| done.contains(path));
             // Best effort: the error that led here is the one to show, and `agent undo` can be tried again.
             if let Ok(back) = Plan::check(host, &record.reversed(), store, false) {
-                let _ = Writer { steps: &back.steps, host, store, done: BTreeSet::new() }.write();
+                let _ =
+                    Writer { steps: &back.steps, host, store, restores: true, done: BTreeSet::new() }.write();
             }
         }
         result
@@ -179,6 +198,7 @@ struct Writer<'a> {
     steps: &'a BTreeMap<TreePath, Step>,
     host: &'a HostDir,
     store: &'a Store,
+    restores: bool,
     /// Paths that were touched, so that they can be restored.
     done: BTreeSet<&'a TreePath>,
 }
@@ -200,7 +220,9 @@ impl Writer<'_> {
             }
         }
         for (path, step) in self.steps.iter().rev() {
-            if let Some(Node::Directory { mode }) = step.write {
+            if let Some(Node::Directory { mode }) = step.write
+                && (is_directory(&step.found.node) || self.sets_mode(mode))
+            {
                 self.touch(path, |host| host.set_directory_mode(path, mode))?;
             }
         }
@@ -225,7 +247,15 @@ impl Writer<'_> {
             still(self.host, path, step)?;
         }
         let store = self.store;
-        self.touch(path, |host| write_node(host, store, path, step))
+        let sets_mode = |mode| is_plain_file(&step.found.node) || self.sets_mode(mode);
+        let is_new = matches!(step.write, Some(Node::File { mode, .. }) if !sets_mode(mode));
+        self.touch(path, |host| write_node(host, store, path, step, is_new))
+    }
+
+    /// Whether something new gets exactly these permission bits. As with git the executable one travels and the umask decides
+    /// about the others; what is nobody else's stays so.
+    fn sets_mode(&self, mode: u32) -> bool {
+        self.restores || mode & 0o077 == 0
     }
 
     fn touch(&mut self, path: &TreePath, act: impl FnOnce(&HostDir) -> io::Result<()>) -> Result<()> {
@@ -238,6 +268,10 @@ impl Writer<'_> {
 
 fn is_directory(node: &Option<Node>) -> bool {
     matches!(node, Some(Node::Directory { .. }))
+}
+
+fn is_plain_file(node: &Option<Node>) -> bool {
+    matches!(node, Some(Node::File { .. }))
 }
 
 fn is_file(node: &Option<Node>) -> bool {
@@ -267,10 +301,17 @@ pub(super) fn is_done(found: Option<&Node>, change: &Change) -> bool {
     match (found, &change.after) {
         (None, None) => true,
         (Some(found), Some(after)) => {
-            found.same_content(after) && (found.mode() == after.mode() || !change.changes_mode())
+            let is_made = change.before.is_none() && has_mode_of(found, after);
+            found.same_content(after) && (found.mode() == after.mode() || !change.changes_mode() || is_made)
         }
         _ => false,
     }
+}
+
+/// Whether something that was made has the permission bits that it was made for, as far as the umask left them.
+fn has_mode_of(found: &Node, made: &Node) -> bool {
+    let is_executable = |node: &Node| node.mode().is_some_and(|mode| mode & 0o100 != 0);
+    is_executable(found) == is_executable(made)
 }
 
 /// Whether the host still has what the change starts from.
@@ -343,14 +384,17 @@ fn make_directories(host: &HostDir, path: &TreePath) -> io::Result<()> {
     host.make_directory(path)
 }
 
-fn write_node(host: &HostDir, store: &Store, path: &TreePath, step: &Step) -> io::Result<()> {
+fn write_node(host: &HostDir, store: &Store, path: &TreePath, step: &Step, is_new: bool) -> io::Result<()> {
     if let Some(parent) = path.parent() {
         make_directories(host, &parent)?;
     }
     match &step.write {
         Some(Node::File { hash, mode, .. }) => {
             let mut content = store.open_blob(*hash).map_err(io::Error::other)?;
-            host.write_file(path, &mut content, *mode, &step.found)
+            match is_new {
+                true => host.write_plain_file(path, &mut content, mode & 0o100 != 0),
+                false => host.write_file(path, &mut content, *mode, &step.found),
+            }
         }
         Some(Node::Symlink { target }) => host.write_symlink(path, target),
         Some(Node::Directory { .. }) | None => Ok(()),

@@ -6,6 +6,7 @@ use crate::entries::Rejected;
 use crate::manifest::{Delta, Manifest, Node};
 use crate::scan::IgnoredEntries;
 use crate::selection::LeftOut;
+use crate::store::Store;
 use crate::tree_path::TreePath;
 use agent_base::error::{Error, Result};
 use agent_base::sanitise;
@@ -22,6 +23,10 @@ pub const MAX_CHANGES: usize = 100_000;
 const MAX_MESSAGES: usize = 20;
 /// Characters of a name that such a line shows.
 const MAX_NAME: usize = 200;
+
+/// How a pointer of Git LFS begins, and how long it is at most.
+const POINTER: &[u8] = b"version https://git-lfs.github.com/spec/v1\noid ";
+const MAX_POINTER: u64 = 1024;
 
 /// One path that differs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -175,6 +180,34 @@ impl ChangeSet {
         self.remarks.retain(|other| Some(other) != remark.as_ref());
         found.return_to(&mut self);
         self
+    }
+
+    /// Without what would put a pointer of Git LFS into the place of the content that it stands for, as git does where its
+    /// filter is missing.
+    pub fn without_pointers(mut self, store: &Store) -> Result<Self> {
+        let is_pointer = |node: &Node| -> Result<bool> {
+            Ok(match node {
+                Node::File { hash, size, .. } if *size <= MAX_POINTER && store.contains(*hash) => {
+                    store.read(*hash)?.starts_with(POINTER)
+                }
+                _ => false,
+            })
+        };
+        let mut pointers = Vec::new();
+        for (path, change) in &self.changes {
+            if let (Some(before @ Node::File { .. }), Some(after)) = (&change.before, &change.after)
+                && is_pointer(after)?
+                && !is_pointer(before)?
+            {
+                pointers.push(path.clone());
+            }
+        }
+        for path in pointers {
+            self.changes.remove(&path);
+            let reason = "it is a pointer of Git LFS in place of its content".to_owned();
+            self.refused.push(Refused { name: path.to_string(), reason });
+        }
+        Ok(self)
     }
 
     /// Whether there is nothing to apply.

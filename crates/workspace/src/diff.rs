@@ -10,6 +10,8 @@ use crate::store::Store;
 use crate::tree_path::TreePath;
 use agent_base::error::Result;
 use agent_base::hash::Hash;
+use agent_base::text_encoding::Encoding;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::io::Write;
 
@@ -43,6 +45,18 @@ impl Side {
 
     fn bytes(&self) -> &[u8] {
         if let Side::Content(content) = self { content } else { b"" }
+    }
+
+    /// It as text in UTF-8, and the encoding that it has; `None` where it is not readable text. `like` is the encoding of what
+    /// it replaces, for text that could be in several.
+    fn as_text(&self, like: Option<Encoding>) -> Option<(Encoding, Cow<'_, [u8]>)> {
+        let bytes = self.bytes();
+        match Encoding::of(bytes, like) {
+            encoding if encoding.is_plain() => {
+                (!self.is_unreadable()).then_some((encoding, Cow::Borrowed(bytes)))
+            }
+            encoding => Some((encoding, Cow::Owned(encoding.decode(bytes).into_owned().into_bytes()))),
+        }
     }
 
     /// Whether git would call it binary: a NUL among the first 8,000 bytes (`buffer_is_binary` in xdiff-interface.c).
@@ -116,12 +130,11 @@ fn write_change(
                 "(the former content is not known any more)"
             }
         )?;
-    } else if old.is_unreadable() || new.is_unreadable() {
-        writeln!(out, "  (binary, {} → {} bytes)", old.bytes().len(), new.bytes().len())?;
-    } else {
-        let mut painter = Painter::new(path, old.bytes(), new.bytes(), paint.color);
+    } else if let Some(Texts { old, new, remark }) = texts(&old, &new) {
+        remark.map_or(Ok(()), |remark| writeln!(out, "  ({remark})"))?;
+        let mut painter = Painter::new(path, &old, &new, paint.color);
         let mut text = String::new();
-        hunks::each(old.bytes(), new.bytes(), |line| {
+        hunks::each(&old, &new, |line| {
             painter.line(line, &mut text);
             out.write_all(text.as_bytes())?;
             text.clear();
@@ -129,8 +142,33 @@ fn write_change(
         })?;
         painter.finish(&mut text);
         out.write_all(text.as_bytes())?;
+    } else {
+        writeln!(out, "  (binary, {} → {} bytes)", old.bytes().len(), new.bytes().len())?;
     }
     Ok(())
+}
+
+/// Both sides as text in UTF-8.
+struct Texts<'a> {
+    old: Cow<'a, [u8]>,
+    new: Cow<'a, [u8]>,
+    /// The encoding, where it is another one.
+    remark: Option<String>,
+}
+
+/// `None` where one of the sides is not readable text.
+fn texts<'a>(old: &'a Side, new: &'a Side) -> Option<Texts<'a>> {
+    let (of_old, old_text) = old.as_text(None)?;
+    let (of_new, new_text) = new.as_text(Some(of_old).filter(|encoding| !encoding.is_plain()))?;
+    let has_both = *old != Side::Absent && *new != Side::Absent;
+    let remark = match (of_old, of_new) {
+        (one, other) if one != other && has_both => Some(format!("{one} → {other}, shown as UTF-8")),
+        (one, other) if !one.is_plain() || !other.is_plain() => {
+            Some(format!("{}, shown as UTF-8", if *new == Side::Absent { one } else { other }))
+        }
+        _ => None,
+    };
+    Some(Texts { old: old_text, new: new_text, remark })
 }
 
 /// The line above the diff of one file.
@@ -180,10 +218,10 @@ fn verb(change: &Change) -> &'static str {
 pub fn lines(change: &Change, store: &Store) -> Result<Option<(u64, u64)>> {
     let old = Side::load(change.before.as_ref(), store, MAX_SHOWN)?;
     let new = Side::load(change.after.as_ref(), store, MAX_SHOWN)?;
-    if old == Side::NotShown || new == Side::NotShown || old.is_unreadable() || new.is_unreadable() {
+    if old == Side::NotShown || new == Side::NotShown {
         return Ok(None);
     }
-    Ok(Some(hunks::count(old.bytes(), new.bytes())))
+    Ok(texts(&old, &new).map(|texts| hunks::count(&texts.old, &texts.new)))
 }
 
 /// Writes `agent diff --stat`: a line a file with the lines added and removed, and the sum.

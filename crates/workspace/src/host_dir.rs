@@ -3,6 +3,7 @@
 //! Every step goes from an open directory to a name in it with `O_NOFOLLOW` (openat(2)), so a symlink that takes a
 //! directory's place at any moment is an error and never a way out.
 
+use crate::attributes;
 use crate::manifest::{Node, Target};
 use crate::selection::Stamp;
 use crate::tree_path::TreePath;
@@ -13,7 +14,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 use sha2::{Digest, Sha256};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
@@ -31,6 +32,8 @@ pub struct Observed {
     /// Device, inode, size, modification and change time: unchanged as long as the file is.
     identity: Option<Identity>,
     owner: Option<(u32, u32)>,
+    /// Names that a file has; 1 for anything else.
+    pub links: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +48,7 @@ struct Identity {
 impl Observed {
     /// Nothing is there.
     pub fn nothing() -> Self {
-        Self { node: None, identity: None, owner: None }
+        Self { node: None, identity: None, owner: None, links: 1 }
     }
 }
 
@@ -95,7 +98,9 @@ impl HostDir {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, "a device, FIFO or socket is there"));
             }
         };
+        let links = if matches!(node, Node::File { .. }) { links(&stat) } else { 1 };
         Ok(Observed {
+            links,
             node: Some(node),
             identity: Some(identity(&stat)),
             owner: Some((stat.st_uid, stat.st_gid)),
@@ -136,7 +141,11 @@ impl HostDir {
     }
 
     /// Writes a file: a temporary one in the same directory, flushed to disk, then renamed over the name. Owner and
-    /// group stay those of `former` where the system allows it; what is new belongs to whom root writes it for.
+    /// group stay those of `former` where the system allows it, and so do its extended attributes, among them its access
+    /// control list; what is new belongs to whom root writes it for.
+    ///
+    /// A file that cannot be replaced is written in place: a mount of its own, and one with attributes that no other file
+    /// may get.
     pub fn write_file(
         &self,
         path: &TreePath,
@@ -151,9 +160,22 @@ impl HostDir {
         if let Some(owner) = former.owner.or_else(|| new_owner(&parent)) {
             change_owner(&file, owner);
         }
+        let attributes = match former.node {
+            Some(Node::File { .. }) => attributes::copy(&parent, path.name(), &file),
+            _ => Ok(()),
+        };
         rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
         file.sync_all()?;
-        temporary.rename_to(path.name())
+        let replaced = match attributes {
+            Ok(()) => temporary.rename_to(path.name()),
+            Err(error) => Err(error),
+        };
+        match replaced {
+            Err(Errno::BUSY | Errno::PERM | Errno::ACCESS | Errno::NOTSUP) if former.identity.is_some() => {
+                write_in_place(&parent, path.name(), &mut file, mode, former)
+            }
+            replaced => Ok(replaced?),
+        }
     }
 
     /// Writes a file with the permission bits that the umask leaves.
@@ -191,7 +213,7 @@ impl HostDir {
             change_owner(&file, owner);
         }
         flush(&file)?;
-        temporary.rename_to(path.name())
+        Ok(temporary.rename_to(path.name())?)
     }
 
     /// Makes a symlink in place of what is there (but for a directory).
@@ -202,7 +224,7 @@ impl HostDir {
         if let Some(owner) = new_owner(&parent) {
             change_link_owner(&parent, &temporary.name, owner);
         }
-        temporary.rename_to(path.name())
+        Ok(temporary.rename_to(path.name())?)
     }
 
     /// Makes a directory; an existing one is not an error.
@@ -221,10 +243,11 @@ impl HostDir {
         Ok(())
     }
 
-    /// Sets a directory's permission bits.
+    /// Sets a directory's permission bits. That of the group for what is made in it, and the sticky one, stay.
     pub fn set_directory_mode(&self, path: &TreePath, mode: u32) -> io::Result<()> {
         let directory = open_directory(self.parent(path)?.as_fd(), path.name())?;
-        Ok(rustix::fs::fchmod(&directory, Mode::from_raw_mode(mode))?)
+        let kept = rustix::fs::fstat(&directory)?.st_mode & 0o7000;
+        Ok(rustix::fs::fchmod(&directory, Mode::from_raw_mode(mode | kept))?)
     }
 
     /// Removes a file or a symlink. A missing one is not an error.
@@ -269,6 +292,35 @@ impl HostDir {
         }
         Ok(directory)
     }
+}
+
+/// Writes `content` into the file that was observed, which keeps all that it is but its content.
+fn write_in_place(
+    parent: &OwnedFd,
+    name: &[u8],
+    content: &mut File,
+    mode: u32,
+    former: &Observed,
+) -> io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mut file = File::from(rustix::fs::openat(parent, name, flags, Mode::empty())?);
+    let stat = rustix::fs::fstat(&file)?;
+    let (now, then) = (identity(&stat), former.identity);
+    if !then.is_some_and(|then| (then.device, then.inode) == (now.device, now.inode)) {
+        return Err(io::Error::other("another file took its place"));
+    }
+    content.seek(SeekFrom::Start(0))?;
+    let length = io::copy(content, &mut file)?;
+    file.set_len(length)?;
+    if stat.st_mode & 0o777 != mode {
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
+    }
+    file.sync_all()
+}
+
+#[allow(clippy::unnecessary_cast, clippy::useless_conversion)]
+fn links(stat: &Stat) -> u64 {
+    u64::from(stat.st_nlink)
 }
 
 /// The owner of something new in a directory: the directory's own, if root works in another user's tree.
@@ -348,12 +400,12 @@ impl<'a> Temporary<'a> {
     }
 
     fn create(&self, mode: u32) -> io::Result<File> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(rustix::fs::openat(self.parent, &self.name, flags, Mode::from_raw_mode(mode))?.into())
     }
 
-    fn rename_to(self, name: &[u8]) -> io::Result<()> {
-        Ok(rustix::fs::renameat(self.parent, &self.name, self.parent, name)?)
+    fn rename_to(&self, name: &[u8]) -> Result<(), Errno> {
+        rustix::fs::renameat(self.parent, &self.name, self.parent, name)
     }
 }
 

@@ -5,6 +5,7 @@
 //! [`Workspace`] holds them together for one session.
 
 pub mod apply;
+mod attributes;
 pub mod bare_repository;
 pub mod base;
 mod build_files;
@@ -14,6 +15,7 @@ pub mod diff;
 pub mod entries;
 mod fetch;
 pub mod git_patch;
+pub mod git_settings;
 pub mod history;
 pub mod home;
 pub mod host_changes;

@@ -12,6 +12,7 @@ use crate::base::{Base, is_own_git};
 use crate::build_files::Trees;
 use crate::changes::{ChangeSet, Exclusions};
 use crate::entries::Rejected;
+use crate::git_settings;
 use crate::history::Checkpoint;
 use crate::history::History;
 use crate::host_changes::HostView;
@@ -33,6 +34,7 @@ use agent_base::error::Result;
 use agent_base::machine::Machine;
 use agent_base::sanitise::one_line;
 use agent_event::Changes;
+use agent_sandbox::HomeFile;
 use agent_sandbox::Sandbox;
 use agent_sandbox::WorkspaceMount;
 use serde::{Deserialize, Serialize};
@@ -185,6 +187,8 @@ pub struct Applied {
     pub changes: Changes,
     /// Files that both sides had changed, and that were merged.
     pub merged: Vec<TreePath>,
+    /// Files that were hard links and are not any more, a line each.
+    pub separated: Vec<String>,
     /// What was written, from what the host had.
     pub written: ChangeSet,
 }
@@ -377,6 +381,12 @@ impl Workspace {
         review(&state, &self.store, &state.accepted)
     }
 
+    /// What of the user's git configuration belongs into the sandbox's home.
+    pub async fn git_settings(&self) -> Result<Vec<HomeFile>> {
+        let (root, machine) = (self.root.clone(), Arc::clone(&self.options.machine));
+        blocking(move || Ok(git_settings::home_files(&root, &machine))).await
+    }
+
     /// What the sandbox had changed at the last checkpoint.
     pub async fn recorded_changes(&self) -> Result<ChangeSet> {
         let state = self.state().await?;
@@ -561,7 +571,7 @@ fn exclusions(state: &State) -> Exclusions<'_> {
 fn review(state: &State, store: &Store, accepted: &Delta) -> Result<ChangeSet> {
     let (base, delta) = (&state.base.nodes, state.history.delta());
     let all = ChangeSet::review(base, delta, accepted, &exclusions(state))?;
-    Ok(all.without_build_files(&Trees { base, accepted, delta, store }))
+    Ok(all.without_pointers(store)?.without_build_files(&Trees { base, accepted, delta, store }))
 }
 
 fn tree(base: &Base, delta: &Delta) -> Manifest {

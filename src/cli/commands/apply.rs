@@ -109,6 +109,7 @@ pub async fn apply(machine: &Arc<Machine>, arguments: ApplyArgs) -> Result<ExitC
     for path in &applied.merged {
         stderr::write(&format!("merged with the host's version: {path}\n"));
     }
+    applied.separated.iter().for_each(|line| stderr::write(&format!("{line}\n")));
     let Some(message) = message else { return report(options, &kept.id, changes, &applied) };
     let made = commit(&files, &applied, &message).await?;
     made.remarks.iter().for_each(|remark| stderr::write(&format!("{remark}\n")));

@@ -99,6 +99,7 @@ impl Repl<'_> {
         for path in &applied.merged {
             self.remark(&format!("merged with the host's version: {path}"));
         }
+        applied.separated.iter().for_each(|line| self.remark(line));
         if let Some(message) = message {
             let made = commit(&files, &applied, &message).await?;
             made.remarks.iter().for_each(|remark| self.remark(remark));

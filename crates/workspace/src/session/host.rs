@@ -42,6 +42,7 @@ impl Workspace {
         let applied = Applied {
             changes: record.written.counts(),
             merged: plan.merged().to_vec(),
+            separated: plan.separated().collect(),
             written: record.written.clone(),
         };
         state.applied.push(record.clone());
@@ -125,7 +126,7 @@ impl Workspace {
             _ => error,
         })?;
         let changes = plan.record().counts();
-        self.write(plan).await?;
+        self.write(plan.restoring()).await?;
         state.applied.pop();
         state.accepted = record.accepted;
         self.save(ACCEPTED, state.accepted.clone()).await?;
