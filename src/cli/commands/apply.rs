@@ -18,7 +18,7 @@ use crate::exit_code::ExitCode;
 use crate::log::SessionId;
 use crate::machine::Machine;
 use crate::workspace::tree_path::TreePath;
-use crate::workspace::{Applied, ChangeSet, InnerCommits};
+use crate::workspace::{Applied, ChangeSet};
 use clap::Args;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -64,10 +64,7 @@ pub async fn apply(machine: &Arc<Machine>, arguments: ApplyArgs) -> Result<ExitC
     let (id, paths) = (arguments.changes.id, arguments.changes.paths);
     let kept = find_idle(machine, options, id, paths).await?;
     if let Some(branch) = &arguments.branch {
-        let object_stores = object_stores(&Config::load(machine, options)?);
-        let commits = kept.workspace.inner_commits(object_stores).await?;
-        let author = Author::Kept { machine, options, id: &kept.id };
-        return apply_as_branch(&author, options, &kept, (branch, &commits), arguments.yes).await;
+        return apply_as_branch(machine, options, &kept, branch, arguments.yes).await;
     }
     let changes = changed(&kept, arguments.changes.all).await?;
     changes.messages().for_each(|message| stderr::write(&format!("{message}\n")));
@@ -121,12 +118,14 @@ pub async fn apply(machine: &Arc<Machine>, arguments: ApplyArgs) -> Result<ExitC
 
 /// Shows the commits, asks where there is a terminal, and writes the branch.
 async fn apply_as_branch(
-    author: &Author<'_>,
+    machine: &Arc<Machine>,
     options: &Options,
     kept: &KeptSession,
-    (branch, commits): (&str, &InnerCommits),
+    branch: &str,
     is_agreed: bool,
 ) -> Result<ExitCode> {
+    let object_stores = object_stores(&Config::load(machine, options)?);
+    let commits = kept.workspace.inner_commits(object_stores).await?;
     stderr::write(&commits.summary());
     if !is_agreed && !options.is_json() && confirm::is_possible() {
         let question = branch_question(branch);
@@ -135,7 +134,8 @@ async fn apply_as_branch(
             return Ok(ExitCode::Success);
         }
     }
-    write_branch(author, &kept.workspace.recorded_changes().await?, commits, branch).await?;
+    let author = Author::Kept { machine, options, id: &kept.id };
+    write_branch(&author, &kept.workspace.recorded_changes().await?, &commits, branch).await?;
     stderr::write(&format!("{}\n", written_branch(branch)));
     let json = json!({
         "session": kept.id, "branch": branch, "commit": commits.id, "commits": commits.subjects.len(),

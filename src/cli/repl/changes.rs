@@ -58,12 +58,7 @@ impl Repl<'_> {
         if given.is_some() && !commits {
             return Err(Error::usage("-m is the message of a commit").hint("/apply --commit -m MESSAGE"));
         }
-        if let Some(option) = words.iter().find(|word| word.starts_with('-')) {
-            return Err(Error::usage(format!("/apply has no option {}", sanitise::one_line(option, 40)))
-                .hint(
-                    "/apply [-i] [--all] [--merge] [--commit [-m MESSAGE]] [PATH…], or /apply --branch NAME",
-                ));
-        }
+        refuse_options(&words)?;
         let (ready, changes) = self.changes(words, all).await?;
         if changes.is_empty() {
             self.remark("there is nothing to apply");
@@ -218,6 +213,19 @@ impl Repl<'_> {
         let ready = self.session.startup().ready().await?;
         self.screen.progress().clear();
         Ok(ready)
+    }
+}
+
+/// Refuses what looks like an option of `/apply` and is none.
+fn refuse_options(words: &[String]) -> Result<()> {
+    match words.iter().find(|word| word.starts_with('-')) {
+        None => Ok(()),
+        Some(option) => {
+            let error = Error::usage(format!("/apply has no option {}", sanitise::one_line(option, 40)));
+            Err(error.hint(
+                "/apply [-i] [--all] [--merge] [--commit [-m MESSAGE]] [PATH…], or /apply --branch NAME",
+            ))
+        }
     }
 }
 
