@@ -24,6 +24,7 @@ const MAX_STRING: usize = 4096;
 pub struct Sanitiser {
     colours: bool,
     lone_return: LoneReturn,
+    reader: Reader,
     state: State,
     sequence: String,
     coloured: bool,
@@ -35,6 +36,14 @@ pub struct Sanitiser {
 enum LoneReturn {
     ToLineFeed,
     Keep,
+}
+
+/// For whom the text is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reader {
+    Terminal,
+    /// Controls are shown, so that nothing that they part is joined; backspaces and reordering characters stay.
+    Model,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +71,7 @@ impl Sanitiser {
         Self {
             colours,
             lone_return: LoneReturn::ToLineFeed,
+            reader: Reader::Terminal,
             state: State::Text,
             sequence: String::new(),
             coloured: false,
@@ -73,6 +83,12 @@ impl Sanitiser {
     /// not be written to a terminal as it is.
     pub fn keeping_returns() -> Self {
         Self { lone_return: LoneReturn::Keep, ..Self::new(false) }
+    }
+
+    /// For a text that a model reads: sequences are removed, other controls are shown as their pictures (`␀`), and lone
+    /// carriage returns and backspaces are kept for a caller that handles what they overwrite.
+    pub fn for_model() -> Self {
+        Self { lone_return: LoneReturn::Keep, reader: Reader::Model, ..Self::new(false) }
     }
 
     /// Appends the harmless part of `text` to `clean`.
@@ -153,6 +169,9 @@ impl Sanitiser {
             '\x1b' => self.state = State::Escape,
             '\u{9b}' => self.begin_csi(),
             '\u{90}' | '\u{98}' | '\u{9d}'..='\u{9f}' => self.state = State::String(0),
+            '\x07' | '\x0e' | '\x0f' => {}
+            '\x08' if self.reader == Reader::Model => clean.push(character),
+            character if self.reader == Reader::Model => clean.push(visible(character)),
             character if is_dangerous(character) => {}
             character => clean.push(character),
         }
@@ -218,6 +237,27 @@ fn is_suspicious(byte: u8) -> bool {
 pub fn is_dangerous(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{61c}')
+}
+
+/// A control character's picture; other characters as they are.
+fn visible(character: char) -> char {
+    match character {
+        '\0'..='\x1f' => char::from_u32(0x2400 + u32::from(character)).unwrap_or('\u{fffd}'),
+        '\x7f' => '\u{2421}',
+        '\u{80}'..='\u{9f}' => '\u{fffd}',
+        other => other,
+    }
+}
+
+/// `text` with a picture for each control character that is not white space: some endpoints refuse them.
+pub fn with_visible_controls(text: &str) -> Cow<'_, str> {
+    let is_shown =
+        |character: char| character.is_control() && !matches!(character, '\t' | '\n' | '\r' | '\x0c');
+    if !text.contains(is_shown) {
+        return Cow::Borrowed(text);
+    }
+    let show = |character| if is_shown(character) { visible(character) } else { character };
+    Cow::Owned(text.chars().map(show).collect())
 }
 
 /// Whether an SGR sequence only sets colours and attributes: numbers, but not the one that hides text (8, conceal).

@@ -11,6 +11,7 @@ mod outcome;
 mod output;
 mod plan;
 mod registry;
+mod shown_lines;
 mod tool;
 
 pub use builtin::{Located, Section, UpdatePlan, json_error, locate, read_lines};

@@ -3,6 +3,7 @@
 use crate::client::wire::{self, WrittenTool};
 use crate::messages::Version;
 use crate::{Message, Messages, ToolSpec};
+use agent_base::sanitise::with_visible_controls;
 use bytes::{BufMut, Bytes, BytesMut};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -132,7 +133,7 @@ impl Encoded {
 
 /// The content of a message that has images.
 fn with_images<'a>(text: &str, urls: impl IntoIterator<Item = &'a String>) -> Value {
-    let text = json!({ "type": "text", "text": text });
+    let text = json!({ "type": "text", "text": with_visible_controls(text) });
     let image = |url: &String| json!({ "type": "image_url", "image_url": { "url": url } });
     std::iter::once(text).chain(urls.into_iter().map(image)).collect()
 }

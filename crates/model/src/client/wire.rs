@@ -5,6 +5,7 @@
 use crate::client::encoded::Encoded;
 use crate::tool_calls::names;
 use crate::{Message, Request, ToolSpec};
+use agent_base::sanitise::with_visible_controls as shown;
 use agent_event::{ToolCall, Usage};
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
@@ -78,15 +79,17 @@ pub fn body(form: &Form<'_>, request: &Request<'_>, encoded: &mut Encoded) -> se
 pub fn written(message: &Message, reasoning_echo: Option<&str>) -> Value {
     match message {
         // `developer` is refused by most servers but OpenAI's own, which takes `system` as well.
-        Message::System { text } => json!({ "role": "system", "content": text }),
-        Message::User { text } => json!({ "role": "user", "content": text }),
-        Message::Tool { id, text, .. } => json!({ "role": "tool", "tool_call_id": id, "content": text }),
+        Message::System { text } => json!({ "role": "system", "content": shown(text) }),
+        Message::User { text } => json!({ "role": "user", "content": shown(text) }),
+        Message::Tool { id, text, .. } => {
+            json!({ "role": "tool", "tool_call_id": id, "content": shown(text) })
+        }
         Message::Assistant { text, reasoning, tool_calls } => {
             // Some servers refuse a message that says nothing and asks for nothing: it was cut off before its first word.
             let is_nothing = text.trim().is_empty() && tool_calls.is_empty();
             let text = if is_nothing { "[cut off]" } else { text };
             // Some servers fail on `content: null` beside tool calls.
-            let mut written = json!({ "role": "assistant", "content": text });
+            let mut written = json!({ "role": "assistant", "content": shown(text) });
             if let Some(name) = reasoning_echo {
                 // DeepSeek misses the field on every message that lacks it.
                 written[name] = reasoning.as_deref().unwrap_or_default().into();

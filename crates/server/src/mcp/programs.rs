@@ -5,7 +5,8 @@ use super::calls::{Returned, arguments, recorded};
 use super::place::Place;
 use agent_base::error::{Error, Result};
 use agent_base::secret_scan;
-use agent_event::Event;
+use agent_base::utf8_stream::Utf8Stream;
+use agent_event::{Event, Stream};
 use agent_policy::policy::Action;
 use agent_sandbox::{Command, FileWrite, HOME, Node, Outcome, Output, Program, WORKSPACE};
 use agent_tools::arguments::schema;
@@ -165,16 +166,20 @@ async fn execute(place: &Place, call: &str, raw: &Value) -> Result<Returned> {
         stdin: false,
     };
     let bounds = conversation.bounds();
-    let (mut output, mut truncated, mut shown) = (Vec::new(), false, Collector::new(bounds.output_chars));
+    let (mut output, mut truncated, mut shown) = (String::new(), false, Collector::new(bounds.output_chars));
+    // Each output has characters of its own, which may be cut.
+    let mut decoders = [Utf8Stream::default(), Utf8Stream::default()];
     let finished = ready
         .sandbox
         .run(command, &mut |piece| {
             shown.push(piece);
             match piece {
-                Output::Data(_, bytes) => {
-                    let room = MAX_OUTPUT - output.len();
-                    truncated |= bytes.len() > room;
-                    output.extend_from_slice(&bytes[..bytes.len().min(room)]);
+                Output::Data(stream, bytes) => {
+                    let text = decoders[usize::from(stream == Stream::Stderr)].push(bytes);
+                    let room = MAX_OUTPUT.saturating_sub(output.len()).min(text.len());
+                    let room = (0..=room).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+                    truncated |= text.len() > room;
+                    output.push_str(&text[..room]);
                 }
                 Output::Gap(_) => truncated = true,
             }
@@ -183,7 +188,7 @@ async fn execute(place: &Place, call: &str, raw: &Value) -> Result<Returned> {
     report_limits(&place.events, &finished)?;
     let (exit_code, timed_out) = exit_code_and_timeout(&finished.outcome);
     let mut result = command_result(&finished, Some(timeout), shown);
-    let mut output = String::from_utf8_lossy(&output).into_owned();
+    decoders.iter_mut().for_each(|decoder| output.push_str(decoder.finish()));
     if bounds.redact_secrets {
         if let Some(redacted) = secret_scan::redact(&output) {
             place.events.emit(Event::SecretsRedacted { id: call.to_owned(), types: redacted.types })?;

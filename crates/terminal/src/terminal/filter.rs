@@ -144,7 +144,7 @@ impl Filter {
         }
     }
 
-    /// Adds a character to the text: a carriage return without a line feed begins another line.
+    /// Adds a character to the text: a carriage return stays where it overwrites a line.
     fn copy(&mut self, character: char, text: &mut String) {
         let returned = std::mem::replace(&mut self.returned, character == '\r');
         match character {
@@ -154,7 +154,7 @@ impl Filter {
             character if character.is_control() => self.returned = returned,
             character => {
                 if returned {
-                    text.push('\n');
+                    text.push('\r');
                 }
                 text.push(character);
             }
@@ -397,6 +397,6 @@ mod tests {
         let mut filter = Filter::default();
         let text =
             filter.push(b"one\r\n10%\r20%\r\n\x1b[1mtwo\x1b[0m\x1b[?1049hdrawn\x1b[?1049lthree\n").text;
-        assert_eq!(text, "one\n10%\n20%\ntwothree\n");
+        assert_eq!(text, "one\n10%\r20%\ntwothree\n");
     }
 }

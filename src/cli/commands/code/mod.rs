@@ -224,7 +224,7 @@ async fn run_for_json(
     code: &str,
     shown: &ShownFiles,
 ) -> Result<u8> {
-    let mut collector = Collector::new(inside.config.bounds.output_chars);
+    let mut collector = Collector::exact(inside.config.bounds.output_chars);
     let run = Run::begin(&inside.sandbox).await?;
     let request = request(inside, task, code, &run);
     let mut on_output = |output: Output<'_>| collector.push(output);

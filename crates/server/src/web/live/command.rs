@@ -6,6 +6,7 @@ use super::Live;
 use agent_base::error::{Error, Kind, Result};
 use agent_base::sanitise::Sanitiser;
 use agent_core::Stop;
+use agent_event::Stream;
 use agent_sandbox::{Command, Output, Program};
 use agent_tools::{Collector, ending, report_limits};
 use std::sync::Arc;
@@ -78,12 +79,15 @@ impl Live {
             stdin: false,
         };
         let mut copy = Collector::new(SHOWN_TO_MODEL);
-        let mut sanitiser = Sanitiser::new(false);
+        // Each output has characters of its own, which may be cut.
+        let mut sanitisers = [Sanitiser::new(false), Sanitiser::new(false)];
         let finished = sandbox
             .run(command, &mut |output| {
                 let mut shown = String::new();
                 match &output {
-                    Output::Data(_, bytes) => sanitiser.push_bytes(bytes, &mut shown),
+                    Output::Data(stream, bytes) => {
+                        sanitisers[usize::from(*stream == Stream::Stderr)].push_bytes(bytes, &mut shown);
+                    }
                     Output::Gap(bytes) => shown = format!("\n… {bytes} bytes are left out …\n"),
                 }
                 copy.push(output);
