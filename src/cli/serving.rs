@@ -50,7 +50,7 @@ impl FromConfig {
         budgets: &[Arc<Budget>],
     ) -> Result<Session> {
         let resume = resume.map(|id| Resume::open(&self.store, id)).transpose()?;
-        let options = resumed_options(resume.as_ref(), &self.options.on(workspace))?;
+        let options = resumed_options(&self.machine, resume.as_ref(), &self.options.on(workspace))?;
         let mut config = Config::load(&self.machine, &options)?;
         config.workspace_named = is_named;
         let Connected { settings, notices } = match self.has_model {

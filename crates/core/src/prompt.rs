@@ -5,11 +5,15 @@ use agent_base::secret_scan;
 use agent_event::Limits;
 use agent_model::compact::INSTRUCTIONS_HEADING;
 use agent_sandbox::{Network, WORKSPACE};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What the system prompt says about the sandbox.
 #[derive(Debug, Clone, Default)]
 pub struct SandboxFacts {
+    /// Where the workspace is inside; empty: [`WORKSPACE`].
+    pub workspace: PathBuf,
+    /// Where in it commands start.
+    pub directory: PathBuf,
     /// What it may reach.
     pub network: Network,
     /// Its resources.
@@ -29,7 +33,13 @@ const MAX_HOSTS: usize = 40;
 pub fn system_prompt(facts: &SandboxFacts, workspace: &Path, redact_secrets: bool) -> String {
     let mut prompt = agent_prompts::SYSTEM.trim().to_owned();
     prompt += "\n\n# The sandbox\n";
-    prompt += &format!("- Workspace: {WORKSPACE}\n- Network: {}\n", network(&facts.network));
+    let place = Some(facts.workspace.as_path()).filter(|place| !place.as_os_str().is_empty());
+    let place = place.unwrap_or(Path::new(WORKSPACE));
+    prompt += &format!("- Workspace: {}\n", place.display());
+    if !facts.directory.as_os_str().is_empty() {
+        prompt += &format!("- Working directory: {}\n", place.join(&facts.directory).display());
+    }
+    prompt += &format!("- Network: {}\n", network(&facts.network));
     let limits = &facts.limits;
     prompt += &format!(
         "- Limits: {} MiB of memory, {} CPUs, {} processes, {} MiB of disk\n",

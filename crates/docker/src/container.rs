@@ -37,7 +37,7 @@ pub(super) fn body(
     arrangement: &Arrangement,
 ) -> Result<ContainerCreateBody> {
     let (uid, gid) = arrangement.ids;
-    let env = variables(&image.path).into_iter().chain(image.env.iter().cloned());
+    let env = variables(&image.path, HOME).into_iter().chain(image.env.iter().cloned());
     Ok(ContainerCreateBody {
         image: Some(image.tag.clone()),
         entrypoint: Some(vec![GUEST.to_owned()]),

@@ -44,6 +44,7 @@ pub const NAME: &str = "docker";
 /// What a container engine on this machine can do.
 pub const CAPABILITIES: Capabilities = Capabilities {
     host_paths: true,
+    own_paths: false,
     // It could be done as for an overlay, but no filter here refuses set-user-id files: on the host they would be root's.
     maps_owners: false,
     images: true,

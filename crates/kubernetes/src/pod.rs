@@ -256,7 +256,7 @@ impl Pod<'_> {
             mounts.push(json!({ "name": "guest", "mountPath": GUEST_DIRECTORY, "readOnly": is_brought }));
         }
         // The image knows where its programs are.
-        let variables = environment::variables("").into_iter().filter(|(name, _)| name != "PATH");
+        let variables = environment::variables("", HOME).into_iter().filter(|(name, _)| name != "PATH");
         let variables =
             variables.map(|(name, value)| json!({ "name": name, "value": value })).chain([node_address()]);
         Ok(json!({

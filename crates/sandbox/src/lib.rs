@@ -5,6 +5,7 @@
 
 mod backend;
 pub mod bootstrap;
+pub mod caches;
 pub mod cgroup;
 pub mod environment;
 mod handle;
@@ -149,6 +150,8 @@ pub struct Spec {
     pub delete_after: Option<Duration>,
     /// How `/workspace` comes to be.
     pub workspace: WorkspaceMount,
+    /// The path that the workspace has on this machine, for a backend that can give it the same one inside.
+    pub place: Option<PathBuf>,
     /// What the sandbox begins as, in place of the image: the id of what [`Backend::snapshot`] made for this session.
     pub snapshot: Option<String>,
 }

@@ -7,6 +7,7 @@
 mod directory;
 mod obstacles;
 mod process;
+mod project;
 
 pub use obstacles::{Checks, Obstacle, checks};
 
@@ -22,6 +23,7 @@ use agent_event::{Limits, SandboxInfo};
 use agent_wire::launch_spec::LaunchSpec;
 use async_trait::async_trait;
 use directory::{Directory, Record};
+use project::Project;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::Stdio;
@@ -44,6 +46,7 @@ pub const NAME: &str = "local";
 /// What Linux namespaces can do.
 pub const CAPABILITIES: Capabilities = Capabilities {
     host_paths: true,
+    own_paths: true,
     maps_owners: true,
     images: false,
     runtimes: false,
@@ -96,7 +99,9 @@ impl Local {
                 WorkspaceMount::Forked { layer, .. } => directory.take_over(layer, owner).await?,
                 WorkspaceMount::Empty | WorkspaceMount::Bind(_) => {}
             }
-            directory.write_spec(&launch_spec(&self.machine, spec, &groups, ids)?)?;
+            let project = Project::of(&self.machine, spec);
+            project.prepare(&directory, owner)?;
+            directory.write_spec(&launch_spec(&self.machine, spec, &groups, ids, &project)?)?;
             let mut child = launch(&self.machine, &directory, true).await?;
             let channel = child
                 .stdout
@@ -258,12 +263,20 @@ fn launch_spec(
     spec: &Spec,
     groups: &Cgroups,
     (uid, gid): (u32, u32),
+    project: &Project,
 ) -> Result<LaunchSpec> {
     let tree = super::host_tree::host_tree(machine);
-    let variables = environment::variables(&tree.path).into_iter().chain(tree.env.iter().cloned());
+    let home = project.home.to_string_lossy();
+    let variables =
+        environment::variables(&project.path, &home).into_iter().chain(project.env.iter().cloned());
     let idle_ttl = spec.idle_ttl.as_secs().max(1).to_string();
     let disk = spec.limits.disk.to_string();
     let argv = ["/proc/self/exe", "serve", "--listen-fd", "3", "--idle-ttl", &idle_ttl, "--disk", &disk];
+    let mut argv: Vec<OsString> = argv.map(OsString::from).into();
+    argv.extend([OsString::from("--workspace"), project.place.clone().into()]);
+    for (_, inside) in &project.caches {
+        argv.extend([OsString::from("--disk-directory"), inside.clone().into()]);
+    }
     let memory = spec.limits.memory;
     let (overlay, bind_workspace) = match &spec.workspace {
         WorkspaceMount::Empty => (None, None),
@@ -275,10 +288,13 @@ fn launch_spec(
     Ok(LaunchSpec {
         uid,
         gid,
-        argv: argv.map(OsString::from).into(),
+        argv,
         env: variables.map(|(name, value)| (name.into(), value.into())).collect(),
         binds: tree.binds.clone(),
-        symlinks: tree.symlinks.clone(),
+        symlinks: project.symlinks.clone(),
+        place: project.place.clone(),
+        home: project.home.clone(),
+        caches: project.caches.clone(),
         overlay,
         bind_workspace,
         cgroups: groups.directories.clone(),

@@ -234,6 +234,7 @@ impl Builder {
             model: self.model.client.name().to_owned(),
             base_url: self.model.base_url.clone(),
             workspace: self.workspace.root.display().to_string(),
+            directory: self.sandbox.directory.display().to_string(),
             sandbox: self.sandbox.describe(id),
             parent: parent.map(|parent| parent.session.to_string()),
         })
@@ -281,7 +282,7 @@ impl Builder {
             window: Window::new(model.context_window, model.compaction),
             answer_schema: model.answer_schema,
         };
-        let facts = SandboxFacts { skills: skills.in_prompt(), ..facts(&sandbox, programs) };
+        let facts = SandboxFacts { skills: skills.in_prompt(), ..facts(&sandbox, &workspace.root, programs) };
         let mut conversation = Conversation::new(setup, &facts, &workspace.root);
         let resumed = earlier.is_some();
         if let Some(earlier) = earlier {
@@ -414,10 +415,12 @@ fn listen(
 }
 
 /// What the system prompt says about the sandbox.
-fn facts(sandbox: &SandboxSettings, mut programs: Vec<String>) -> SandboxFacts {
-    let SandboxSettings { network, limits, image, .. } = sandbox.clone();
+fn facts(sandbox: &SandboxSettings, root: &Path, mut programs: Vec<String>) -> SandboxFacts {
+    let SandboxSettings { network, limits, image, directory, .. } = sandbox.clone();
+    let has_own_path = sandbox.backend.capabilities().own_paths;
+    let workspace = if has_own_path { root.to_owned() } else { PathBuf::new() };
     programs.retain(|program| PROGRAMS.contains(&program.as_str()));
-    SandboxFacts { network, limits, image, programs, skills: None }
+    SandboxFacts { workspace, directory, network, limits, image, programs, skills: None }
 }
 
 /// The programs of this machine, where the sandbox shows them, as far as anybody wants to know of them.

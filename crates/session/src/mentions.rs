@@ -10,7 +10,6 @@ use agent_sandbox::Command;
 use agent_sandbox::EntryKind;
 use agent_sandbox::Program;
 use agent_sandbox::Sandbox;
-use agent_sandbox::WORKSPACE;
 use agent_tools::Collector;
 use agent_tools::Section;
 use agent_tools::read_lines;
@@ -67,7 +66,7 @@ impl Session {
         let sandbox = self.startup.ready().await?.sandbox.clone();
         let (mut missing, mut left) = (Vec::new(), MAX_CHARS);
         for mention in mentions {
-            let Ok(entry) = sandbox.stat(&Path::new(WORKSPACE).join(&mention.path)).await else {
+            let Ok(entry) = sandbox.stat(&sandbox.workspace().join(&mention.path)).await else {
                 // `@dataclass` is a word; `@src/a.rs` was meant to be a file.
                 if mention.path.contains(['/', '.']) {
                     missing.push(format!("@{}", one_line(&mention.path, 80)));
@@ -78,7 +77,7 @@ impl Session {
             let attachment = match entry.kind {
                 EntryKind::Directory => listing(&sandbox, &mention.path).await?,
                 _ if is_image(&mention.path) => {
-                    let path = Path::new(WORKSPACE).join(&mention.path);
+                    let path = sandbox.workspace().join(&mention.path);
                     match sandbox.read_file(&path, 0, MAX_IMAGE + 1).await {
                         Ok(file) => self.image(&format!("@{}", mention.path), &file.bytes)?,
                         Err(error) => refused(error)?,

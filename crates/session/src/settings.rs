@@ -190,6 +190,8 @@ pub struct SandboxSettings {
     pub retention: Retention,
     /// Variables that commands start with, beside the sandbox's own.
     pub env: Vec<(String, String)>,
+    /// The directory of the workspace that commands start in, relative to it.
+    pub directory: PathBuf,
     /// When they start.
     pub starts: Starts,
     /// Files that are put into `$HOME`.
@@ -224,8 +226,9 @@ impl SandboxSettings {
     /// Temporary sandboxes of `backend` with its default image, no network and the default limits.
     pub fn new(backend: Arc<dyn Backend>) -> Self {
         let (network, limits, retention) = (Network::None, Limits::default(), Retention::Remove);
-        let (env, starts, home) = (Vec::new(), Starts::default(), Vec::new());
-        Self { backend, image: None, runtime: None, network, limits, retention, env, starts, home }
+        let (env, directory, starts, home) = (Vec::new(), PathBuf::new(), Starts::default(), Vec::new());
+        let (image, runtime) = (None, None);
+        Self { backend, image, runtime, network, limits, retention, env, directory, starts, home }
     }
 
     /// The settings of a running sandbox: those that it was created with, but for its hosts, which are judged here.
@@ -270,6 +273,7 @@ impl SandboxSettings {
             ephemeral,
             delete_after,
             workspace: WorkspaceMount::Empty,
+            place: None,
             snapshot: None,
         }
     }

@@ -11,7 +11,7 @@ use agent_event::{Event, Events, SandboxInfo};
 use agent_log::SessionId;
 use agent_network::Gateway;
 use agent_sandbox::layer;
-use agent_sandbox::{Backend, HomeFile, Sandbox, Spec, WorkspaceMount};
+use agent_sandbox::{Backend, Channel, HomeFile, Sandbox, Spec, WorkspaceMount};
 use agent_tools::Reach;
 use agent_workspace::{CopyReport, Workspace, mode};
 use futures_util::FutureExt;
@@ -91,6 +91,7 @@ impl Startup {
         let start = Start {
             backend: Arc::clone(&backend),
             spec: settings.spec(id),
+            directory: settings.directory.clone(),
             env: settings.env.clone(),
             home: settings.home.clone(),
             gateway: Arc::clone(&gateway),
@@ -217,6 +218,8 @@ impl Reach for Startup {
 struct Start {
     backend: Arc<dyn Backend>,
     spec: Spec,
+    /// The directory of the workspace that commands start in.
+    directory: PathBuf,
     env: Vec<(String, String)>,
     home: Vec<HomeFile>,
     gateway: Arc<Gateway>,
@@ -270,6 +273,7 @@ impl Start {
                 }
             },
         };
+        self.spec.place = self.place_of(&workspace);
         if !is_new {
             let notice = workspace.reopen(self.backend.capabilities().host_paths).await?;
             notice.into_iter().for_each(|text| self.notice(text));
@@ -297,7 +301,7 @@ impl Start {
         let mut on_copied = |done, total| self.frontend.progress(Step::Copy(done, total));
         let (channel, info) = self.backend.start(&self.spec, &on_pull).await?;
         info.missing.iter().for_each(|text| self.notice(text.clone()));
-        let sandbox = Sandbox::connect(channel).await?.with_env(&self.env);
+        let sandbox = self.connect(channel, workspace).await?;
         let CopyReport { lost, .. } = match is_new {
             true => workspace.copy_in(&sandbox, &mut on_copied).await?,
             false => workspace.restore_into(&sandbox, &mut on_copied).await?,
@@ -320,6 +324,7 @@ impl Start {
             }
             ForkedFrom::Snapshot(snapshot) => self.spec.snapshot = Some(snapshot.id.clone()),
         }
+        self.spec.place = self.place_of(workspace);
         self.backend.capabilities().check(self.backend.name(), &self.spec)?;
         // The backend takes the layer.
         let has_home = match from {
@@ -329,7 +334,7 @@ impl Start {
         let on_pull = |what: &str, done, total| self.frontend.progress(Step::Pull(what, done, total));
         let (channel, info) = self.backend.start(&self.spec, &on_pull).await?;
         info.missing.iter().for_each(|text| self.notice(text.clone()));
-        let sandbox = Sandbox::connect(channel).await?.with_env(&self.env);
+        let sandbox = self.connect(channel, workspace).await?;
         if let ForkedFrom::Snapshot(_) = from {
             snapshot::take_mark(&sandbox, &self.spec.session).await?;
             workspace.rejoin(&sandbox).await?;
@@ -342,12 +347,23 @@ impl Start {
 
     async fn reattach(&self, workspace: &Arc<Workspace>, id: String) -> Result<Ready> {
         let channel = self.backend.attach(&self.spec.session).await?;
-        let sandbox = Sandbox::connect(channel).await?.with_env(&self.env);
+        let sandbox = self.connect(channel, workspace).await?;
         workspace.rejoin(&sandbox).await?;
         self.gateway.attach(&sandbox).await?;
         self.put_home(&sandbox).await?;
         let info = SandboxInfo { backend: self.backend.name().to_owned(), id, ..SandboxInfo::default() };
         Ok(Ready { sandbox, info, workspace: Arc::clone(workspace), reattached: true })
+    }
+
+    /// The path of the workspace inside, where the backend gives it its own.
+    fn place_of(&self, workspace: &Workspace) -> Option<PathBuf> {
+        self.backend.capabilities().own_paths.then(|| workspace.root().to_owned())
+    }
+
+    async fn connect(&self, channel: Channel, workspace: &Workspace) -> Result<Sandbox> {
+        let place = self.place_of(workspace);
+        let sandbox = Sandbox::connect(channel).await?.with_env(&self.env);
+        Ok(sandbox.with_place(workspace.root(), place.as_deref(), &self.directory))
     }
 
     async fn put_home(&self, sandbox: &Sandbox) -> Result<()> {

@@ -15,15 +15,23 @@ use std::path::Path;
 const LISTED: usize = 5;
 
 /// The notices for a selection of `root`: what is left out, in one line, and what does not work because of it. Blocking:
-/// looks into git configurations.
-pub fn of(root: &Path, selection: &Selection) -> Vec<String> {
+/// looks into git configurations. `shows_ignored` says whether the sandbox sees what git ignores.
+pub fn of(root: &Path, selection: &Selection, shows_ignored: bool) -> Vec<String> {
     let mut parts = Vec::new();
+    let left_out = selection.left_out.iter();
+    let withheld = selection.withheld.iter().filter(|_| shows_ignored);
     // What `--exclude` names is known to the user.
-    let left_out = selection.left_out.iter().filter(|(_, reason)| **reason != LeftOut::Excluded);
+    let left_out = left_out.chain(withheld).filter(|(_, reason)| **reason != LeftOut::Excluded);
     let left_out = left_out.map(|(path, reason)| format!("{path} ({})", reason.reason()));
     parts.extend(
         list(left_out).map(|names| format!("left out: {names}; --include copies files all the same")),
     );
+    if !shows_ignored {
+        let ignored = list(selection.ignored.iter().map(ToString::to_string));
+        parts.extend(ignored.map(|names| {
+            format!("not copied, because git ignores it: {names}; --include copies files all the same")
+        }));
+    }
     let tracked = list(selection.secrets_tracked.iter().map(ToString::to_string));
     parts.extend(
         tracked.map(|names| format!("copied although it looks secret, because git tracks it: {names}")),

@@ -15,7 +15,7 @@ pub async fn explain(sandbox: &Sandbox, path: &Path, error: Error) -> Error {
         return error;
     }
     let options = WalkOptions { hash: false, exclude: vec![PathBuf::from(".git")], max_entries: MAX_ENTRIES };
-    let Ok(entries) = sandbox.walk(Path::new(WORKSPACE), options).await else { return error };
+    let Ok(entries) = sandbox.walk(sandbox.workspace(), options).await else { return error };
     let files = entries.into_iter().filter(|entry| entry.kind == EntryKind::File).map(|entry| entry.path);
     let mut files: Vec<PathBuf> = files.collect();
     files.sort_by_key(|file| (file.components().count(), file.clone()));

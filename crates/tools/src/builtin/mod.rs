@@ -16,7 +16,7 @@ pub use update_plan::UpdatePlan;
 pub use write_file::json_error;
 
 use super::{Tool, code::RunCode};
-use agent_sandbox::{Sandbox, WORKSPACE};
+use agent_sandbox::Sandbox;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -37,10 +37,12 @@ pub fn all() -> Vec<Arc<dyn Tool>> {
 /// The absolute path in the sandbox. Models write `workspace/a` for `/workspace/a`, which it is unless there is a directory
 /// of that name.
 async fn resolve(sandbox: &Sandbox, path: &str) -> PathBuf {
-    let root = Path::new(WORKSPACE);
-    match Path::new(path).strip_prefix("workspace") {
-        Ok(inner) if sandbox.stat(&root.join("workspace")).await.is_err() => root.join(inner),
-        _ => root.join(path),
+    let path = Path::new(path);
+    match path.strip_prefix("workspace") {
+        Ok(inner) if sandbox.stat(&sandbox.locate(Path::new("workspace"))).await.is_err() => {
+            sandbox.workspace().join(inner)
+        }
+        _ => sandbox.locate(path),
     }
 }
 
