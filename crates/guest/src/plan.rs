@@ -28,6 +28,12 @@ pub fn plan(
     for (name, value) in &command.env {
         environment.insert(name.clone(), value.clone());
     }
+    let temporary = environment.get(OsStr::new("TMPDIR")).map(PathBuf::from);
+    let workspace = std::env::current_dir().ok();
+    // What lies above the workspace cannot be written to as a whole then.
+    if read_only && temporary.zip(workspace).is_some_and(|(above, workspace)| workspace.starts_with(above)) {
+        environment.insert("TMPDIR".into(), "/run".into());
+    }
     let attempts: Vec<Execution> = match &command.program {
         Program::Shell(text) => match shortcut(text.as_bytes(), &environment, search) {
             Some(shortcut) => {

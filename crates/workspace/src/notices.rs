@@ -28,9 +28,9 @@ pub fn of(root: &Path, selection: &Selection, shows_ignored: bool) -> Vec<String
     );
     if !shows_ignored {
         let ignored = list(selection.ignored.iter().map(ToString::to_string));
-        parts.extend(ignored.map(|names| {
-            format!("not copied, because git ignores it: {names}; --include copies files all the same")
-        }));
+        parts.extend(
+            ignored.map(|names| format!("what git ignores is not copied without --include: {names}")),
+        );
     }
     let tracked = list(selection.secrets_tracked.iter().map(ToString::to_string));
     parts.extend(

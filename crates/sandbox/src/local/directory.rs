@@ -246,3 +246,28 @@ async fn layers(from: &Path, to: &Path, owner: Option<(u32, u32)>, contents: Con
 fn all(machine: &Machine) -> Result<PathBuf> {
     Ok(machine.data_dir()?.join("sandboxes"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Directory;
+    use crate::host_ids;
+    use std::fs;
+    use std::path::Path;
+
+    /// The `$HOME` of a fork is what another sandbox has written.
+    #[test]
+    fn what_a_fork_is_given_in_its_home_is_made_through_no_link() {
+        let made = tempfile::tempdir().unwrap();
+        let directory = Directory { path: made.path().join("sandbox") };
+        let victim = made.path().join("victim");
+        fs::create_dir_all(directory.path.join("home")).unwrap();
+        fs::create_dir(&victim).unwrap();
+        std::os::unix::fs::symlink(&victim, directory.path.join("home/.cargo")).unwrap();
+        let owner = host_ids(crate::sandbox_ids());
+        directory.make_in_home(Path::new(".cargo/registry"), owner).unwrap_err();
+        directory.write_in_home(Path::new(".cargo/config.toml"), b"x", owner).unwrap_err();
+        assert_eq!(fs::read_dir(&victim).unwrap().count(), 0);
+        directory.make_in_home(Path::new(".npm"), owner).unwrap();
+        directory.make_in_home(Path::new(".npm/_cacache"), owner).unwrap();
+    }
+}
