@@ -14,6 +14,7 @@ pub mod image;
 pub mod layer;
 pub mod local;
 pub mod ownership;
+mod place;
 pub mod seccomp;
 mod toolchains;
 pub use agent_wire as wire;
@@ -26,6 +27,7 @@ pub use handle::{
     Changes, Controls, FileBytes, JobOutput, Listing, Piece, Process, ProcessEvent, Put, Sandbox, Tunnel,
     Tunnels, WalkOptions, reading_beside,
 };
+pub use place::own_place;
 pub use wire::{Command, Entry, EntryKind, Facts, FileWrite, Finished, Node, Outcome, Program, TerminalSize};
 
 use agent_base::hash::Hash;

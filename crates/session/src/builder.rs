@@ -29,6 +29,7 @@ use agent_network::Gateway;
 use agent_policy::policy::Gate;
 use agent_sandbox::host_tree;
 use agent_sandbox::local::Local;
+use agent_sandbox::own_place;
 use agent_tools::Plan;
 use agent_tools::Registry;
 use agent_tools::UpdatePlan;
@@ -283,7 +284,7 @@ impl Builder {
             answer_schema: model.answer_schema,
         };
         let facts = SandboxFacts { skills: skills.in_prompt(), ..facts(&sandbox, &workspace.root, programs) };
-        let mut conversation = Conversation::new(setup, &facts, &workspace.root);
+        let mut conversation = Conversation::new(setup, &facts, &workspace.root.join(&facts.directory));
         let resumed = earlier.is_some();
         if let Some(earlier) = earlier {
             conversation.resume(earlier);
@@ -417,8 +418,7 @@ fn listen(
 /// What the system prompt says about the sandbox.
 fn facts(sandbox: &SandboxSettings, root: &Path, mut programs: Vec<String>) -> SandboxFacts {
     let SandboxSettings { network, limits, image, directory, .. } = sandbox.clone();
-    let has_own_path = sandbox.backend.capabilities().own_paths;
-    let workspace = if has_own_path { root.to_owned() } else { PathBuf::new() };
+    let workspace = own_place(sandbox.backend.as_ref(), root).unwrap_or_default();
     programs.retain(|program| PROGRAMS.contains(&program.as_str()));
     SandboxFacts { workspace, directory, network, limits, image, programs, skills: None }
 }

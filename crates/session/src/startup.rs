@@ -7,16 +7,16 @@ use super::snapshot::{self, NotedSnapshot};
 use agent_backends::sweep_once;
 use agent_base::error::{Error, Kind, Result};
 use agent_base::lock::Lock;
+use agent_base::sanitise::one_line;
 use agent_event::{Event, Events, SandboxInfo};
 use agent_log::SessionId;
 use agent_network::Gateway;
-use agent_sandbox::layer;
-use agent_sandbox::{Backend, Channel, HomeFile, Sandbox, Spec, WorkspaceMount};
+use agent_sandbox::{Backend, Channel, EntryKind, HomeFile, Sandbox, Spec, WorkspaceMount, layer, own_place};
 use agent_tools::Reach;
 use agent_workspace::{CopyReport, Workspace, mode};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -278,7 +278,6 @@ impl Start {
             let notice = workspace.reopen(self.backend.capabilities().host_paths).await?;
             notice.into_iter().for_each(|text| self.notice(text));
         }
-        workspace.new_notices().into_iter().for_each(|text| self.notice(text));
         self.spec.workspace = workspace.mount().await;
         let ready = match self.attempt(&workspace, is_new).await {
             Err(error) if error.kind() == Kind::Sandbox && workspace.fall_back_to_copy().await? => {
@@ -291,6 +290,7 @@ impl Start {
             }
             result => result?,
         };
+        workspace.new_notices().into_iter().for_each(|text| self.notice(text));
         self.gateway.attach(&ready.sandbox).await?;
         Ok(ready)
     }
@@ -312,6 +312,7 @@ impl Start {
             ));
         }
         self.put_home(&sandbox).await?;
+        let sandbox = self.in_directory(sandbox).await?;
         Ok(Ready { sandbox, info, workspace: Arc::clone(workspace), reattached: false })
     }
 
@@ -342,6 +343,7 @@ impl Start {
         workspace.begin_forked(&sandbox, has_home).await?;
         self.gateway.attach(&sandbox).await?;
         self.put_home(&sandbox).await?;
+        let sandbox = self.in_directory(sandbox).await?;
         Ok(Ready { sandbox, info, workspace: Arc::clone(workspace), reattached: false })
     }
 
@@ -352,18 +354,37 @@ impl Start {
         self.gateway.attach(&sandbox).await?;
         self.put_home(&sandbox).await?;
         let info = SandboxInfo { backend: self.backend.name().to_owned(), id, ..SandboxInfo::default() };
+        let sandbox = self.in_directory(sandbox).await?;
         Ok(Ready { sandbox, info, workspace: Arc::clone(workspace), reattached: true })
     }
 
     /// The path of the workspace inside, where the backend gives it its own.
     fn place_of(&self, workspace: &Workspace) -> Option<PathBuf> {
-        self.backend.capabilities().own_paths.then(|| workspace.root().to_owned())
+        own_place(self.backend.as_ref(), workspace.root())
     }
 
     async fn connect(&self, channel: Channel, workspace: &Workspace) -> Result<Sandbox> {
         let place = self.place_of(workspace);
         let sandbox = Sandbox::connect(channel).await?.with_env(&self.env);
         Ok(sandbox.with_place(workspace.root(), place.as_deref(), &self.directory))
+    }
+
+    /// The sandbox, in whose workspace commands start where their directory is gone.
+    async fn in_directory(&self, sandbox: Sandbox) -> Result<Sandbox> {
+        if self.directory.as_os_str().is_empty() {
+            return Ok(sandbox);
+        }
+        match sandbox.stat(&sandbox.locate(Path::new(""))).await {
+            Ok(entry) if entry.kind == EntryKind::Directory => Ok(sandbox),
+            Err(error) if error.kind() != Kind::InSandbox => Err(error),
+            _ => {
+                self.notice(format!(
+                    "Commands start in the workspace, because {} is not a directory of it.",
+                    one_line(&self.directory.to_string_lossy(), 200)
+                ));
+                Ok(sandbox.in_whole_workspace())
+            }
+        }
     }
 
     async fn put_home(&self, sandbox: &Sandbox) -> Result<()> {

@@ -8,6 +8,7 @@ use crate::tree_path::TreePath;
 use agent_base::hash::Hash;
 use agent_base::paths;
 use agent_base::plain_file::{self, Links};
+use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -47,6 +48,13 @@ pub fn of(root: &Path, selection: &Selection, shows_ignored: bool) -> Vec<String
         true => Vec::new(),
         false => vec![format!("Workspace: {}.", parts.join("; "))],
     }
+}
+
+/// The notice of what is withheld among the files that git ignores.
+pub fn withheld(withheld: &BTreeMap<TreePath, LeftOut>) -> Option<String> {
+    let names = withheld.iter().map(|(path, reason)| format!("{path} ({})", reason.reason()));
+    let names = list(names)?;
+    Some(format!("Workspace: left out of what git ignores: {names}; --include copies files all the same."))
 }
 
 /// Those of `notices` about the workspace `root` that were not reported before, by what `data` records of it.

@@ -11,13 +11,15 @@ use crate::tracked::{self, Tracked};
 use crate::transfer::is_git_config;
 use crate::tree_path::TreePath;
 use crate::walk::{self, Queue};
+use crate::withheld::Search;
 use agent_base::error::{Error, Result};
 use agent_base::machine::Machine;
 use agent_base::plain_file::{self, Links};
+use agent_sandbox::WorkspaceMount;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use rustix::fs::{AtFlags, CWD, Dir, DirEntry, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
@@ -37,7 +39,7 @@ pub struct Options {
     pub max_file_bytes: u64,
     /// Bytes in all; more is an error that asks for `--exclude`.
     pub max_total_bytes: u64,
-    /// Whether the sandbox is to see what git ignores, so that secrets among that are looked for.
+    /// Whether what git ignores is looked through for what is never shown of it: see [`withheld`] too.
     pub shows_ignored: bool,
 }
 
@@ -81,10 +83,55 @@ pub fn list_again(
     walk.decide(found, &tracked).finish(options.max_total_bytes)
 }
 
+impl Options {
+    /// The same, to look at a tree of which the sandbox sees what git ignores, or not. Patterns that hold for that too are followed
+    /// now; else [`Options::search`] looks through it later.
+    pub fn looking(&self, shows_ignored: bool) -> Self {
+        Self { shows_ignored: shows_ignored && self.has_patterns(), ..self.clone() }
+    }
+
+    /// The look through what git ignores that is still to be made, for a sandbox with this mount.
+    pub fn search(&self, root: &Path, mount: &WorkspaceMount, selection: &Selection) -> Option<Search> {
+        let is_shown = matches!(mount, WorkspaceMount::Overlay { .. });
+        if is_shown && !self.has_patterns() { Search::begin(root, self, &selection.ignored) } else { None }
+    }
+
+    fn has_patterns(&self) -> bool {
+        !self.include.is_empty() || !self.exclude.is_empty()
+    }
+}
+
 /// Whether a file that is there is selected, unless the user excludes it. Blocking.
 pub fn is_selected(root: &Path, options: &Options, path: &TreePath) -> bool {
     let selection = list_again(root, options, BTreeSet::from([path.parent()]), &|_| true);
     selection.is_ok_and(|selection| selection.get(path.as_bytes()).is_some())
+}
+
+/// What of `ignored`, files and directories that git ignores, is never shown. Blocking.
+///
+/// # Errors
+/// There are more files than can be looked at.
+pub fn withheld(root: &Path, options: &Options, ignored: &[TreePath]) -> Result<BTreeMap<TreePath, LeftOut>> {
+    let options = Options { shows_ignored: true, ..options.clone() };
+    let walk = Walk::new(root, &options, &|_| false)?;
+    let (mut found, mut directories) = (Found::default(), Vec::new());
+    for path in ignored {
+        // Removed since it was listed.
+        let Ok(stat) = rustix::fs::lstat(root.join(path.as_path())) else { continue };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => {
+                let (rules, inside) = (Rules::default(), Inside::Ignored(0));
+                directories.push(Directory { path: Some(path.clone()), rules, inside });
+            }
+            kind => found.take_ignored_file(path.clone(), kind),
+        }
+    }
+    found.merge(walk.run(directories));
+    walk.judge_ignored(&mut found);
+    if found.withheld.iter().any(|(_, reason)| *reason == LeftOut::TooMany) {
+        return Err(Error::sandbox(format!("git ignores more than {MAX_IGNORED} files")));
+    }
+    Ok(found.withheld.into_iter().collect())
 }
 
 /// Whether git ignores a directory of the tree. Blocking.
@@ -173,6 +220,18 @@ impl Found {
             self.judged_names.insert(name.to_owned(), suspicion);
         }
         suspicion
+    }
+
+    /// Takes what is itself ignored and is not a directory.
+    fn take_ignored_file(&mut self, path: TreePath, kind: FileType) {
+        match kind {
+            FileType::RegularFile => {
+                let suspicion = secrets::name(&path);
+                self.suspect(path, suspicion, 0);
+            }
+            FileType::Symlink => {}
+            _ => self.withheld.push((path, LeftOut::Special)),
+        }
     }
 
     /// Takes an ignored file with what its name suggests. Settings are what packages are full of: those that are read lie at
@@ -379,11 +438,8 @@ impl<'a> Walk<'a> {
                 queue.push(Directory { path: Some(path), rules: Rules::default(), inside });
             } else if !is_directory && self.is_included(&path) {
                 found.included.push(path);
-            } else if self.shows_ignored && kind == FileType::RegularFile {
-                let suspicion = secrets::name(&path);
-                found.suspect(path, suspicion, 0);
-            } else if self.shows_ignored && !is_directory && kind != FileType::Symlink {
-                found.withheld.push((path, LeftOut::Special));
+            } else if self.shows_ignored && !is_directory {
+                found.take_ignored_file(path, kind);
             }
             return;
         }

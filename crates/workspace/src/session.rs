@@ -35,8 +35,10 @@ use crate::selection::LeftOut;
 use crate::selection::Selection;
 use crate::store::Store;
 use crate::tree_path::TreePath;
+use crate::withheld::Search;
 use agent_base::error::Error;
 use agent_base::error::Result;
+use agent_base::lock::Lock;
 use agent_base::machine::Machine;
 use agent_base::sanitise::one_line;
 use agent_event::Changes;
@@ -84,6 +86,8 @@ pub struct Workspace {
     /// Whether the session's records are somebody else's to write.
     is_transient: bool,
     notices: Vec<String>,
+    /// The notice of what was withheld when a sandbox was filled.
+    withheld: Lock<Vec<String>>,
     /// The directory of all sessions, where it is known which notices the user has seen.
     data: Option<PathBuf>,
     options: select::Options,
@@ -97,6 +101,8 @@ struct State {
     mount: WorkspaceMount,
     /// Whether the sandbox has copies of the files that git does not ignore, also where the mount shows the others.
     copies: bool,
+    /// The look for what of the ignored files the sandbox is not to see, until it is filled.
+    search: Option<Search>,
     /// The host's tree as [`Workspace::reopen`] found it.
     found: Option<Selection>,
     /// How the host's tree looked last; `None` until a process that attached to a running sandbox has looked.
@@ -140,6 +146,7 @@ impl State {
         Self {
             copies: mount == WorkspaceMount::Empty,
             mount,
+            search: None,
             found: None,
             view: None,
             base,
@@ -229,11 +236,7 @@ impl Workspace {
             options.select.exclude.push(format!("/{}", inside.display()));
         }
         let can_overlay = options.can_overlay && can_hold_layers(session);
-        let looking = select::Options {
-            shows_ignored: options.mode.shows_ignored(can_overlay),
-            ..options.select.clone()
-        };
-        let selection = select(&root, &looking)?;
+        let selection = select(&root, &options.select.looking(options.mode.shows_ignored(can_overlay)))?;
         let Decided { mount, copies, notice } = mode::decide(options.mode, &root, &selection, can_overlay)?;
         let store = Store::open(&session.join("workspace"))?;
         let mut notices = match options.mode {
@@ -250,10 +253,11 @@ impl Workspace {
         });
         notices.extend(notice);
         let view = Some(HostView::of(&root, &selection));
+        let search = options.select.search(&root, &mount, &selection);
         let mut scanner = scanner(&root, &options.select)?;
         scanner.skip(&selection.ignored);
         let mut state = State::new(mount, Base::new(selection), scanner);
-        (state.view, state.own_git, state.copies) = (view, own_git, copies);
+        (state.view, state.own_git, state.copies, state.search) = (view, own_git, copies, search);
         let max_kept = options.max_kept.unwrap_or(retention::MAX_KEPT);
         let workspace = Self::new(root, options.mode, options.select, store, state);
         Ok(Self { max_kept, notices, data, ..workspace })
@@ -268,6 +272,7 @@ impl Workspace {
             rewinds: false,
             is_transient: false,
             notices: Vec::new(),
+            withheld: Lock::default(),
             data: None,
             options,
             store,
@@ -373,7 +378,10 @@ impl Workspace {
     /// workspace is reported always.
     pub fn new_notices(&self) -> Vec<String> {
         match &self.data {
-            Some(data) if self.mode != Mode::Bind => notices::unseen(data, &self.root, &self.notices),
+            Some(data) if self.mode != Mode::Bind => {
+                let withheld = self.withheld.lock().clone();
+                notices::unseen(data, &self.root, &[self.notices.clone(), withheld].concat())
+            }
             _ => self.notices.clone(),
         }
     }

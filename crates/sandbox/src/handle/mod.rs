@@ -50,6 +50,7 @@ pub struct Sandbox {
 }
 
 /// The workspace's two paths.
+#[derive(Clone)]
 struct Place {
     host: PathBuf,
     inside: PathBuf,
@@ -82,6 +83,12 @@ impl Sandbox {
         Self { place: Some(Arc::new(Place { host: host.to_owned(), inside, directory })), ..self }
     }
 
+    /// The same sandbox, in which commands start in the workspace itself.
+    pub fn in_whole_workspace(self) -> Self {
+        let place = self.place.map(|place| Arc::new(Place { directory: None, ..Place::clone(&place) }));
+        Self { place, ..self }
+    }
+
     /// Where the workspace is inside.
     pub fn workspace(&self) -> &Path {
         self.place.as_ref().map_or(Path::new(WORKSPACE), |place| &place.inside)
@@ -103,6 +110,11 @@ impl Sandbox {
             Some(below) => root.join(below),
             None => self.directory().unwrap_or(root).join(path),
         }
+    }
+
+    /// The same relative to the workspace, if it is in it.
+    pub fn in_workspace(&self, path: &Path) -> Option<PathBuf> {
+        self.locate(path).strip_prefix(self.workspace()).map(Path::to_owned).ok()
     }
 
     /// What programs printed, with the workspace under its name in every sandbox.

@@ -4,10 +4,11 @@
 use super::directory::Directory;
 use crate::caches::{self, Cache, Caches};
 use crate::host_tree::{self, HostTree};
+use crate::place::can_be_a_place;
 use crate::{HOME, Spec, WORKSPACE};
 use agent_base::error::Result;
 use agent_base::machine::Machine;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 /// The paths inside, and what is shown there.
 pub(super) struct Project {
@@ -29,8 +30,7 @@ pub(super) struct Project {
 impl Project {
     pub fn of(machine: &Machine, spec: &Spec) -> Self {
         let tree = host_tree::host_tree(machine);
-        let own = spec.place.as_ref().filter(|place| can_be_a_place(place));
-        let Some(place) = own else { return Self::elsewhere(&tree) };
+        let Some(place) = &spec.place else { return Self::elsewhere(&tree) };
         let home = machine.home().filter(|home| can_be_a_home(home, place));
         let Caches { directories, settings, env } = match home {
             Some(_) => caches::find(machine),
@@ -83,13 +83,6 @@ impl Project {
         }
         self.settings.iter().try_for_each(|(file, content)| directory.write_in_home(file, content, owner))
     }
-}
-
-/// Whether the workspace can have the path inside that it has here: not where the sandbox has files of its own.
-fn can_be_a_place(path: &Path) -> bool {
-    const OWN: [&str; 5] = [WORKSPACE, "/proc", "/sys", "/dev", "/etc"];
-    let is_plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
-    path.is_absolute() && is_plain && path != Path::new("/") && !OWN.iter().any(|own| path.starts_with(own))
 }
 
 /// Whether `$HOME` can have the path inside that it has here.

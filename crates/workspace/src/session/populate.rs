@@ -10,8 +10,9 @@ use crate::manifest::Node;
 use crate::mode;
 use crate::mode::Decided;
 use crate::mode::Mode;
+use crate::notices;
 use crate::restore;
-use crate::select::{self, select};
+use crate::select::select;
 use crate::store::Store;
 use crate::transfer;
 use crate::transfer::CopyReport;
@@ -78,11 +79,12 @@ impl Workspace {
         let (root, options, mode) = (self.root.clone(), self.options.clone(), self.mode);
         let can_overlay = can_overlay && can_hold_layers(self.store.directory());
         let look = move || {
-            let shows_ignored = mode.shows_ignored(can_overlay);
-            let selection = select(&root, &select::Options { shows_ignored, ..options })?;
-            mode::decide(mode, &root, &selection, can_overlay).map(|decided| (selection, decided))
+            let selection = select(&root, &options.looking(mode.shows_ignored(can_overlay)))?;
+            let decided = mode::decide(mode, &root, &selection, can_overlay)?;
+            let search = options.search(&root, &decided.mount, &selection);
+            Ok((selection, decided, search))
         };
-        let (selection, Decided { mount, copies, notice }) = blocking(look).await?;
+        let (selection, Decided { mount, copies, notice }, search) = blocking(look).await?;
         let mut state = self.state.lock().await;
         if !self.is_transient {
             self.store.remove(FILLED)?;
@@ -90,6 +92,7 @@ impl Workspace {
         state.view = Some(HostView::of(&self.root, &selection));
         state.scanner.skip(&selection.ignored);
         (state.mount, state.copies, state.found) = (mount, copies, Some(selection));
+        state.search = search;
         Ok(notice)
     }
 
@@ -125,6 +128,7 @@ impl Workspace {
         sandbox: &Sandbox,
         on_copied: OnCopied<'_>,
     ) -> Result<CopyReport> {
+        let search = state.search.take();
         let State { mount, copies, base, own_git, .. } = state;
         let report = match mount {
             WorkspaceMount::Empty | WorkspaceMount::Overlay { .. } if *copies => {
@@ -143,6 +147,10 @@ impl Workspace {
             drop(sandbox.remove_files(there.collect()).await?);
             transfer::write_nodes(sandbox, &self.store, git.clone().into_iter().collect()).await?;
             base.set_own_git(git.clone());
+        }
+        if let Some(search) = search.filter(|_| *mount != WorkspaceMount::Empty) {
+            let withheld = search.withhold(sandbox).await?;
+            self.withheld.lock().extend(notices::withheld(&withheld));
         }
         Ok(report)
     }
