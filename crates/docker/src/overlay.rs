@@ -169,7 +169,7 @@ pub(super) fn mount(machine: &Machine, session: &str, lower: &Path) -> Result<Mo
     let (upper, work, mapped) = (layer.join("upper"), layer.join("work"), layer.join(MAPPED));
     let lower = if mapped.is_dir() { &mapped } else { lower };
     let options = format!(
-        "lowerdir={},upperdir={},workdir={}",
+        "redirect_dir=on,lowerdir={},upperdir={},workdir={}",
         escaped(lower, true)?,
         escaped(&upper, false)?,
         escaped(&work, false)?

@@ -215,8 +215,9 @@ fn writable(
     target: &Path,
 ) -> io::Result<()> {
     let Plan { spec, private, is_root, .. } = plan;
-    // The trusted.* attributes that overlayfs keeps its books in are the initial user namespace's alone.
-    let books = if *is_root { "" } else { ",userxattr" };
+    // The trusted.* attributes that overlayfs keeps its books in are the initial user namespace's alone. Only there it can rename a
+    // directory that is underneath; elsewhere that is EXDEV, and `mv` copies.
+    let books = if *is_root { ",redirect_dir=on" } else { ",userxattr" };
     let mount = |lower: &str| {
         let private = open_layer(private)?;
         let layers = format!("{}{layers}", by_descriptor(&private));
