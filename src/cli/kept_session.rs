@@ -7,7 +7,7 @@ use crate::error::{Error, Kind, Result};
 use crate::event::Changes;
 use crate::log::{History, SessionId, Store, read_records};
 use crate::machine::Machine;
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Sandbox, own_place};
 use crate::workspace::Workspace;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -70,7 +70,7 @@ pub async fn find(
         Error::usage(format!("session {id} has no changes: it ended before anything ran in its sandbox"))
             .hint("see `agent sessions list`")
     })?;
-    let paths = within(workspace.root(), &paths)?;
+    let paths = within(workspace.root(), Path::new(""), &paths)?;
     Ok(KeptSession { id, workspace, paths })
 }
 
@@ -143,15 +143,15 @@ fn looks_like_path(text: &str) -> bool {
         || Path::new(text).symlink_metadata().is_ok()
 }
 
-/// `paths` relative to the workspace `root`. A relative path starts at the current directory, or at the workspace if
+/// `paths` relative to the workspace `root`. A relative path starts at the current directory, or in the workspace's `directory` if
 /// that is outside of it. `..` removes the name before it. The files need not exist: the sandbox may have them.
 ///
 /// # Errors
 /// A path leads out of the workspace.
-pub fn within(root: &Path, paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+pub fn within(root: &Path, directory: &Path, paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let current = std::env::current_dir().and_then(|directory| directory.canonicalize());
     let from =
-        current.ok().filter(|directory| directory.starts_with(root)).unwrap_or_else(|| root.to_owned());
+        current.ok().filter(|directory| directory.starts_with(root)).unwrap_or_else(|| root.join(directory));
     paths.iter().map(|path| one_within(root, &from, path)).collect()
 }
 
@@ -192,7 +192,10 @@ pub async fn attach(machine: &Arc<Machine>, id: &str, options: &Options) -> Resu
         Place::of(machine, &options.directory)?.check(&id, &history)?;
     }
     let backend = by_name(&history.sandbox.backend, machine).await?;
-    crate::session::attach(backend.as_ref(), &id).await
+    let sandbox = crate::session::attach(backend.as_ref(), &id).await?;
+    let root = Path::new(&history.workspace);
+    let inside = own_place(backend.as_ref(), root);
+    Ok(sandbox.with_place(root, inside.as_deref(), Path::new(&history.directory)))
 }
 
 /// Ends the sandbox that a session may have left. Where its engine does not answer, the sweep of a later start

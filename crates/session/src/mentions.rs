@@ -66,7 +66,7 @@ impl Session {
         let sandbox = self.startup.ready().await?.sandbox.clone();
         let (mut missing, mut left) = (Vec::new(), MAX_CHARS);
         for mention in mentions {
-            let Ok(entry) = sandbox.stat(&sandbox.workspace().join(&mention.path)).await else {
+            let Ok(entry) = sandbox.stat(&sandbox.locate(Path::new(&mention.path))).await else {
                 // `@dataclass` is a word; `@src/a.rs` was meant to be a file.
                 if mention.path.contains(['/', '.']) {
                     missing.push(format!("@{}", one_line(&mention.path, 80)));
@@ -77,7 +77,7 @@ impl Session {
             let attachment = match entry.kind {
                 EntryKind::Directory => listing(&sandbox, &mention.path).await?,
                 _ if is_image(&mention.path) => {
-                    let path = sandbox.workspace().join(&mention.path);
+                    let path = sandbox.locate(Path::new(&mention.path));
                     match sandbox.read_file(&path, 0, MAX_IMAGE + 1).await {
                         Ok(file) => self.image(&format!("@{}", mention.path), &file.bytes)?,
                         Err(error) => refused(error)?,

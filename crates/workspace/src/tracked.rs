@@ -1,6 +1,6 @@
 //! The files that git tracks.
 
-use crate::repository::setting;
+use crate::repository::{Repository, setting};
 use crate::select;
 use crate::transfer::MAX_CONFIG;
 use crate::tree_path::TreePath;
@@ -83,19 +83,18 @@ fn repository_of(root: &Path) -> Option<(PathBuf, PathBuf)> {
 }
 
 /// The repository that `directory` is part of, as git would take it from there: its top level, and where in it the directory is.
-/// `None` where there is none, where git ignores the directory, so that no change in it would be shown, or where the repository
+/// `None` where there is none that names its work tree, where git ignores the directory, so that no change in it would be shown, or where the repository
 /// is another user's, or all of `$HOME`. Blocking.
 pub fn containing(directory: &Path, machine: &Arc<Machine>) -> Option<(PathBuf, PathBuf)> {
-    let (top, git_dir) = repository_of(directory)?;
+    let repository = Repository::find(directory).ok().flatten().filter(Repository::is_plain)?;
+    let Repository { top, prefix: below, .. } = repository;
     let is_own =
         |path: &Path| std::fs::symlink_metadata(path).is_ok_and(|found| found.uid() == geteuid().as_raw());
     let home = machine.home().and_then(|home| home.canonicalize().ok());
-    let is_repository =
-        git_dir.join("HEAD").symlink_metadata().is_ok() && is_own(&top) && is_own(&top.join(".git"));
-    if !is_repository || top.parent().is_none() || home.is_some_and(|home| home.starts_with(&top)) {
+    let is_of_user = is_own(&top) && is_own(&top.join(".git"));
+    if !is_of_user || top.parent().is_none() || home.is_some_and(|home| home.starts_with(&top)) {
         return None;
     }
-    let below = directory.strip_prefix(&top).ok()?.to_owned();
     let is_ignored = match TreePath::new(below.as_os_str().as_bytes()) {
         Ok(path) => select::is_ignored(&top, &select::Options::new(Arc::clone(machine)), &path),
         Err(_) => false,

@@ -176,7 +176,7 @@ impl Repl<'_> {
     async fn changes(&self, paths: Vec<String>) -> Result<(Arc<Ready>, ChangeSet)> {
         let paths: Vec<PathBuf> = paths.into_iter().map(PathBuf::from).collect();
         let ready = self.ready().await?;
-        let paths = within(ready.workspace.root(), &paths)?;
+        let paths = within(ready.workspace.root(), &self.config.directory, &paths)?;
         let changes = ready.workspace.changes(&ready.sandbox).await?.select(&paths)?;
         Ok((ready, changes))
     }

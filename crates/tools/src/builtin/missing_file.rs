@@ -1,7 +1,7 @@
 //! What the workspace holds, for a model that names a file that does not exist.
 
 use agent_base::error::{Error, Kind};
-use agent_sandbox::{EntryKind, Sandbox, WORKSPACE, WalkOptions};
+use agent_sandbox::{EntryKind, Sandbox, WalkOptions};
 use std::path::{Path, PathBuf};
 
 /// Names that are listed.
@@ -21,7 +21,7 @@ pub async fn explain(sandbox: &Sandbox, path: &Path, error: Error) -> Error {
     files.sort_by_key(|file| (file.components().count(), file.clone()));
     let names: Vec<String> = files.iter().take(MAX_NAMES).map(|file| file.display().to_string()).collect();
     match files.len() {
-        0 => Error::new(Kind::InSandbox, format!("{error}; {WORKSPACE} has no files")),
+        0 => Error::new(Kind::InSandbox, format!("{error}; {} has no files", sandbox.workspace().display())),
         all if all > MAX_NAMES => {
             Error::new(Kind::InSandbox, format!("{error}; some of the {all} files: {}", names.join(", ")))
         }
