@@ -15,6 +15,7 @@ pub mod layer;
 pub mod local;
 pub mod ownership;
 mod place;
+pub mod project;
 pub mod seccomp;
 mod toolchains;
 pub use agent_wire as wire;

@@ -7,7 +7,6 @@
 mod directory;
 mod obstacles;
 mod process;
-mod project;
 
 pub use obstacles::{Checks, Obstacle, checks};
 
@@ -17,13 +16,13 @@ use super::{
     Backend, Capabilities, Channel, Copied, EnforcedLimits, Listed, Network, Networks, OnProgress, Spec,
     State, WorkspaceMount, bootstrap, environment, host_ids, layer, run_bytes, seccomp, session_ids,
 };
+use crate::project::Project;
 use agent_base::error::{Error, Result};
 use agent_base::machine::Machine;
 use agent_event::{Limits, SandboxInfo};
 use agent_wire::launch_spec::LaunchSpec;
 use async_trait::async_trait;
 use directory::{Directory, Record};
-use project::Project;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::Stdio;
@@ -99,8 +98,8 @@ impl Local {
                 WorkspaceMount::Forked { layer, .. } => directory.take_over(layer, owner).await?,
                 WorkspaceMount::Empty | WorkspaceMount::Bind(_) => {}
             }
-            let project = Project::of(&self.machine, spec);
-            project.prepare(&directory, owner)?;
+            let project = Project::of(&self.machine, spec, true);
+            project.prepare(directory.path(), owner)?;
             directory.write_spec(&launch_spec(&self.machine, spec, &groups, ids, &project)?)?;
             let mut child = launch(&self.machine, &directory, true).await?;
             let channel = child

@@ -56,14 +56,15 @@ pub fn require_read_only() -> Result<(), Failure> {
 
 /// Keeps this process and all that come from it from writing, making or removing anything in the workspace. Modes and
 /// owners are not Landlock's: see [`crate::filters::refuse_modes`].
-pub fn keep_workspace() -> io::Result<()> {
+pub fn keep_workspace(place: &Path) -> io::Result<()> {
     let rules: OwnedFd = sys::landlock_rules(CHANGE | TRUNCATE, 0)?;
-    let workspace = fs::canonicalize(WORKSPACE)?;
+    // In a container both of its names are mounts.
+    let workspaces = [fs::canonicalize(WORKSPACE)?, fs::canonicalize(place)?];
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let mut allowed = Vec::new();
     for directory in WRITABLE.iter().map(PathBuf::from).chain(home) {
         if let Ok(directory) = fs::canonicalize(directory) {
-            add_beside(&workspace, directory, &mut allowed);
+            add_beside(&workspaces, directory, &mut allowed);
         }
     }
     // An image may lack one of them.
@@ -74,12 +75,12 @@ pub fn keep_workspace() -> io::Result<()> {
 }
 
 /// Adds `directory`, or, where the workspace lies in it, what else is in it: a rule holds for all that is below.
-fn add_beside(workspace: &Path, directory: PathBuf, allowed: &mut Vec<PathBuf>) {
-    if !workspace.starts_with(&directory) {
+fn add_beside(workspaces: &[PathBuf], directory: PathBuf, allowed: &mut Vec<PathBuf>) {
+    if !workspaces.iter().any(|workspace| workspace.starts_with(&directory)) {
         allowed.push(directory);
-    } else if workspace != directory {
+    } else if !workspaces.contains(&directory) {
         let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
         let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-        directories.for_each(|entry| add_beside(workspace, entry.path(), allowed));
+        directories.for_each(|entry| add_beside(workspaces, entry.path(), allowed));
     }
 }

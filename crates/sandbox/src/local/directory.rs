@@ -15,7 +15,7 @@ use agent_event::Limits;
 use agent_wire::launch_spec::{self, LaunchSpec};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -81,55 +81,6 @@ impl Directory {
             self.make_writable(Path::new(name), ids).map_err(failed)?;
         }
         Ok(())
-    }
-
-    /// Makes the writable layer number `index` of what is shown copy-on-write, in which the names `hidden` of `lower` are hidden.
-    pub fn make_cache(&self, index: usize, lower: &Path, hidden: &[PathBuf], ids: (u32, u32)) -> Result<()> {
-        let layers = Path::new("caches").join(index.to_string());
-        let make = || {
-            DirBuilder::new().mode(0o700).recursive(true).create(self.path.join(&layers))?;
-            self.make_writable(&layers.join("work"), ids)?;
-            self.make_writable(&layers.join("upper"), ids)?;
-            layer::hide(&self.path.join(&layers).join("upper"), lower, hidden, ids)
-        };
-        make().map_err(|error| self.error("cannot be made", error))
-    }
-
-    /// Makes a directory of `$HOME` with those above it, of which some may be there already.
-    pub fn make_in_home(&self, directory: &Path, ids: (u32, u32)) -> Result<()> {
-        let mut above = PathBuf::from("home");
-        for name in directory {
-            above.push(name);
-            match self.make_writable(&above, ids) {
-                // That of a fork holds what a sandbox has written: no link of it is followed.
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                    let is_directory =
-                        fs::symlink_metadata(self.path.join(&above)).is_ok_and(|found| found.is_dir());
-                    if !is_directory {
-                        return Err(self
-                            .error("has no directory at a place in $HOME", ErrorKind::NotADirectory.into()));
-                    }
-                }
-                made => made.map_err(|error| self.error("cannot be made", error))?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes a file of `$HOME` that is not there yet.
-    pub fn write_in_home(&self, file: &Path, content: &[u8], ids: (u32, u32)) -> Result<()> {
-        self.make_in_home(file.parent().unwrap_or(Path::new("")), ids)?;
-        let path = self.join("home").join(file);
-        let write = || {
-            File::create_new(&path)?.write_all(content)?;
-            std::os::unix::fs::lchown(&path, Some(ids.0), Some(ids.1))
-        };
-        match write() {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-                Err(self.error("cannot be written to", error))
-            }
-            _ => Ok(()),
-        }
     }
 
     fn make_writable(&self, name: &Path, ids: (u32, u32)) -> io::Result<()> {
@@ -245,29 +196,4 @@ async fn layers(from: &Path, to: &Path, owner: Option<(u32, u32)>, contents: Con
 /// Where the private directories of all sandboxes are.
 fn all(machine: &Machine) -> Result<PathBuf> {
     Ok(machine.data_dir()?.join("sandboxes"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Directory;
-    use crate::host_ids;
-    use std::fs;
-    use std::path::Path;
-
-    /// The `$HOME` of a fork is what another sandbox has written.
-    #[test]
-    fn what_a_fork_is_given_in_its_home_is_made_through_no_link() {
-        let made = tempfile::tempdir().unwrap();
-        let directory = Directory { path: made.path().join("sandbox") };
-        let victim = made.path().join("victim");
-        fs::create_dir_all(directory.path.join("home")).unwrap();
-        fs::create_dir(&victim).unwrap();
-        std::os::unix::fs::symlink(&victim, directory.path.join("home/.cargo")).unwrap();
-        let owner = host_ids(crate::sandbox_ids());
-        directory.make_in_home(Path::new(".cargo/registry"), owner).unwrap_err();
-        directory.write_in_home(Path::new(".cargo/config.toml"), b"x", owner).unwrap_err();
-        assert_eq!(fs::read_dir(&victim).unwrap().count(), 0);
-        directory.make_in_home(Path::new(".npm"), owner).unwrap();
-        directory.make_in_home(Path::new(".npm/_cacache"), owner).unwrap();
-    }
 }
