@@ -431,7 +431,7 @@ fn maven_finds_the_parent_of_a_project_in_its_repository() {
     let parent = "<parent><groupId>org.example</groupId><artifactId>parent</artifactId><version>1</version><relativePath/></parent>";
     project.file("pom.xml", &pom(parent, "child"));
     project.repository();
-    for output in project.runs_as_outside("mvn -o -B validate") {
+    for output in project.runs_as_outside("MAVEN_OPTS=-Duser.home=$HOME mvn -o -B validate") {
         assert!(output.contains("BUILD SUCCESS"), "{output}");
     }
 }
@@ -502,7 +502,7 @@ fn what_git_ignores_can_be_removed_and_directories_can_be_renamed() {
         project.repository();
         let kept = project.directory.join("node_modules/dep/index.js");
         // Where the kernel's overlay cannot rename a directory that is underneath, `mv` copies it.
-        let rename = if is_root() { "git mv package moved" } else { "mv package moved" };
+        let rename = if is_root() { "git mv package moved" } else { "mv package moved && git add -A" };
         let command = format!(
             "git mv src/deep lib && {rename} && test -e moved/build/c.o && rm -rf node_modules && mkdir node_modules && \
              echo 2 > node_modules/new && git clean -qfdx && test ! -e moved/build && test ! -e node_modules && \

@@ -210,7 +210,11 @@ fn mounts(planned: &Planned<'_>, image: &Image, machine: &Machine) -> Result<Vec
     }
     let places = planned.places()?;
     mounts.extend(match &spec.workspace {
-        WorkspaceMount::Empty => overlay::filled(&spec.session, &places)?,
+        WorkspaceMount::Empty if planned.project.is_some() => {
+            let directory = overlay::workspace(machine, &spec.session)?;
+            places.iter().map(|place| bind(&directory, Path::new(place), false)).collect::<Result<_>>()?
+        }
+        WorkspaceMount::Empty => vec![overlay::volume(WORKSPACE, None)],
         WorkspaceMount::Bind(directory) => {
             let directory = real(directory)?;
             places.iter().map(|place| bind(&directory, Path::new(place), false)).collect::<Result<_>>()?

@@ -40,6 +40,8 @@ const MAPPED: &str = "lower";
 /// The name of the file beside it that says which directory that is.
 const TREE: &str = "tree";
 
+/// The name of the directory that is the workspace where that is a copy.
+const WORKSPACE_COPY: &str = "workspace";
 /// The name of the file that says which process made the layer.
 const OWNER: &str = "owner";
 
@@ -176,18 +178,13 @@ fn unmount(target: &Path) {
 /// How to mount the layer of `session` over `lower`, at each of `places`.
 pub(super) fn mounts(machine: &Machine, session: &str, lower: &Path, places: &[&str]) -> Result<Vec<Mount>> {
     let options = options(&layer(machine, session)?, lower)?;
-    shared(session, places, Some(&options))
+    shared(session, places, &options)
 }
 
-/// The workspace's volume, which the engine fills from the image.
-pub(super) fn filled(session: &str, places: &[&str]) -> Result<Vec<Mount>> {
-    shared(session, places, None)
-}
-
-/// A volume at each of `places`. One that is at several needs a name, and is not removed with the container.
-fn shared(session: &str, places: &[&str], options: Option<&str>) -> Result<Vec<Mount>> {
+/// A volume with these options at each of `places`. One that is at several needs a name, and is not removed with the container.
+fn shared(session: &str, places: &[&str], options: &str) -> Result<Vec<Mount>> {
     let name = if places.len() > 1 { Some(volume_name(session)?) } else { None };
-    let mount = |place: &&str| Mount { source: name.clone(), ..volume(place, options) };
+    let mount = |place: &&str| Mount { source: name.clone(), ..volume(place, Some(options)) };
     Ok(places.iter().map(mount).collect())
 }
 
@@ -207,18 +204,32 @@ pub(super) fn cache(
     Ok(volume(inside, Some(&options)))
 }
 
-/// The directory that is `$HOME` of `session`.
+/// The directory that is `$HOME` of `session`, and the one that is its workspace where that is a copy.
 pub(super) fn home(machine: &Machine, session: &str) -> Result<PathBuf> {
     Ok(layer(machine, session)?.join(project::PRIVATE_HOME))
 }
 
-/// Makes what `project` needs for `session`, for the user inside.
-pub(super) fn prepare(machine: &Machine, session: &str, project: &Project, ids: (u32, u32)) -> Result<()> {
+/// See [`home`].
+pub(super) fn workspace(machine: &Machine, session: &str) -> Result<PathBuf> {
+    Ok(layer(machine, session)?.join(WORKSPACE_COPY))
+}
+
+/// Makes the directories of `session` for the user inside, and what `around` its workspace needs.
+pub(super) fn prepare(
+    machine: &Machine,
+    session: &str,
+    around: Option<&Project>,
+    ids: (u32, u32),
+) -> Result<()> {
     let private = make_directory(machine, session)?;
-    let home = private.join(project::PRIVATE_HOME);
     let failed =
         |error| Error::sandbox(format!("{} cannot be made ready", private.display())).caused_by(error);
-    fs::create_dir(&home).and_then(|()| chown(&home, Some(ids.0), Some(ids.1))).map_err(failed)?;
+    let make = |directory: PathBuf| {
+        fs::create_dir(&directory).and_then(|()| chown(&directory, Some(ids.0), Some(ids.1))).map_err(failed)
+    };
+    make(private.join(WORKSPACE_COPY))?;
+    make(private.join(project::PRIVATE_HOME))?;
+    let Some(project) = around else { return Ok(()) };
     project.prepare(&private, ids)?;
     for (index, (lower, _)) in project.caches.iter().enumerate() {
         map(&Project::layers(&private, index), lower, ids).map_err(failed)?;
@@ -283,13 +294,7 @@ pub(super) async fn remove(engine: &Engine, session: &str) -> Result<()> {
     // Left over where the start was killed at the wrong moment. It is read-only, so that not even a mount that stays
     // could make the removal reach the host's files.
     layers_of(&layer).iter().for_each(|layer| unmount(&layer.join(MAPPED)));
-    let name = volume_name(session)?;
-    match engine.client.remove_volume(&name, None::<RemoveVolumeOptions>).await {
-        Err(error) if failure::status(&error) != Some(404) => {
-            return Err(failure::error(format!("the volume {name} could not be removed"), error));
-        }
-        _ => {}
-    }
+    remove_volume(engine, &volume_name(session)?).await?;
     match fs::remove_dir_all(&layer) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -300,6 +305,26 @@ pub(super) async fn remove(engine: &Engine, session: &str) -> Result<()> {
         Err(error) => Err(failed(error)),
     }
 }
+
+/// An engine says for a moment that a volume is in use by a container that it has just removed.
+async fn remove_volume(engine: &Engine, name: &str) -> Result<()> {
+    for attempt in 1.. {
+        match engine.client.remove_volume(name, None::<RemoveVolumeOptions>).await {
+            Err(error) if failure::status(&error) == Some(409) && attempt < REMOVALS => {
+                tokio::time::sleep(REMOVAL_PAUSE).await;
+            }
+            Err(error) if failure::status(&error) != Some(404) => {
+                return Err(failure::error(format!("the volume {name} could not be removed"), error));
+            }
+            _ => break,
+        }
+    }
+    Ok(())
+}
+
+/// Attempts to remove a volume, and the time between them.
+const REMOVALS: u32 = 20;
+const REMOVAL_PAUSE: Duration = Duration::from_millis(50);
 
 /// The kernel leaves files of root's in the work directory, which an ordinary user cannot remove; `rm` as the root of a
 /// container that sees this one directory can.

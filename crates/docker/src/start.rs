@@ -95,11 +95,8 @@ impl Docker {
     /// Makes on this machine what the container is to show of it.
     fn prepare(&self, Planned { spec, arrangement, project }: &Planned<'_>) -> Result<()> {
         let Some(project) = project else { return Ok(()) };
-        match arrangement.shows_host() {
-            true => overlay::prepare(&self.engine.machine, &spec.session, project, arrangement.ids),
-            // By this an abandoned volume is found.
-            false => overlay::make_directory(&self.engine.machine, &spec.session).map(drop),
-        }
+        let around = Some(project).filter(|_| arrangement.shows_host());
+        overlay::prepare(&self.engine.machine, &spec.session, around, arrangement.ids)
     }
 
     /// Creates the container. Whether the image is there is found out by trying, which costs nothing when it is.
