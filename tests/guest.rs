@@ -18,6 +18,36 @@ mod commands {
         assert_eq!(ran.finished().left_running, 0);
     }
 
+    /// A bug: a text that is longer than the kernel takes as an argument could not be run.
+    #[tokio::test]
+    async fn a_command_of_any_length_behaves_as_a_short_one() {
+        let guest = Guest::start().await;
+        let tail = "\ncat; (echo $0 $# $-; ls /tmp/.agent-text-* 2>/dev/null); sleep 0 & wait; set -e\nfalse\necho unreached";
+        let short = guest.sh(tail).await;
+        assert_eq!(short.outcome(), Outcome::Exited(1));
+        for length in [131_071, 131_072, 300_000, 5_000_000] {
+            let text = format!("#{}{tail}", "x".repeat(length - tail.len() - 1));
+            assert_eq!(text.len(), length);
+            let ran = guest.sh(&text).await;
+            assert_eq!((ran.outcome(), ran.text()), (short.outcome(), short.text()), "{length} bytes");
+            assert_eq!(ran.stderr, short.stderr, "{length} bytes");
+        }
+        let lines = format!("{}\n", "x".repeat(99)).repeat(1500);
+        let heredoc = format!("cat > big.txt <<'EOF'\n{lines}EOF");
+        assert_eq!(guest.sh(&format!("{heredoc}\nwc -c < big.txt")).await.text().trim(), "150000");
+        let mut command = shell("");
+        command.program = Program::Argv(["sh", "-c", &format!("{heredoc}\nexit 7")].map(Into::into).to_vec());
+        assert_eq!(guest.run(command).await.outcome(), Outcome::Exited(7));
+        let job = guest.sandbox.start_job(shell(&format!("{heredoc}\necho job"))).await.expect("it starts");
+        let output = guest.sandbox.job_output(job, Duration::from_secs(30)).await.expect("its output");
+        assert_eq!(
+            output.output,
+            [agent::sandbox::Piece::Data(agent::event::Stream::Stdout, b"job\n".to_vec())]
+        );
+        let refused = guest.sandbox.spawn(shell(&"x".repeat((16 << 20) + 1))).await.err().expect("too long");
+        assert_eq!(refused.to_string(), "a shell command is longer than 16 MiB");
+    }
+
     #[tokio::test]
     async fn a_command_that_a_signal_ended_reports_the_signal() {
         let guest = Guest::start().await;

@@ -187,6 +187,20 @@ mod attached {
     }
 
     #[tokio::test]
+    async fn the_jobs_that_run_are_listed_and_their_output_stays_unread() {
+        let guest = Guest::start().await;
+        assert!(guest.sandbox.running_jobs().await.unwrap().is_empty());
+        let ended = guest.sandbox.start_job(shell("echo over")).await.unwrap();
+        let runs = guest.sandbox.start_job(with_stdin("echo here; cat")).await.unwrap();
+        guest.sandbox.job_output(ended, DEADLINE).await.unwrap();
+        while guest.sandbox.job_output(ended, DEADLINE).await.unwrap().state.is_none() {}
+        let running = guest.sandbox.running_jobs().await.unwrap();
+        assert_eq!(running, [(runs, Some("echo here; cat".to_owned()))]);
+        let output = guest.sandbox.job_output(runs, DEADLINE).await.unwrap();
+        assert!(!output.output.is_empty() && output.state.is_none(), "{output:?}");
+    }
+
+    #[tokio::test]
     async fn dropping_the_process_leaves_the_job_running() {
         let guest = Guest::start().await;
         let job = guest.sandbox.start_job(with_stdin("cat")).await.unwrap();

@@ -65,6 +65,84 @@ fn a_long_paste_is_shown_by_its_size_and_sent_whole() {
     terminal.wait_for("› one\n  two");
 }
 
+/// A bug: a paste whose end a multiplexer or a link had lost took all keys for ever.
+#[test]
+fn a_paste_without_an_end_is_over_after_a_silence_or_with_control_c() {
+    let model = endpoint().text("Read.").repeat_last().start();
+    let mut terminal = start(&model);
+    terminal.type_text("\x1b[200~hello");
+    terminal.type_text(" more");
+    terminal.wait_for("› hello more");
+    terminal.type_text("!\r");
+    terminal.wait_for("Read.");
+    assert_eq!(sent(&model), "hello more!");
+    terminal.wait_for_prompt();
+    terminal.type_text("\x1b[200~second");
+    // Within the silence that ends it, and after the shortest that a key has before it.
+    std::thread::sleep(Duration::from_millis(200));
+    terminal.type_text("\x03");
+    terminal.wait_until_prompt("the text of the paste", "› second");
+    terminal.type_text(" text\x1b[200~ split\x1b[2");
+    terminal.type_text("01~ end");
+    terminal.wait_until_prompt("what was typed behind it", "› second text split end");
+}
+
+#[test]
+fn a_paste_without_an_end_while_the_model_works_is_text_for_the_next_prompt() {
+    let model =
+        endpoint().tool_calls(&[("run_commands", json!({ "command": "sleep 4" }))]).text("Done.").start();
+    let mut terminal = start(&model);
+    terminal.type_line("go");
+    terminal.wait_for("sleep 4");
+    terminal.type_text("\x1b[200~kept");
+    terminal.wait_for("› kept▏");
+    terminal.wait_for("Done.");
+    terminal.wait_until_prompt("the text of the paste", "› kept");
+}
+
+/// A bug: what is typed on the number pad of kitty was lost.
+#[test]
+fn the_number_pad_of_kitty_types_what_is_written_on_it() {
+    let model = endpoint().text("Read.").start();
+    let mut terminal = terminal().env("TERM", "xterm-kitty").endpoint(&model).start();
+    terminal.wait_for_prompt();
+    terminal.type_text(
+        "port 8\x1b[57399u\x1b[57407;1:1u\x1b[57407;1:3u\x1b[57408;129u\x1b[57417;1:1u\x1b[57441;129u-",
+    );
+    terminal.wait_for("› port 808-9");
+    terminal.type_text("\x1b[57414;129u");
+    terminal.wait_for("Read.");
+    assert_eq!(sent(&model), "port 808-9");
+}
+
+/// A bug: over a slow link, an arrow whose bytes came apart was Escape and letters.
+#[test]
+fn a_key_whose_bytes_come_apart_is_one_key() {
+    let model = endpoint().text("Read.").repeat_last().start();
+    let mut terminal = start(&model);
+    terminal.type_text("ab");
+    terminal.wait_for("› ab");
+    for pieces in [["\x1b", "[D"], ["\x1b[", "D"]] {
+        for piece in pieces {
+            terminal.type_text(piece);
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+    terminal.type_text("x\r");
+    terminal.wait_for("Read.");
+    assert_eq!(sent(&model), "xab");
+}
+
+#[test]
+fn emoji_of_several_characters_are_one_to_every_key() {
+    let model = endpoint().text("Read.").start();
+    let mut terminal = start(&model);
+    terminal.type_text("a👨‍👩‍👧b🇩🇪c👍🏽❤️");
+    terminal.type_text("\x7f\x7f\x1b[D\x7f\x1b[D\x1b[Dx\r");
+    terminal.wait_for("Read.");
+    assert_eq!(sent(&model), "ax👨‍👩‍👧bc");
+}
+
 #[test]
 fn the_text_is_edited_in_the_users_own_editor_and_never_in_one_of_the_workspace() {
     let model = endpoint().text("Read.").repeat_last().start();

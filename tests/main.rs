@@ -2,6 +2,7 @@
 
 mod acp;
 mod alternation;
+mod apply_branch;
 mod artifacts;
 mod assist;
 mod attacks;
@@ -70,6 +71,7 @@ mod mcp_server;
 mod network;
 mod network_commands;
 mod network_probe;
+mod packaging;
 mod picking;
 mod pictures;
 mod plan;

@@ -3,7 +3,7 @@
 use crate::support::agent::agent;
 use crate::support::endpoint::endpoint;
 use crate::support::site::Site;
-use crate::support::terminal::terminal;
+use crate::support::terminal::{Terminal, terminal};
 use serde_json::json;
 
 #[test]
@@ -102,7 +102,7 @@ fn a_refused_host_is_asked_about_once_for_the_session_or_never() {
 
     terminal.type_line(&fetch);
     terminal.wait_for(&question);
-    terminal.wait_for("[once/session/never]");
+    terminal.wait_for("[once/session/project/never]");
     terminal.type_line("once");
     terminal.wait_for("welcome");
     terminal.wait_for("exit 0");
@@ -156,6 +156,115 @@ fn a_sandbox_without_a_network_gets_one_by_slash_network() {
     terminal.wait_for_prompt();
     terminal.ctrl_d();
     assert_eq!(terminal.wait(), 0);
+}
+
+#[test]
+fn without_a_list_the_user_is_asked_and_the_answers_for_the_session_and_the_project_are_kept() {
+    let (of_project, of_session) =
+        (Site::http().file("/", "welcome\n"), Site::http().file("/", "good evening\n"));
+    let (project, session) = (of_project.host_and_port(), of_session.host_and_port());
+    let model = endpoint().start();
+    let call = terminal();
+    let start = |arguments: &[&str]| {
+        let terminal = call.again().columns(120).endpoint(&model).args(arguments).start();
+        terminal.wait_for_prompt();
+        terminal
+    };
+    let leave = |mut terminal: Terminal| {
+        terminal.wait_for_prompt();
+        terminal.ctrl_d();
+        assert_eq!(terminal.wait(), 0);
+    };
+    let mut first = start(&[]);
+    for (site, answer, shown) in [(&project, "project", "welcome"), (&session, "session", "good evening")] {
+        first.type_line(&format!("!curl -sS http://{site}/"));
+        first.wait_for(&format!("wants to connect to {site}"));
+        first.type_line(answer);
+        first.wait_for(shown);
+        first.wait_for_prompt();
+    }
+    leave(first);
+    let written: Vec<_> = std::fs::read_dir(call.directory("workspace")).expect("it").collect();
+    assert!(written.is_empty(), "a project cannot allow itself hosts: {written:?}");
+
+    let mut resumed = start(&["resume", "--last"]);
+    resumed.type_line("/network");
+    resumed.wait_for(&format!("allowed: {project}, {session}"));
+    resumed.type_line(&format!("!curl -sS http://{session}/"));
+    resumed.wait_for("good evening");
+    leave(resumed);
+    assert_eq!((of_project.connections(), of_session.connections()), (1, 2));
+
+    let mut later = start(&[]);
+    later.type_line("/network");
+    later.wait_for(&format!("allowed: {project}"));
+    assert!(!later.screen().contains(&session), "{}", later.screen());
+    later.wait_for_prompt();
+    later.type_line(&format!("/network deny {project}"));
+    later.wait_for(&format!("denied: {project}"));
+    leave(later);
+
+    let mut fresh = start(&[]);
+    fresh.type_line("/network");
+    fresh.wait_for("none: nothing but the sandbox's own loopback; you are asked about each host");
+    leave(fresh);
+}
+
+#[test]
+fn a_run_at_a_terminal_asks_and_a_list_of_its_own_asks_nothing() {
+    let site = Site::http().file("/", "welcome\n");
+    let fetch = json!({ "command": format!("curl -sS http://{}/", site.host_and_port()) });
+    let model = || endpoint().tool_call("run_commands", fetch.clone()).text("Fetched.").start();
+    let asking = model();
+    let call = terminal();
+    let mut terminal = call.again().columns(120).args(["run", "fetch"]).endpoint(&asking).start();
+    terminal
+        .wait_for(&format!("wants to connect to {}, a loopback address. Allow it?", site.host_and_port()));
+    terminal.type_line("once");
+    terminal.wait_for("Fetched.");
+    assert_eq!((terminal.wait(), site.connections()), (0, 1));
+
+    let listed = model();
+    let call = call.again().columns(120).endpoint(&listed);
+    let mut terminal = call.args(["run", "fetch", "--network", "registries"]).start();
+    terminal.wait_for("Fetched.");
+    assert!(!terminal.screen().contains("Allow it?"), "{}", terminal.screen());
+    assert_eq!((terminal.wait(), site.connections()), (0, 1));
+}
+
+#[test]
+fn none_on_the_command_line_asks_nothing() {
+    let model = endpoint().start();
+    let mut terminal = terminal().args(["--network", "none"]).endpoint(&model).start();
+    terminal.wait_for_prompt();
+    terminal.type_line("!curl -sS http://example.test/; echo \"[$http_proxy]\"");
+    terminal.wait_for("\n[]");
+    terminal.wait_for_prompt();
+    assert!(!terminal.screen().contains("Allow it?"), "{}", terminal.screen());
+}
+
+#[test]
+fn a_script_is_told_once_at_the_end_which_registries_it_missed() {
+    let command = "curl -sS https://pypi.org/simple/; curl -sS https://files.pythonhosted.org/";
+    let model =
+        endpoint().tool_call("run_commands", json!({ "command": command })).text("No network.").start();
+    let site = Site::http();
+    let list = site.host_and_port();
+    let with_list =
+        agent().args(["run", "fetch", "--json", "--network", &list]).endpoint(&model).run().expect_code(0);
+    let texts = |finished: &crate::support::agent::Finished| -> Vec<String> {
+        let notices = finished.events_of("notice");
+        let texts = notices.iter().map(|event| event["text"].as_str().expect("text").to_owned());
+        texts.filter(|text| text.contains("registr")).collect()
+    };
+    let line = "2 connections to a package registry were refused; --network registries allows them";
+    assert_eq!(texts(&with_list), [line]);
+    for (arguments, count) in [(&["--json"][..], 1), (&["--json", "--network", "none"][..], 0)] {
+        let model =
+            endpoint().tool_call("run_commands", json!({ "command": command })).text("No network.").start();
+        let call = agent().args(["run", "fetch"]).args(arguments).endpoint(&model);
+        assert_eq!(texts(&call.run().expect_code(0)).len(), count, "{arguments:?}");
+    }
 }
 
 #[test]

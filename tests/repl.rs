@@ -4,6 +4,7 @@ use crate::support::endpoint::{Endpoint, endpoint};
 use crate::support::terminal::{Terminal, terminal};
 use agent::log::Store;
 use serde_json::json;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
@@ -579,4 +580,38 @@ fn in_a_bound_workspace_the_model_learns_what_the_user_edited() {
         "three",
         "each edit is reported once"
     );
+}
+
+#[test]
+fn a_server_inside_is_offered_forwarded_and_named_when_the_user_leaves() {
+    let server = "python3 -m http.server 5173";
+    let model = endpoint()
+        .tool_call("run_commands", json!({ "command": server, "background": true }))
+        .tool_call(
+            "run_commands",
+            json!({ "command": "until curl -s http://127.0.0.1:5173/; do sleep 0.1; done" }),
+        )
+        .text("It runs.")
+        .start();
+    let mut terminal = terminal().columns(120).endpoint(&model).start();
+    terminal.wait_for_prompt();
+    terminal.type_line("serve");
+    terminal.wait_for("port 5173 listens in the sandbox: /forward 5173");
+    terminal.wait_for("It runs.");
+    terminal.wait_for_prompt();
+    terminal.type_line("/jobs");
+    terminal.wait_for(&format!("job 1: {server}"));
+    terminal.wait_for_prompt();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
+    terminal.type_line(&format!("/forward 5173:{}", free.port()));
+    terminal.wait_for(&format!("http://{free} is port 5173 inside"));
+    let mut connection = std::net::TcpStream::connect(free).expect("the forwarded port");
+    connection.write_all(b"GET / HTTP/1.0\r\n\r\n").expect("a request");
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");
+    terminal.wait_for_prompt();
+    terminal.ctrl_d();
+    terminal.wait_for("this ends what runs in the sandbox (--keep keeps it): job 1: ");
+    assert_eq!(terminal.wait(), 0);
 }

@@ -332,3 +332,37 @@ fn variables_that_the_user_names_are_in_every_command_and_nothing_else_of_the_en
     let invalid = ran.again().endpoint(&model).args(["run", "--env", "=x", "go"]).run().expect_code(2);
     assert!(invalid.stderr.contains("is not a valid name of a variable"), "{}", invalid.stderr);
 }
+
+#[test]
+fn the_model_learns_the_date_the_system_the_branch_and_whether_something_is_uncommitted() {
+    let first_messages = |script: &str| {
+        let model =
+            endpoint().tool_call("run_commands", json!({ "command": "echo 2 > a" })).text("ok").start();
+        let call = agent().endpoint(&model).file("a", "1\n");
+        // Programs that the repository names are not run.
+        let ran = format!("git config filter.f.clean 'touch {}'", call.workspace().join("ran").display());
+        let script = format!("git init -q -b main && {script} {ran}");
+        let mut shell = std::process::Command::new("sh");
+        let set_up = shell.args(["-c", &script]).current_dir(call.workspace()).status();
+        assert!(set_up.expect("git").success(), "{script}");
+        let workspace = call.workspace().to_owned();
+        call.args(["run", "hello"]).run().expect_code(0);
+        assert!(!workspace.join("ran").exists(), "{script}");
+        let requests = model.requests();
+        let system = |at: usize| requests[at].messages()[0]["content"].as_str().expect("text").to_owned();
+        assert_eq!(system(0), system(1), "the prompt stays as it is, so that caches hit");
+        system(0)
+    };
+    let commit = "git add . && git -c user.name=a -c user.email=a@b commit -qm first &&";
+    let clean = first_messages(commit);
+    assert!(clean.contains("- Workspace: /workspace, branch main, nothing uncommitted\n"), "{clean}");
+    assert!(clean.contains("\n- Date: 20") && clean.contains("\n- System: "), "{clean}");
+    for change in
+        ["echo 2 > a &&", "echo 2 > b && git add b &&", "echo '* filter=f' > .gitattributes && echo 2 > a &&"]
+    {
+        let changed = first_messages(&format!("{commit} {change}"));
+        assert!(changed.contains(", branch main, uncommitted changes\n"), "{change}: {changed}");
+    }
+    let empty = first_messages("");
+    assert!(empty.contains("- Workspace: /workspace, branch main\n"), "{empty}");
+}

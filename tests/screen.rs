@@ -46,6 +46,8 @@ fn seen(columns: u16, environment: &[(&str, &str)], settings: &str) -> String {
     terminal.type_line("/diff");
     terminal.wait_for("eleven()");
     terminal.wait_for_prompt();
+    // It is written after the prompt.
+    terminal.wait_until("the status line", |screen| screen.trim_end().ends_with("network none"));
     let path = terminal.root().display().to_string();
     let text = terminal.formatted().replace(&path, "ROOT");
     let time = regex_lite::Regex::new(r"[0-9.]+ m?s\b").expect("a pattern");

@@ -138,6 +138,7 @@ pub fn one_of_each() -> Vec<Event> {
             duration_ms: 3,
             reason: None,
         },
+        Event::NetworkChanged { hosts: vec!["pypi.org".to_owned(), "!evil.test".to_owned()] },
         Event::Checkpoint { id: "c1".to_owned(), files: 3, prompt: Some(1) },
         Event::SandboxReady { backend: "docker".to_owned(), id: "0a1b2c".to_owned() },
         Event::LimitReached { limit: "turns".to_owned() },
@@ -213,6 +214,7 @@ pub fn one_of_each() -> Vec<Event> {
             | Event::SecretsRedacted { .. }
             | Event::Denied { .. }
             | Event::Connection { .. }
+            | Event::NetworkChanged { .. }
             | Event::Checkpoint { .. }
             | Event::LimitReached { .. }
             | Event::CheckFinished { .. }

@@ -2,6 +2,7 @@
 
 use crate::support::agent::{Agent, Finished, Running, agent};
 use crate::support::endpoint::endpoint;
+use crate::support::site::Site;
 use ::agent::agent::Budget;
 use ::agent::error::{Error, Result};
 use ::agent::log::{SessionId, Store};
@@ -343,6 +344,36 @@ fn a_question_is_a_card_that_one_answer_removes() {
     server.post(&path, &answer, 202);
     server.post(&path, &answer, 409);
     tab.until(|name, data| name == "tool_finished" && data["ok"] == true);
+}
+
+#[test]
+fn the_page_asks_about_a_host_only_where_no_network_is_named() {
+    let site = Site::http().file("/", "welcome\n");
+    for (config, asks) in [("", true), ("network = \"none\"\n", false)] {
+        let fetch = json!({ "command": format!("curl -sS http://{}/", site.host_and_port()) });
+        let model = endpoint().tool_call("run_commands", fetch).text("done").start();
+        let server = serve(agent().endpoint(&model).config(config));
+        let session = server.open();
+        let mut tab = server.tab(&session, 0);
+        server.post(&format!("/api/session/{session}/prompt"), &json!({"text": "go"}), 202);
+        if asks {
+            let asked = tab.until(|name, data| name == "status" && data["questions"][0].is_object());
+            let question = &asked["questions"][0];
+            let text = format!("wants to connect to {}, a loopback address.", site.host_and_port());
+            assert!(question["text"].as_str().is_some_and(|shown| shown.contains(&text)), "{question}");
+            let answers: Vec<_> =
+                question["answers"].as_array().into_iter().flatten().map(|it| &it["value"]).collect();
+            assert_eq!(answers, ["once", "always", "project", "never"]);
+            let answer = json!({"question": question["number"], "answer": "always"});
+            server.post(&format!("/api/session/{session}/answer"), &answer, 202);
+        }
+        let ended = tab.until(|name, _| name == "tool_finished");
+        assert_eq!(ended["result"].as_str().is_some_and(|text| text.contains("welcome")), asks, "{ended}");
+        tab.until_idle();
+        let asked = tab.seen.iter().any(|(_, _, data)| data["questions"][0].is_object());
+        assert_eq!(asked, asks, "{config}");
+    }
+    assert_eq!(site.connections(), 1);
 }
 
 #[test]

@@ -51,6 +51,45 @@ fn a_change_is_reviewed_applied_and_undone() {
     assert!(ran.host_file("gone.txt").is_some());
 }
 
+#[test]
+fn what_only_build_tools_write_is_counted_and_taken_with_all() {
+    let command = "mkdir -p pkg/__pycache__ venv/bin && echo x > pkg/__pycache__/m.cpython-312.pyc && echo x > pkg/m.py && \
+                   echo home > venv/pyvenv.cfg && ln -s /usr/bin/env venv/bin/python && echo x > nohup.out && echo x > build";
+    let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("ok").start();
+    let ran = agent().endpoint(&model).args(["run", "change"]).run().expect_code(0);
+    let line =
+        "4 files of build tools are not part of the change: venv, __pycache__, nohup.out; --all shows them";
+    assert!(ran.stderr.contains(line), "{}", ran.stderr);
+
+    let call = |arguments: &[&str]| ran.again().args(arguments).run().expect_code(0);
+    let shown = call(&["diff"]).stdout;
+    assert!(shown.contains(line) && shown.contains("new file build"), "{shown}");
+    assert_eq!(call(&["diff", "--name-only"]).stdout, "build\npkg/m.py\n");
+    let all = call(&["diff", "--all", "--name-only"]).stdout;
+    assert_eq!(all, "build\nnohup.out\npkg/__pycache__/m.cpython-312.pyc\npkg/m.py\nvenv/pyvenv.cfg\n");
+    let alone = ran.again().args(["diff", "nohup.out"]).run().expect_code(2);
+    assert!(alone.stderr.contains("--all takes such files too"), "{}", alone.stderr);
+
+    call(&["apply"]);
+    assert_eq!(ran.host_file("pkg/m.py").as_deref(), Some("x\n"));
+    assert_eq!(ran.host_file("nohup.out"), None);
+    let applied = call(&["apply", "--all"]);
+    assert!(applied.stderr.contains("venv/bin/python is not applied: a symlink"), "{}", applied.stderr);
+    assert_eq!(ran.host_file("nohup.out").as_deref(), Some("x\n"));
+    // What the host has is a change from then on.
+    assert_eq!(call(&["diff", "--name-only"]).stdout, "");
+}
+
+#[test]
+fn the_configuration_excludes_files_as_the_command_line_does() {
+    let model = endpoint().tool_call("run_commands", json!({ "command": "ls -A" })).text("ok").start();
+    let call = agent().endpoint(&model).file("a.txt", "1").file("b.txt", "1").file("c.txt", "1");
+    let call = call.config("[workspace]\nexclude = [\"a.txt\"]");
+    let ran = call.args(["run", "--json", "look", "--exclude", "b.txt"]).run().expect_code(0);
+    let listed = ran.events_of("tool_finished")[0]["result"].as_str().expect("text").to_owned();
+    assert!(listed.contains("c.txt") && !listed.contains("a.txt") && !listed.contains("b.txt"), "{listed}");
+}
+
 /// It said `input or output failed`, and not where.
 #[test]
 fn a_workspace_that_has_moved_is_named() {
@@ -232,7 +271,7 @@ fn what_is_not_applied_is_reported() {
     let ran = call.args(["run", "-q", "commit"]).run().expect_code(0);
     let told = ran.again().args(["apply"]).run().expect_code(0).stderr;
     insta::assert_snapshot!(told, @r"
-    Commits, branches and configuration of git that were made in the sandbox stay there: apply the files, and commit on this side.
+    Commits, branches and configuration of git that were made in the sandbox stay there: apply the files, and commit on this side, or take the commits with apply --branch NAME.
     New files that .gitignore names stay in the sandbox: built, y.log (--include, when a session begins, copies such files).
     There is nothing to apply.
     ");

@@ -684,6 +684,17 @@ async fn include_and_exclude_have_the_last_word() {
     assert_eq!(session.changed().await, ["node_modules/m/x.js", "node_modules/new"]);
 }
 
+/// The `.gitignore` of each ignored directory appeared as a new file once anything was included.
+#[tokio::test]
+async fn with_an_include_the_gitignore_of_an_ignored_directory_is_not_a_new_file() {
+    let mut options = Options::new(machine());
+    options.select.include = vec![".env".into()];
+    let session = Session::with(host(&[(".gitignore", "cache/\n"), ("b", "b")]), options).await;
+    session.turn("mkdir -p cache/deep; echo '*' > cache/.gitignore; echo '*' > cache/deep/.gitignore").await;
+    session.turn("mkdir own; echo '*' > own/.gitignore; echo x > own/x").await;
+    assert_eq!(session.changed().await, ["own"]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 

@@ -27,6 +27,8 @@ pub struct Console {
     json: bool,
     /// Whether slash commands work.
     is_repl: bool,
+    /// Whether the user is there to be asked while something runs.
+    asks: bool,
     user: Arc<User>,
 }
 
@@ -44,16 +46,22 @@ impl Console {
             answers_about_hosts: AtomicBool::new(false),
             asked: Mutex::default(),
         });
-        Self { screen, events, quiet: options.is_quiet(), json: options.is_json(), is_repl: false, user }
+        let (quiet, json) = (options.is_quiet(), options.is_json());
+        Self { screen, events, quiet, json, is_repl: false, asks: false, user }
     }
 
     /// That of the REPL.
     pub fn repl(machine: &Arc<Machine>, options: &Options) -> Self {
-        Self { is_repl: true, ..Self::new(machine, options) }
+        Self { is_repl: true, ..Self::of_run(machine, options) }
     }
 
-    /// Whether the user is asked about hosts that are not on the list. Only while the REPL runs something: nobody is
-    /// interrupted while writing a prompt, and an unattended `agent run` does not wait for an answer.
+    /// That of `agent run`: a user at the terminal can be asked, other than where a recording is played.
+    pub fn of_run(machine: &Arc<Machine>, options: &Options) -> Self {
+        Self { asks: confirm::is_possible() && !options.is_json(), ..Self::new(machine, options) }
+    }
+
+    /// Whether the user is asked about hosts that are not on the list. Only while something runs: nobody is interrupted while
+    /// writing a prompt.
     pub fn ask_about_hosts(&self, ask: bool) {
         self.user.answers_about_hosts.store(ask, Ordering::Relaxed);
     }
@@ -78,8 +86,16 @@ impl Frontend for Console {
         confirm::is_possible().then(|| Arc::clone(&self.user) as _)
     }
 
+    fn asks_about_network(&self) -> bool {
+        self.asks
+    }
+
     fn network_command(&self) -> &'static str {
         if self.is_repl { "/network allow" } else { "--network" }
+    }
+
+    fn forward_command(&self) -> &'static str {
+        if self.is_repl { "/forward" } else { "agent forward" }
     }
 
     fn listeners_of_delegate(&self, number: u64) -> Vec<Box<dyn Listener>> {
@@ -162,6 +178,7 @@ fn word(question: &Question<'_>, answer: Answer) -> &'static str {
         Answer::Once => "yes",
         Answer::Always if about_host => "session",
         Answer::Always => "always",
+        Answer::Project => "project",
         Answer::Each => "each",
         Answer::No => "no",
         Answer::Never => "never",

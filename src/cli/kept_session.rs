@@ -8,7 +8,7 @@ use crate::event::Changes;
 use crate::log::{History, SessionId, Store, read_records};
 use crate::machine::Machine;
 use crate::sandbox::{Sandbox, own_place};
-use crate::workspace::Workspace;
+use crate::workspace::{ChangeSet, Workspace};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -72,6 +72,13 @@ pub async fn find(
     })?;
     let paths = within(workspace.root(), Path::new(""), &paths)?;
     Ok(KeptSession { id, workspace, paths })
+}
+
+/// What a kept session changed at the paths that were named; `all`: with what only build tools write.
+pub async fn changed(kept: &KeptSession, all: bool) -> Result<ChangeSet> {
+    let changes = kept.workspace.recorded_changes().await?;
+    let changes = if all { changes.with_build_files() } else { changes };
+    changes.select(&kept.paths)
 }
 
 /// The same for a command that writes: refuses a session that is running, which keeps its records itself.

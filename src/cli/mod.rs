@@ -12,6 +12,7 @@ pub mod config;
 mod console;
 mod endpoint;
 mod first_start;
+mod forwarding;
 mod hooks;
 mod kept_session;
 mod offered_models;

@@ -458,6 +458,9 @@ pub struct ChangesArgs {
     pub id: Option<String>,
     /// Only these files and directories
     pub paths: Vec<PathBuf>,
+    /// With what only build tools write: byte code, caches, core dumps
+    #[arg(long)]
+    pub all: bool,
 }
 
 /// The groups that consist of others.

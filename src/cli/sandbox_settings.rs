@@ -27,15 +27,15 @@ pub fn workspace(config: &Config) -> WorkspaceSettings {
         root: config.workspace.clone(),
         named: config.workspace_named,
         mode: config.sandbox.workspace_mode,
-        include: config.options.copy.include.clone(),
-        exclude: config.options.copy.exclude.clone(),
-        object_stores: config
-            .file
-            .git_object_stores
-            .iter()
-            .map(|path| in_home(path, &config.machine))
-            .collect(),
+        include: [&config.file.workspace.include[..], &config.options.copy.include].concat(),
+        exclude: [&config.file.workspace.exclude[..], &config.options.copy.exclude].concat(),
+        object_stores: object_stores(config),
     }
+}
+
+/// Where repositories of the user's may take objects from, by `config.toml`.
+pub fn object_stores(config: &Config) -> Vec<PathBuf> {
+    config.file.git_object_stores.iter().map(|path| in_home(path, &config.machine)).collect()
 }
 
 /// A path that may begin with `~`.
@@ -61,6 +61,7 @@ pub async fn sandbox(config: &Config) -> Result<(SandboxSettings, Option<Notice>
         image: asked.image,
         runtime: asked.runtime,
         network: asked.network,
+        network_origin: asked.network_origin,
         limits: asked.limits,
         retention,
         env: asked.env,

@@ -8,7 +8,7 @@
 use crate::error::Result;
 use crate::host_program;
 use crate::machine::Machine;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process_group, prlimit};
 use std::fs::{self, DirBuilder};
 use std::io::{Read, Write};
 use std::os::unix::fs::DirBuilderExt;
@@ -123,10 +123,31 @@ pub struct Failure {
 ///
 /// # Errors
 /// It could not be started, ended with another code than 0, or took longer than `time`; then it is killed.
-pub fn run(mut git: Command, input: &[u8], time: Duration, max_answer: u64) -> Result<Vec<u8>, Failure> {
+pub fn run(git: Command, input: &[u8], time: Duration, max_answer: u64) -> Result<Vec<u8>, Failure> {
+    run_within(&[], git, input, time, max_answer)
+}
+
+/// [`run`] for what a stranger has made: git may take no more than this of each resource.
+///
+/// # Errors
+/// As for [`run`], and where it needs more.
+pub fn run_within(
+    most: &[(Resource, u64)],
+    mut git: Command,
+    input: &[u8],
+    time: Duration,
+    max_answer: u64,
+) -> Result<Vec<u8>, Failure> {
     // In a group of its own, which ends with it.
     git.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = git.spawn().map_err(|_| Failure::default())?;
+    let group = child.id().try_into().ok().and_then(Pid::from_raw);
+    // Without a process they would be limits of this one.
+    for (resource, most) in most.iter().filter(|_| group.is_some()) {
+        let limit = Rlimit { current: Some(*most), maximum: Some(*most) };
+        // One that is lower already, or a process that has ended.
+        let _ = prlimit(group, *resource, limit);
+    }
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let input = input.to_vec();
     std::thread::spawn(move || {
@@ -136,7 +157,7 @@ pub fn run(mut git: Command, input: &[u8], time: Duration, max_answer: u64) -> R
     let (answer, said) = (read(stdout, max_answer), read(stderr, MAX_WORDS));
     let answer = answer.recv_timeout(time).ok();
     if answer.is_none()
-        && let Some(group) = child.id().try_into().ok().and_then(Pid::from_raw)
+        && let Some(group) = group
     {
         // A group that is gone has no processes to end.
         let _ = kill_process_group(group, Signal::KILL);

@@ -5,6 +5,7 @@ pub mod duration_text;
 pub mod error;
 pub mod exit_code;
 pub mod exit_status;
+pub mod file_name;
 pub mod front_matter;
 pub mod hash;
 pub mod head_writer;
@@ -18,6 +19,7 @@ pub mod plain_file;
 pub mod sanitise;
 pub mod secret_scan;
 pub mod shorten;
+pub mod text_encoding;
 #[cfg(feature = "tls")]
 pub mod tls;
 pub mod utf8_stream;

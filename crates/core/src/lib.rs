@@ -30,6 +30,6 @@ pub use environment::{Environment, Moment};
 pub use governed::Governed;
 pub use interrupt::{Interrupt, Stop};
 pub use limits::{DEFAULT_MAX_TURNS, Price, RunLimits, Spent};
-pub use prompt::{SandboxFacts, system_prompt};
+pub use prompt::{Checkout, SandboxFacts, system_prompt};
 pub use skills::{Presence, Skill, Skills};
 pub use window::Window;

@@ -1,6 +1,7 @@
 //! The system prompt: short, and the same from the first request to the last, so that prompt caches hit.
 
 use super::instructions::instructions;
+use agent_base::sanitise::one_line;
 use agent_base::secret_scan;
 use agent_event::Limits;
 use agent_model::compact::INSTRUCTIONS_HEADING;
@@ -14,8 +15,16 @@ pub struct SandboxFacts {
     pub workspace: PathBuf,
     /// Where in it commands start.
     pub directory: PathBuf,
+    /// Today's date; empty where it is not known.
+    pub date: String,
+    /// The operating system, where it is known before the sandbox starts.
+    pub system: Option<String>,
+    /// What git has checked out in the workspace.
+    pub checkout: Option<Checkout>,
     /// What it may reach.
     pub network: Network,
+    /// Whether the user is asked about each host, where it may reach none.
+    pub asks_about_network: bool,
     /// Its resources.
     pub limits: Limits,
     /// The image, where one was named.
@@ -26,6 +35,17 @@ pub struct SandboxFacts {
     pub skills: Option<String>,
 }
 
+/// The branch of the workspace's repository as the session begins.
+#[derive(Debug, Clone)]
+pub struct Checkout {
+    /// The branch, or the beginning of the commit's name.
+    pub branch: String,
+    /// Whether tracked files differ from the last commit, where that is known.
+    pub has_uncommitted: Option<bool>,
+}
+
+/// Characters of a branch's name that the prompt shows.
+const MAX_BRANCH: usize = 100;
 /// Hosts that the prompt names.
 const MAX_HOSTS: usize = 40;
 
@@ -33,13 +53,27 @@ const MAX_HOSTS: usize = 40;
 pub fn system_prompt(facts: &SandboxFacts, workspace: &Path, redact_secrets: bool) -> String {
     let mut prompt = agent_prompts::SYSTEM.trim().to_owned();
     prompt += "\n\n# The sandbox\n";
+    if !facts.date.is_empty() {
+        prompt += &format!("- Date: {}\n", facts.date);
+    }
+    if let Some(system) = &facts.system {
+        prompt += &format!("- System: {system}\n");
+    }
     let place = Some(facts.workspace.as_path()).filter(|place| !place.as_os_str().is_empty());
     let place = place.unwrap_or(Path::new(WORKSPACE));
-    prompt += &format!("- Workspace: {}\n", place.display());
-    if !facts.directory.as_os_str().is_empty() {
-        prompt += &format!("- Working directory: {}\n", place.join(&facts.directory).display());
+    prompt += &format!("- Workspace: {}", place.display());
+    if let Some(Checkout { branch, has_uncommitted }) = &facts.checkout {
+        prompt += &format!(", branch {}", one_line(branch, MAX_BRANCH));
+        prompt += match has_uncommitted {
+            Some(true) => ", uncommitted changes",
+            Some(false) => ", nothing uncommitted",
+            None => "",
+        };
     }
-    prompt += &format!("- Network: {}\n", network(&facts.network));
+    if !facts.directory.as_os_str().is_empty() {
+        prompt += &format!("\n- Working directory: {}", place.join(&facts.directory).display());
+    }
+    prompt += &format!("\n- Network: {}\n", network(&facts.network, facts.asks_about_network));
     let limits = &facts.limits;
     prompt += &format!(
         "- Limits: {} MiB of memory, {} CPUs, {} processes, {} MiB of disk\n",
@@ -68,8 +102,11 @@ pub fn system_prompt(facts: &SandboxFacts, workspace: &Path, redact_secrets: boo
     prompt
 }
 
-fn network(network: &Network) -> String {
+fn network(network: &Network, asks: bool) -> String {
     match network {
+        Network::None if asks => {
+            "each host is put to the user; the *_proxy variables name the way, there is no DNS".to_owned()
+        }
         Network::None => "none, only loopback".to_owned(),
         Network::Full => "open".to_owned(),
         Network::Hosts(hosts) => {
@@ -93,8 +130,13 @@ mod tests {
 
     #[test]
     fn the_prompt_describes_the_sandbox() {
-        let facts =
-            SandboxFacts { programs: vec!["git".into(), "python3".into()], ..SandboxFacts::default() };
+        let checkout = Checkout { branch: "fix\n- Network: open".into(), has_uncommitted: Some(true) };
+        let facts = SandboxFacts {
+            date: "2026-01-31".into(),
+            checkout: Some(checkout),
+            programs: vec!["git".into(), "python3".into()],
+            ..SandboxFacts::default()
+        };
         let directory = std::env::temp_dir();
         let prompt = system_prompt(&facts, &directory.join("missing directory"), true);
         assert!(
@@ -102,6 +144,9 @@ mod tests {
                 && prompt.contains("2048 MiB")
                 && prompt.contains("git, python3")
         );
+        assert!(prompt.contains("- Date: 2026-01-31\n- Workspace: /workspace, branch fix"), "{prompt}");
+        assert!(prompt.contains(", uncommitted changes\n- Network: none"), "{prompt}");
+        assert!(!prompt.contains("\n- Network: open"), "a branch's name is one line: {prompt}");
         assert!(prompt.len() < 2500, "the prompt is paid for in every request: {} bytes", prompt.len());
     }
 }

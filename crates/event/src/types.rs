@@ -247,6 +247,11 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
+    /// The user changed what the sandbox may reach. Holds again when the session is resumed, unless that call names a network.
+    NetworkChanged {
+        /// The list in force, as `--network` takes it; empty where nothing is allowed or denied.
+        hosts: Vec<String>,
+    },
     /// The state of the workspace was saved and can be restored.
     Checkpoint {
         /// The checkpoint's id.

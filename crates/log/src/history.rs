@@ -21,6 +21,8 @@ pub struct History {
     pub directory: String,
     /// The sandbox of the last run.
     pub sandbox: SandboxInfo,
+    /// What the user made of the list of hosts, if they changed it.
+    pub network: Option<Vec<String>>,
     /// The conversation, without the system prompt, well-formed (see [`dialogue`]).
     pub messages: Vec<Message>,
     /// The artifacts of tool calls, by the call, oldest first.
@@ -133,6 +135,7 @@ impl History {
                 self.prompted.clear();
                 self.notes.clear();
             }
+            Event::NetworkChanged { hosts } => self.network = Some(hosts),
             Event::Plan { steps, read_only } => self.plan = Some((steps, read_only)),
             Event::Rewound { prompt } => drop(self.prompted.rewind(prompt, &mut self.messages)),
             Event::StartedOver { prompt, .. } => self.prompted.back_to(prompt, &mut self.messages),

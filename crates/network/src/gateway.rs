@@ -6,6 +6,8 @@ use super::dial::AddressRule;
 use super::environment::variables;
 use super::host::Host;
 use super::list::Entry;
+use super::project::Project;
+use super::registries::REGISTRIES;
 use super::request::Request;
 use super::rules::{Reach, Rules, Verdict};
 use super::traffic::{Limits, Meter};
@@ -32,6 +34,8 @@ const MAX_REFUSALS: usize = 10;
 /// Different refusals that get a `denied` event each; a notice says that there are more. Every connection gets its own event
 /// in any case.
 const MAX_DENIALS: usize = 100;
+/// How long a connection waits for the user's answer.
+const QUESTION_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long the end of a session waits for the events of its connections.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 /// The limit on all connections, as events name it.
@@ -91,8 +95,15 @@ pub struct Gateway {
     reported_limits: Lock<HashSet<&'static str>>,
     /// Targets and reasons that have had their `denied` event.
     reported_denials: Lock<HashSet<String>>,
-    /// Whether the user has been told that the sandbox has no network.
-    no_network_reported: AtomicBool,
+    /// Whether the user is asked about every host, where no list names any.
+    asks: AtomicBool,
+    /// Where the user's answers for the project are kept.
+    project: Lock<Option<Project>>,
+    /// Outputs of programs that failed because the sandbox has no network, and those of them that name a package registry.
+    without_network: AtomicU64,
+    without_registry: AtomicU64,
+    /// Refused connections to package registries.
+    refused_registries: AtomicU64,
     ended: watch::Sender<bool>,
     /// No more events are emitted.
     silent: Lock<bool>,
@@ -127,7 +138,11 @@ impl Gateway {
             refusals: Lock::default(),
             reported_limits: Lock::default(),
             reported_denials: Lock::default(),
-            no_network_reported: AtomicBool::new(false),
+            asks: AtomicBool::new(false),
+            project: Lock::default(),
+            without_network: AtomicU64::new(0),
+            without_registry: AtomicU64::new(0),
+            refused_registries: AtomicU64::new(0),
             ended: watch::Sender::new(false),
             silent: Lock::new(false),
         }))
@@ -173,9 +188,55 @@ impl Gateway {
         self.rules.lock().clone()
     }
 
-    /// Changes the rules. After the first entry is allowed, [`Gateway::attach`] opens the proxy.
+    /// Begins with other rules than those of `--network`.
+    pub fn begin_with(&self, rules: Rules) {
+        *self.rules.lock() = rules;
+    }
+
+    /// Changes the rules for the user, which is an event. After the first entry is allowed, [`Gateway::attach`] opens the proxy.
     pub fn change(&self, change: impl FnOnce(&mut Rules)) {
-        change(&mut self.rules.lock());
+        let changed = {
+            let mut rules = self.rules.lock();
+            let before = rules.clone();
+            change(&mut rules);
+            (*rules != before).then(|| rules.words())
+        };
+        if let Some(hosts) = changed {
+            self.emit(Event::NetworkChanged { hosts });
+        }
+    }
+
+    /// Asks the user about every host: there is a proxy although no host is allowed yet. What the user allowed for the project
+    /// earlier is allowed.
+    pub fn ask_about_all(&self) {
+        self.asks.store(true, Relaxed);
+        let known = self.project.lock().as_ref().map(Project::entries).unwrap_or_default();
+        let mut rules = self.rules.lock();
+        let is_denied = |entry: &Entry, rules: &Rules| rules.denied().contains(entry);
+        for entry in known {
+            if !is_denied(&entry, &rules) {
+                rules.allow(entry);
+            }
+        }
+    }
+
+    /// Whether the user is asked about every host.
+    pub fn asks_about_all(&self) -> bool {
+        self.asks.load(Relaxed)
+    }
+
+    /// Sets where the user's answers for the project are kept.
+    pub fn keep_answers_in(&self, project: Project) {
+        *self.project.lock() = Some(project);
+    }
+
+    /// Forgets that the user allowed these for the project.
+    ///
+    /// # Errors
+    /// That cannot be written.
+    pub fn forget_in_project(&self, entries: &[Entry]) -> Result<()> {
+        let project = self.project.lock().clone();
+        project.iter().try_for_each(|project| entries.iter().try_for_each(|entry| project.forget(entry)))
     }
 
     /// What the user denies in a session, now or later, is denied here too: for a sandbox of one of its servers.
@@ -214,7 +275,7 @@ impl Gateway {
     /// The port is in use in the sandbox, or the guest is gone.
     pub async fn attach(self: &Arc<Self>, sandbox: &Sandbox) -> Result<()> {
         let rules = self.rules();
-        let is_closed = rules.allowed().is_empty();
+        let is_closed = rules.allowed().is_empty() && !self.asks_about_all();
         if self.is_full() || (is_closed && self.holders.lock().is_empty()) {
             return Ok(());
         }
@@ -334,22 +395,60 @@ impl Gateway {
     }
 
     /// What the model should know about the network beside a tool's output: what was refused since the last call, or that
-    /// there is no network where a program failed for that reason. The user gets a notice of the latter, once.
+    /// there is no network where a program failed for that reason.
     pub fn explain(&self, output: &str) -> Option<String> {
         if let refusals @ [_, ..] = &std::mem::take(&mut *self.refusals.lock())[..] {
             return Some(format!("[the network refused: {}]", refusals.join("; ")));
         }
-        let has_network = self.is_full() || !self.rules.lock().allowed().is_empty();
-        if has_network || !NO_NETWORK.iter().any(|message| output.contains(message)) {
+        let has_list = !self.rules.lock().allowed().is_empty();
+        if self.is_full() || has_list || !NO_NETWORK.iter().any(|message| output.contains(message)) {
             return None;
         }
-        let remedy = format!("{} HOST,… allows hosts (`registries`: package registries)", self.command());
-        if !self.no_network_reported.swap(true, Relaxed) {
-            self.emit(Event::Notice {
-                text: format!("a command needs a network and the sandbox has none: {remedy}"),
-            });
+        if self.asks_about_all() {
+            return Some(
+                "[the sandbox reaches hosts only through the proxy that the *_proxy variables name]"
+                    .to_owned(),
+            );
         }
+        self.without_network.fetch_add(1, Relaxed);
+        if REGISTRIES.iter().any(|host| output.contains(host)) {
+            self.without_registry.fetch_add(1, Relaxed);
+        }
+        let remedy = self.remedy();
         Some(format!("[the sandbox has no network; only the user can change that: {remedy}]"))
+    }
+
+    fn remedy(&self) -> String {
+        format!("{} HOST,… allows hosts (`registries`: package registries)", self.command())
+    }
+
+    /// What a user who was not asked should know at the end: what needed a network, and how it is allowed.
+    pub fn missed(&self) -> Option<String> {
+        let command = self.command();
+        let counted = |count: u64, one: &str, more: &str| match count {
+            1 => format!("1 {one}"),
+            _ => format!("{count} {more}"),
+        };
+        let (refused, registry, without) = (
+            self.refused_registries.load(Relaxed),
+            self.without_registry.load(Relaxed),
+            self.without_network.load(Relaxed),
+        );
+        if refused > 0 {
+            let was = counted(
+                refused,
+                "connection to a package registry was refused",
+                "connections to a package registry were refused",
+            );
+            return Some(format!("{was}; {command} registries allows them"));
+        }
+        if registry > 0 {
+            let was =
+                counted(registry, "command needs a package registry", "commands need a package registry");
+            return Some(format!("{was} and the sandbox has none: {command} registries allows it"));
+        }
+        let was = counted(without, "command needs a network", "commands need a network");
+        (without > 0).then(|| format!("{was} and the sandbox has none: {}", self.remedy()))
     }
 
     /// Runs `work`, unless the session ends first.
@@ -400,7 +499,7 @@ impl Gateway {
             return Err(CloseReason::Refused(Refusal::address(reason, target)));
         }
         // The proxy is there for others.
-        if self.rules.lock().allowed().is_empty() {
+        if self.rules.lock().allowed().is_empty() && !self.asks_about_all() {
             return Err(CloseReason::Refused(Refusal::unlisted(host, port)));
         }
         let entry = Entry::exactly(host, port);
@@ -414,6 +513,13 @@ impl Gateway {
                 return denied("the user denied it for this session");
             }
             Some(Answer::Always) => self.change(|rules| rules.allow(entry)),
+            Some(Answer::Project) => {
+                let project = self.project.lock().clone();
+                if let Some(Err(error)) = project.map(|project| project.allow(&entry)) {
+                    self.emit(Event::Notice { text: format!("allowed for this session only: {error}") });
+                }
+                self.change(|rules| rules.allow(entry));
+            }
             Some(Answer::Once) => {}
         }
         Ok(Permit { reach, by_user: true, holder: None })
@@ -480,6 +586,9 @@ impl Gateway {
             }
         }
         let reason = end.and_then(CloseReason::reason).map(str::to_owned);
+        if !allowed && Entry::Registries.covers(host, port) {
+            self.refused_registries.fetch_add(1, Relaxed);
+        }
         if let (false, Some(reason)) = (allowed, &reason) {
             self.deny(&format!("{host}:{port}"), reason);
         }
@@ -535,14 +644,14 @@ fn new_pass() -> String {
     format!("{first:016x}{second:016x}")
 }
 
-/// What the user answers; `None` where nobody did.
+/// What the user answers; `None` where nobody did in time.
 async fn ask(approver: Arc<dyn Approver>, host: Host, port: u16) -> Option<Answer> {
     let remark = match &host {
         Host::Ip(address) => super::objection(*address),
         Host::Name(_) => None,
     };
     let question = Question::Connect { host: &host.to_string(), port, remark };
-    approver.ask(&question).await.ok()
+    tokio::time::timeout(QUESTION_TIMEOUT, approver.ask(&question)).await.ok()?.ok()
 }
 
 #[cfg(test)]
@@ -567,5 +676,17 @@ mod tests {
         assert!(!is_allowed("a.example") && is_allowed("b.example"));
         session.change(|rules| rules.allow(Entry::parse("c.example").expect("an entry")));
         assert!(!is_allowed("c.example"), "what the session allows is not the server's");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_waits_two_minutes_for_the_user_and_is_then_refused() {
+        let gateway = Gateway::new(&Network::None, Arc::new(Events::new(1)), Limits::default());
+        let gateway = gateway.expect("a gateway");
+        gateway.ask_about_all();
+        gateway.ask_with(Arc::new(|_: &Question<'_>| std::future::pending().boxed()));
+        let begun = tokio::time::Instant::now();
+        let judged = gateway.judge(&Host::parse("a.example").expect("a host"), 443).await;
+        assert!(matches!(judged, Err(CloseReason::Refused(_))), "{judged:?}");
+        assert_eq!(begun.elapsed().as_secs(), 120);
     }
 }

@@ -129,6 +129,24 @@ mod tests {
         );
     }
 
+    /// The user reads it in a question, next to words of ours.
+    #[test]
+    fn a_host_is_shown_in_plain_ascii() {
+        for text in [
+            "a\u{1b}[2Jb.test",
+            "a%1b%5b2Jb.test",
+            "\u{202e}tset.a",
+            "a\u{200b}b.test",
+            "a.test\u{2028}Allow",
+            "\u{430}pple.test",
+            "a.test. Allow it? yes",
+        ] {
+            let shown = canonical(text).unwrap_or_default();
+            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+            assert!(shown.bytes().all(is_plain), "{text:?}: {shown:?}");
+        }
+    }
+
     #[test]
     fn a_port_follows_a_colon() {
         let read = |text| Host::with_port(text).map(|(host, port)| (host.to_string(), port));

@@ -59,6 +59,18 @@ impl Rules {
         }
     }
 
+    /// Reads what [`Rules::words`] has written. What is not valid is left out: a record can only lose entries by that.
+    pub fn recorded(words: &[String]) -> Self {
+        let mut rules = Self::default();
+        for word in words {
+            match word.strip_prefix('!').map(Entry::parse) {
+                Some(denied) => denied.into_iter().for_each(|entry| rules.deny(entry)),
+                None => Entry::parse(word).into_iter().for_each(|entry| rules.allow(entry)),
+            }
+        }
+        rules
+    }
+
     /// The allowed entries, in the order in which they were added.
     pub fn allowed(&self) -> &[Entry] {
         &self.allowed

@@ -70,6 +70,8 @@ pub enum Answer {
     Once,
     /// Yes, and do not ask again in this session.
     Always,
+    /// Yes, and do not ask again in any session of this project: only for [`Question::Connect`].
+    Project,
     /// Ask about each part, as the frontend does that: only for [`Question::Apply`].
     Each,
     /// Not this time.
@@ -83,7 +85,7 @@ impl Question<'_> {
     pub fn answers(&self) -> &'static [Answer] {
         match self {
             Question::ToolCall(_) => &[Answer::Once, Answer::No, Answer::Always],
-            Question::Connect { .. } => &[Answer::Once, Answer::Always, Answer::Never],
+            Question::Connect { .. } => &[Answer::Once, Answer::Always, Answer::Project, Answer::Never],
             Question::Reach { .. } => &[Answer::Once, Answer::No],
             Question::Apply { .. } => &[Answer::Once, Answer::No, Answer::Each],
         }

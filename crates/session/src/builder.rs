@@ -3,10 +3,12 @@
 use super::checkpoints::Checkpoints;
 use super::delegate::{Delegate, Origin, Parent, State};
 use super::environment::SessionEnvironment;
+use super::facts::{facts, host_programs};
 use super::frontend::Frontend;
 use super::hooks::Hooks;
 use super::mcp::SessionServers;
-use super::settings::{Governance, ModelSettings, SandboxSettings, WorkspaceSettings};
+use super::ports::Ports;
+use super::settings::{Governance, ModelSettings, NetworkOrigin, SandboxSettings, WorkspaceSettings};
 use super::startup::{ForkedFrom, Population, Startup};
 use super::{Resume, Session};
 use agent_assist::Helper;
@@ -27,17 +29,10 @@ use agent_log::Store;
 use agent_network as network;
 use agent_network::Gateway;
 use agent_policy::policy::Gate;
-use agent_sandbox::host_tree;
 use agent_sandbox::local::Local;
-use agent_sandbox::own_place;
-use agent_tools::Plan;
-use agent_tools::Registry;
-use agent_tools::UpdatePlan;
-use agent_tools::code;
 use agent_tools::code::RunCode;
-use agent_workspace::Mode;
-use agent_workspace::Workspace;
-use agent_workspace::secrets;
+use agent_tools::{Plan, Registry, UpdatePlan};
+use agent_workspace::{Mode, Workspace, secrets};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -122,7 +117,13 @@ impl Builder {
         self.workspace.validate()?;
         self.check_price()?;
         self.check_delegation()?;
-        let Opened { id, file, earlier, population, plan, parent } = self.open_file().await?;
+        let Opened { id, file, earlier, population, plan, parent, network } = self.open_file().await?;
+        let asks = self.sandbox.asks_about_network(&*frontend);
+        let (sandbox, workspace) = (self.sandbox.clone(), self.workspace.clone());
+        let told = tokio::task::spawn_blocking(move || {
+            let programs = host_programs(&sandbox, &workspace.machine);
+            (facts(&sandbox, &workspace, programs.clone(), asks), programs)
+        });
         let gate = self.gate(parent.as_ref(), &*frontend)?;
         let events = Arc::clone(frontend.events());
         listen(&events, &id, file, self.record.as_deref())?;
@@ -147,15 +148,9 @@ impl Builder {
             (None, Some(workspace)) => Population::Restore(Arc::new(workspace)),
             (None, None) => self.workspace.populate(&directory, self.sandbox.backend.as_ref())?,
         };
-        let gateway = Gateway::new(&self.sandbox.network, events, network::Limits::default())?;
-        gateway.through_proxy_of(&self.machine);
-        gateway.allow_with(frontend.network_command());
-        if let Some(Parent { network, .. }) = &parent {
-            gateway.change(|rules| rules.clone_from(network));
-        }
-        if let Some(approver) = frontend.approver() {
-            gateway.ask_with(approver);
-        }
+        let network = network.filter(|_| self.sandbox.network_origin != NetworkOrigin::Call);
+        let began_with = parent.as_ref().map(|parent| parent.network.clone()).or(network);
+        let gateway = self.gateway(events, &*frontend, began_with)?;
         let skills = self.find_skills();
         // A part has those of the session that delegates to it.
         if parent.is_none() {
@@ -163,7 +158,34 @@ impl Builder {
         }
         let startup = Startup::begin(&id, &self.sandbox, population, gateway, Arc::clone(&frontend));
         let plan = Arc::new(plan);
-        self.session(id, Arc::new(startup), frontend, Beginning { earlier, gate, skills, plan })
+        let told = told.await;
+        let (facts, programs) =
+            told.map_err(|error| Error::unexpected("this machine could not be looked at").caused_by(error))?;
+        let beginning = Beginning { earlier, gate, skills, plan, facts, programs };
+        self.session(id, Arc::new(startup), frontend, beginning)
+    }
+
+    /// The gateway, with the rules of the session that this one continues or is a part of.
+    fn gateway(
+        &self,
+        events: Arc<Events>,
+        frontend: &dyn Frontend,
+        began_with: Option<network::Rules>,
+    ) -> Result<Arc<Gateway>> {
+        let gateway = Gateway::new(&self.sandbox.network, events, network::Limits::default())?;
+        gateway.through_proxy_of(&self.machine);
+        gateway.allow_with(frontend.network_command());
+        gateway.keep_answers_in(network::Project::of(&self.workspace.root, &self.machine)?);
+        if let Some(rules) = began_with {
+            gateway.begin_with(rules);
+        }
+        if self.sandbox.asks_about_network(frontend) {
+            gateway.ask_about_all();
+        }
+        if let Some(approver) = frontend.approver() {
+            gateway.ask_with(approver);
+        }
+        Ok(gateway)
     }
 
     /// The skills, where the model can read them.
@@ -201,13 +223,14 @@ impl Builder {
                     None => Population::Restore(workspace),
                 };
                 let (population, parent) = (Some(population), Some(parent));
-                return Ok(Opened { id, file, earlier: None, population, plan: Plan::default(), parent });
+                let (plan, earlier, network) = (Plan::default(), None, None);
+                return Ok(Opened { id, file, earlier, population, plan, parent, network });
             }
             start => {
                 self.start = start;
                 let (id, file) = self.store.create()?;
                 let (earlier, population, plan, parent) = (None, None, Plan::default(), None);
-                return Ok(Opened { id, file, earlier, population, plan, parent });
+                return Ok(Opened { id, file, earlier, population, plan, parent, network: None });
             }
         };
         if let Some(Population::Reattach(..)) = population {
@@ -220,13 +243,14 @@ impl Builder {
             self.model.client.resume_form(*form);
         }
         let Resume { id, history, file, losses } = *resume;
-        let History { messages, artifacts, notes, prompts, prompted, plan, .. } = history;
+        let History { messages, artifacts, notes, prompts, prompted, plan, network, .. } = history;
+        let network = network.map(|words| network::Rules::recorded(&words));
         // It has been offered, and is part of the conversation.
         self.offers_plan |= plan.is_some();
         let plan = plan.map(|(steps, read_only)| Plan::resumed(steps, read_only)).unwrap_or_default();
         self.notices.extend(losses.into_iter().map(Notice::Usual));
         let earlier = Some(Earlier { messages, artifacts, notes, spent, prompts, prompted });
-        Ok(Opened { id, file, earlier, population, plan, parent: None })
+        Ok(Opened { id, file, earlier, population, plan, parent: None, network })
     }
 
     fn announce(&self, id: &SessionId, events: &Events, parent: Option<&Parent>) -> Result<()> {
@@ -248,24 +272,25 @@ impl Builder {
         frontend: Arc<dyn Frontend>,
         beginning: Beginning,
     ) -> Result<Session> {
-        let Beginning { earlier, gate, skills, plan } = beginning;
+        let Beginning { earlier, gate, skills, plan, facts, programs } = beginning;
         let prompts = earlier.as_ref().map_or(0, |earlier| earlier.prompts);
         let checkpoints = Arc::new(Checkpoints::new(Arc::clone(&startup), Arc::clone(&frontend), prompts));
         let RunLimits { tokens, cost, .. } = self.governance.limits;
         let prompt = Arc::new(Budget::new(cost, tokens, Spent::default()));
         let shared = Shared { prompt, ..Shared::default() };
         let delegate = self.delegate(&id, &checkpoints, &gate, &shared);
-        let programs = host_programs(&self.sandbox, &self.machine);
         let tools = self.session_tools(&programs, earlier.as_ref(), &plan, delegate.as_ref())?;
         let Self { machine, model, governance, workspace, sandbox, store, .. } = self;
         let Governance { limits, bounds, hooks, servers, .. } = governance;
         let (root, events) = (workspace.root.clone(), Arc::clone(frontend.events()));
         let hooks = Arc::new(Hooks::new(hooks, id.to_string(), root, machine, events));
+        let ports = Arc::new(Ports::new(Arc::clone(&startup)));
         let environment = Arc::new(SessionEnvironment {
             startup: Arc::clone(&startup),
             checkpoints: Arc::clone(&checkpoints),
             plan: Arc::clone(&plan),
             hooks: Arc::clone(&hooks),
+            ports: Arc::clone(&ports),
         });
         let servers = SessionServers::new(&servers, &environment, (&workspace, &sandbox))?;
         let setup = Setup {
@@ -283,7 +308,7 @@ impl Builder {
             window: Window::new(model.context_window, model.compaction),
             answer_schema: model.answer_schema,
         };
-        let facts = SandboxFacts { skills: skills.in_prompt(), ..facts(&sandbox, &workspace.root, programs) };
+        let facts = SandboxFacts { skills: skills.in_prompt(), ..facts };
         let mut conversation = Conversation::new(setup, &facts, &workspace.root.join(&facts.directory));
         let resumed = earlier.is_some();
         if let Some(earlier) = earlier {
@@ -305,6 +330,7 @@ impl Builder {
             servers,
             begun: false,
             resumed,
+            ports,
         })
     }
 
@@ -392,6 +418,8 @@ struct Opened {
     population: Option<Population>,
     plan: Plan,
     parent: Option<Parent>,
+    /// What the user made of the list of hosts.
+    network: Option<network::Rules>,
 }
 
 /// What a session begins with, beside its sandbox.
@@ -400,6 +428,8 @@ struct Beginning {
     gate: Arc<Gate>,
     skills: Skills,
     plan: Arc<Plan>,
+    facts: SandboxFacts,
+    programs: Vec<String>,
 }
 
 fn listen(
@@ -414,27 +444,3 @@ fn listen(
     }
     Ok(())
 }
-
-/// What the system prompt says about the sandbox.
-fn facts(sandbox: &SandboxSettings, root: &Path, mut programs: Vec<String>) -> SandboxFacts {
-    let SandboxSettings { network, limits, image, directory, .. } = sandbox.clone();
-    let workspace = own_place(sandbox.backend.as_ref(), root).unwrap_or_default();
-    programs.retain(|program| PROGRAMS.contains(&program.as_str()));
-    SandboxFacts { workspace, directory, network, limits, image, programs, skills: None }
-}
-
-/// The programs of this machine, where the sandbox shows them, as far as anybody wants to know of them.
-fn host_programs(sandbox: &SandboxSettings, machine: &Machine) -> Vec<String> {
-    // An engine on another machine shows that machine's programs, or those of an image.
-    let shows_this_machine = sandbox.backend.capabilities().host_paths
-        && sandbox.image.as_deref().is_none_or(|image| image == "host");
-    let further = code::PROGRAMS.iter().filter(|program| !PROGRAMS.contains(program));
-    let names: Vec<&str> = PROGRAMS.iter().chain(further).copied().collect();
-    if shows_this_machine { host_tree::host_programs(machine, &names) } else { Vec::new() }
-}
-
-/// The programs that the system prompt mentions where they exist.
-const PROGRAMS: [&str; 18] = [
-    "bash", "git", "make", "cmake", "gcc", "clang", "rustc", "cargo", "go", "python3", "pip", "node", "npm",
-    "java", "mvn", "ruby", "rg", "jq",
-];

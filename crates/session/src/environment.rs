@@ -2,6 +2,7 @@
 
 use super::checkpoints::Checkpoints;
 use super::hooks::{self, Hooks, Said};
+use super::ports::Ports;
 use super::startup::Startup;
 use agent_base::error::{Kind, Result};
 use agent_core::{Environment, Moment};
@@ -23,6 +24,7 @@ pub(super) struct SessionEnvironment {
     pub checkpoints: Arc<Checkpoints>,
     pub plan: Arc<Plan>,
     pub hooks: Arc<Hooks>,
+    pub ports: Arc<Ports>,
 }
 
 impl SessionEnvironment {
@@ -108,7 +110,11 @@ impl Environment for SessionEnvironment {
     }
 
     fn checkpoint(&self, prompt: u64, moment: Moment) -> BoxFuture<'_, Result<()>> {
-        self.checkpoints.after(prompt, moment).boxed()
+        async move {
+            self.checkpoints.after(prompt, moment).await?;
+            self.ports.report_new().await
+        }
+        .boxed()
     }
 
     fn restore(&self, prompt: u64) -> BoxFuture<'_, Result<bool>> {

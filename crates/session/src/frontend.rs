@@ -15,9 +15,20 @@ pub trait Frontend: Send + Sync {
         None
     }
 
+    /// Whether the user is there to be asked about connections of a sandbox whose network nobody has named. Otherwise it
+    /// has none.
+    fn asks_about_network(&self) -> bool {
+        false
+    }
+
     /// What the user types to allow the sandbox more hosts, for messages.
     fn network_command(&self) -> &'static str {
         "--network"
+    }
+
+    /// What the user types, with a port, to reach a server in the sandbox.
+    fn forward_command(&self) -> &'static str {
+        "agent forward"
     }
 
     /// Listeners for the events of a session to which this one's model delegates a part of its work, as number `number` of them.

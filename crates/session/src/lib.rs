@@ -9,6 +9,7 @@ mod checkpoints;
 mod checks;
 mod delegate;
 mod environment;
+mod facts;
 mod fork;
 mod frontend;
 pub mod hooks;
@@ -16,11 +17,13 @@ mod mcp;
 mod mentions;
 mod one_shot;
 mod plan;
+mod ports;
 mod resume;
 mod server_sandbox;
 mod settings;
 mod snapshot;
 mod startup;
+mod waits;
 
 pub use answer_schema::AnswerSchema;
 pub use builder::{Builder, Notice, Start};
@@ -31,8 +34,11 @@ pub use frontend::{Frontend, Step};
 pub use mcp::CheckSite;
 pub use mentions::MAX_IMAGE;
 pub use one_shot::{OneShot, attach};
+pub use ports::Ports;
 pub use resume::{Resume, check_workspace};
-pub use settings::{Governance, ModelSettings, Retention, SandboxSettings, Starts, WorkspaceSettings};
+pub use settings::{
+    Governance, ModelSettings, NetworkOrigin, Retention, SandboxSettings, Starts, WorkspaceSettings,
+};
 pub use startup::{Population, Ready, Startup};
 
 use agent_base::error::{Error, Kind, Result};
@@ -41,6 +47,7 @@ use agent_core::{Answer, Conversation, Skills, Spent, Window};
 use agent_event::{Changes, Event};
 use agent_log::{History, SessionId, Store, read_records};
 use agent_mcp::client::Servers;
+use agent_sandbox::Network;
 use agent_tools::Plan;
 use agent_workspace::ChangeSet;
 use agent_workspace::notices::listed;
@@ -76,6 +83,7 @@ pub struct Session {
     /// Where its model may delegate.
     delegate: Option<Arc<Delegate>>,
     resumed: bool,
+    ports: Arc<Ports>,
 }
 
 impl Session {
@@ -242,6 +250,14 @@ impl Session {
         finish(&*self.frontend, Some(self), result).await
     }
 
+    /// What programs missed of the network, for a user who was not asked and did not say that there is to be none.
+    fn missed_network(&self) -> Option<String> {
+        let gateway = self.startup.gateway();
+        let SandboxSettings { network, network_origin, .. } = &self.sandbox;
+        let is_meant = *network == Network::None && *network_origin == NetworkOrigin::Call;
+        if is_meant || gateway.asks_about_all() { None } else { gateway.missed() }
+    }
+
     /// Its id.
     pub fn id(&self) -> &SessionId {
         &self.id
@@ -255,6 +271,16 @@ impl Session {
     /// The skills that the model knows of.
     pub fn skills(&self) -> &Skills {
         &self.skills
+    }
+
+    /// What listens in its sandbox.
+    pub fn ports(&self) -> &Ports {
+        &self.ports
+    }
+
+    /// Whether its sandbox, with what runs there, ends with it.
+    pub fn ends_its_sandbox(&self) -> bool {
+        self.sandbox.retention == Retention::Remove
     }
 
     /// What undoes and redoes its prompts.
@@ -342,6 +368,9 @@ pub async fn finish<T>(frontend: &dyn Frontend, session: Option<&Session>, resul
         // Its result counts, and not what they make of it.
         let _ = session.run_hooks(Moment::SessionEnd, details).await;
         (total, cost) = (session.conversation.total(), session.conversation.cost());
+        if let Some(text) = session.missed_network() {
+            frontend.events().emit(Event::Notice { text })?;
+        }
         changes = session.changes().await.unwrap_or_default();
         session.close().await;
     }

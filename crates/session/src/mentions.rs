@@ -3,6 +3,7 @@
 use super::Session;
 use agent_base::error::Kind;
 use agent_base::error::Result;
+use agent_base::file_name::{Likeness, escaped};
 use agent_base::sanitise::one_line;
 use agent_event::Event;
 use agent_picture::Header;
@@ -11,7 +12,9 @@ use agent_sandbox::EntryKind;
 use agent_sandbox::Program;
 use agent_sandbox::Sandbox;
 use agent_tools::Collector;
+use agent_tools::Located;
 use agent_tools::Section;
+use agent_tools::locate;
 use agent_tools::read_lines;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -65,24 +68,26 @@ impl Session {
     async fn attach_all(&mut self, mentions: Vec<Mention>) -> Result<()> {
         let sandbox = self.startup.ready().await?.sandbox.clone();
         let (mut missing, mut left) = (Vec::new(), MAX_CHARS);
-        for mention in mentions {
-            let Ok(entry) = sandbox.stat(&sandbox.locate(Path::new(&mention.path))).await else {
+        for mut mention in mentions {
+            let Located { path, note } = locate(&sandbox, &mention.path, Likeness::Case).await;
+            // The name that is there is the one to go on with.
+            if let (Some(_), Some(name)) = (note, path.to_str()) {
+                mention.path = name.to_owned();
+            }
+            let Ok(entry) = sandbox.stat(&path).await else {
                 // `@dataclass` is a word; `@src/a.rs` was meant to be a file.
                 if mention.path.contains(['/', '.']) {
-                    missing.push(format!("@{}", one_line(&mention.path, 80)));
+                    missing.push(format!("@{}", one_line(&escaped(&mention.path), 80)));
                 }
                 continue;
             };
             let chars = left.min(self.conversation.bounds().output_chars);
             let attachment = match entry.kind {
-                EntryKind::Directory => listing(&sandbox, &mention.path).await?,
-                _ if is_image(&mention.path) => {
-                    let path = sandbox.locate(Path::new(&mention.path));
-                    match sandbox.read_file(&path, 0, MAX_IMAGE + 1).await {
-                        Ok(file) => self.image(&format!("@{}", mention.path), &file.bytes)?,
-                        Err(error) => refused(error)?,
-                    }
-                }
+                EntryKind::Directory => listing(&sandbox, &path).await?,
+                _ if is_image(&mention.path) => match sandbox.read_file(&path, 0, MAX_IMAGE + 1).await {
+                    Ok(file) => self.image(&format!("@{}", mention.path), &file.bytes)?,
+                    Err(error) => refused(error)?,
+                },
                 _ if chars == 0 => Attachment::Text("(left out: the prompt names too many files)".into()),
                 _ => lines(&sandbox, &mention, chars).await?,
             };
@@ -155,8 +160,8 @@ async fn lines(sandbox: &Sandbox, mention: &Mention, chars: usize) -> Result<Att
     }
 }
 
-async fn listing(sandbox: &Sandbox, path: &str) -> Result<Attachment> {
-    let argv = ["ls", "-1Ap", "--", path].map(OsString::from).to_vec();
+async fn listing(sandbox: &Sandbox, path: &Path) -> Result<Attachment> {
+    let argv = ["ls".as_ref(), "-1Ap".as_ref(), "--".as_ref(), path.as_os_str()].map(OsString::from).to_vec();
     let command = Command {
         program: Program::Argv(argv),
         cwd: None,

@@ -1,5 +1,6 @@
 //! What a session is built from: resolved settings, as plain data.
 
+use super::frontend::Frontend;
 use super::hooks::Hook;
 use super::startup::Population;
 use agent_base::error::{Error, Result};
@@ -184,6 +185,8 @@ pub struct SandboxSettings {
     pub runtime: Option<String>,
     /// What they may reach.
     pub network: Network,
+    /// Who says that.
+    pub network_origin: NetworkOrigin,
     /// Their resources.
     pub limits: Limits,
     /// Whether they are kept.
@@ -196,6 +199,18 @@ pub struct SandboxSettings {
     pub starts: Starts,
     /// Files that are put into `$HOME`.
     pub home: Vec<HomeFile>,
+}
+
+/// Who says what a sandbox may reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum NetworkOrigin {
+    /// The call: it is taken literally.
+    #[default]
+    Call,
+    /// The user's configuration: what the user changed in a session holds again when it is resumed.
+    Configuration,
+    /// Nobody: as for [`NetworkOrigin::Configuration`], and a user who is there is asked about each host.
+    Nobody,
 }
 
 /// When the sandbox of a session starts.
@@ -227,8 +242,26 @@ impl SandboxSettings {
     pub fn new(backend: Arc<dyn Backend>) -> Self {
         let (network, limits, retention) = (Network::None, Limits::default(), Retention::Remove);
         let (env, directory, starts, home) = (Vec::new(), PathBuf::new(), Starts::default(), Vec::new());
-        let (image, runtime) = (None, None);
-        Self { backend, image, runtime, network, limits, retention, env, directory, starts, home }
+        let network_origin = NetworkOrigin::default();
+        Self {
+            backend,
+            image: None,
+            runtime: None,
+            network,
+            network_origin,
+            limits,
+            retention,
+            env,
+            directory,
+            starts,
+            home,
+        }
+    }
+
+    /// Whether `frontend`'s user is asked about each host.
+    pub(super) fn asks_about_network(&self, frontend: &dyn Frontend) -> bool {
+        let is_open = self.network == Network::None && self.network_origin == NetworkOrigin::Nobody;
+        is_open && frontend.asks_about_network()
     }
 
     /// The settings of a running sandbox: those that it was created with, but for its hosts, which are judged here.

@@ -290,6 +290,9 @@ impl Trace {
                 text.lines().count()
             )),
             Event::Note { text } => self.debug(&format!("The model learns with the next prompt: {text}")),
+            Event::NetworkChanged { hosts } => {
+                self.debug(&format!("network: {}", sanitise::one_line(&hosts.join(", "), COLUMNS)))
+            }
             Event::Checkpoint { id, files, .. } => {
                 self.debug(&format!("Checkpoint {id}: {files} file(s) changed"))
             }

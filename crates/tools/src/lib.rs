@@ -13,7 +13,7 @@ mod plan;
 mod registry;
 mod tool;
 
-pub use builtin::{Section, UpdatePlan, json_error, read_lines};
+pub use builtin::{Located, Section, UpdatePlan, json_error, locate, read_lines};
 pub use content::ToolResult;
 pub use outcome::{NO_OUTPUT, command_result, describe, ending, report_limits};
 pub use output::{Collected, Collector};

@@ -1,6 +1,7 @@
 //! The change set: what a session changed, ready to be reviewed and written to the host.
 
 use crate::bare_repository::{self, repositories};
+use crate::build_files::{self, BuildFiles, Trees};
 use crate::entries::Rejected;
 use crate::manifest::{Delta, Manifest, Node};
 use crate::scan::IgnoredEntries;
@@ -83,6 +84,9 @@ pub struct ChangeSet {
     /// Whether all of it is in the host's tree already: the sandbox wrote straight into it.
     #[serde(default)]
     pub in_place: bool,
+    /// New files that only a tool writes, which are not part of it.
+    #[serde(skip)]
+    pub build_files: BuildFiles,
 }
 
 impl ChangeSet {
@@ -155,6 +159,24 @@ impl ChangeSet {
         }
     }
 
+    /// Without what only tools write; a remark counts it.
+    #[must_use]
+    pub fn without_build_files(mut self, trees: &Trees<'_>) -> Self {
+        self.build_files = build_files::separate(&mut self, trees);
+        self.remarks.extend(self.build_files.remark());
+        self
+    }
+
+    /// With what only tools write.
+    #[must_use]
+    pub fn with_build_files(mut self) -> Self {
+        let found = std::mem::take(&mut self.build_files);
+        let remark = found.remark();
+        self.remarks.retain(|other| Some(other) != remark.as_ref());
+        found.return_to(&mut self);
+        self
+    }
+
     /// Whether there is nothing to apply.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
@@ -188,8 +210,11 @@ impl ChangeSet {
             let count = selected.changes.len();
             selected.changes.extend(within.map(|(path, change)| (path.clone(), change.clone())));
             if selected.changes.len() == count {
-                return Err(Error::usage(format!("nothing changed at {}", wanted.display()))
-                    .hint("`agent diff --name-only` lists what changed"));
+                let hint = match self.build_files.any_within(wanted_bytes) {
+                    true => "a build tool has written it: --all takes such files too",
+                    false => "`agent diff --name-only` lists what changed",
+                };
+                return Err(Error::usage(format!("nothing changed at {}", wanted.display())).hint(hint));
             }
         }
         Ok(if paths.is_empty() { self.clone() } else { selected })
@@ -251,7 +276,7 @@ fn remarks(delta: &Delta, exclusions: &Exclusions<'_>) -> Vec<String> {
             }
             false => {
                 "Commits, branches and configuration of git that were made in the sandbox stay there: apply the files, \
-                 and commit on this side."
+                 and commit on this side, or take the commits with apply --branch NAME."
             }
         };
         remarks.push(remark.to_owned());

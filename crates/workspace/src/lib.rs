@@ -7,6 +7,7 @@
 pub mod apply;
 pub mod bare_repository;
 pub mod base;
+mod build_files;
 pub mod changes;
 pub mod commit;
 pub mod diff;
@@ -20,6 +21,7 @@ pub mod host_dir;
 mod host_watch;
 pub mod hunks;
 pub mod ignored;
+mod inner_commits;
 pub mod manifest;
 mod merge;
 pub mod mode;
@@ -49,6 +51,7 @@ mod withheld;
 
 pub use changes::ChangeSet;
 pub use history::Checkpoint;
+pub use inner_commits::InnerCommits;
 pub use mode::Mode;
 pub use session::{Applied, Merge, Options, Refreshed, Restored, Workspace, validate};
 pub use transfer::CopyReport;

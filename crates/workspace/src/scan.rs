@@ -312,13 +312,12 @@ impl Scanner {
                 stamp: seek(&mut stamps, &path),
                 base: seek(&mut nodes, &path),
             };
-            if is_rules(&path) {
-                let seen = seek(&mut rules, &path).cloned();
-                look.found.push((path, seen));
-            } else if self.is_relevant(&path, &entry, known) {
-                look.judge(path, &entry, known);
-            } else {
-                look.note_ignored(&path);
+            // The `.gitignore` of an ignored directory is as ignored as what else is in it.
+            let rules_seen = seek(&mut rules, &path).cloned();
+            match self.is_relevant(&path, &entry, known) {
+                true if is_rules(&path) => look.found.push((path, rules_seen)),
+                true => look.judge(path, &entry, known),
+                false => look.note_ignored(&path),
             }
         }
     }

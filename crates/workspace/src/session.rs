@@ -8,31 +8,24 @@ mod refresh;
 pub use branch::Merge;
 pub use refresh::Refreshed;
 
-use crate::base::Base;
-use crate::changes::ChangeSet;
-use crate::changes::Exclusions;
+use crate::base::{Base, is_own_git};
+use crate::build_files::Trees;
+use crate::changes::{ChangeSet, Exclusions};
 use crate::entries::Rejected;
 use crate::history::Checkpoint;
 use crate::history::History;
 use crate::host_changes::HostView;
 use crate::ignored::Ignored;
-use crate::manifest::Delta;
-use crate::manifest::Manifest;
-use crate::mode;
-use crate::mode::Decided;
-use crate::mode::Mode;
+use crate::inner_commits::{InnerCommits, Recorded};
+use crate::manifest::{Delta, Manifest};
+use crate::mode::{self, Decided, Mode};
 use crate::notices;
 use crate::outer_repository;
 use crate::restore;
 use crate::retention;
-use crate::scan::IgnoredEntries;
-use crate::scan::Places;
-use crate::scan::Scan;
-use crate::scan::Scanner;
-use crate::select;
-use crate::select::select;
-use crate::selection::LeftOut;
-use crate::selection::Selection;
+use crate::scan::{IgnoredEntries, Places, Scan, Scanner};
+use crate::select::{self, select};
+use crate::selection::{LeftOut, Selection};
 use crate::store::Store;
 use crate::tree_path::TreePath;
 use crate::withheld::Search;
@@ -401,19 +394,51 @@ impl Workspace {
     pub async fn changes(&self, sandbox: &Sandbox) -> Result<ChangeSet> {
         let mut state = self.state().await?;
         self.look(&mut state, sandbox, None).await?;
-        review(&state, &state.accepted)
+        review(&state, &self.store, &state.accepted)
     }
 
     /// What the sandbox had changed at the last checkpoint.
     pub async fn recorded_changes(&self) -> Result<ChangeSet> {
         let state = self.state().await?;
-        review(&state, &state.accepted)
+        review(&state, &self.store, &state.accepted)
+    }
+
+    /// What was committed in the sandbox, as it was recorded last, checked, to be written as a branch of the user's repository.
+    /// That one may take objects from those of the user's that are below one of `object_stores`.
+    ///
+    /// # Errors
+    /// Nothing was committed, or a check fails.
+    pub async fn inner_commits(&self, object_stores: Vec<PathBuf>) -> Result<InnerCommits> {
+        let (base, delta) = {
+            let state = self.state().await?;
+            if let WorkspaceMount::Bind(_) = state.mount {
+                return Err(Error::usage(
+                    "the sandbox commits to your own repository (--workspace-mode bind)",
+                ));
+            }
+            let is_reference = |path: &TreePath| {
+                is_own_git(path) && path.names().nth(1).is_some_and(|name| name != b"objects")
+            };
+            let base = state.base.nodes.iter().filter(|(path, _)| is_reference(path));
+            let delta = state.history.delta().iter().filter(|(path, _)| is_own_git(path));
+            let base: Manifest = base.map(|(path, node)| (path.clone(), node.clone())).collect();
+            let delta: Delta = delta.map(|(path, node)| (path.clone(), node.clone())).collect();
+            (base, delta)
+        };
+        let (root, store, machine) =
+            (self.root.clone(), self.store.clone(), Arc::clone(&self.options.machine));
+        blocking(move || {
+            let object_stores = &object_stores;
+            let recorded = Recorded { root: &root, base: &base, delta: &delta, store: &store, object_stores };
+            InnerCommits::find(&recorded, &machine)
+        })
+        .await
     }
 
     /// How much the session has changed since it began, whether or not it was applied meanwhile.
     pub async fn all_changes(&self) -> Result<Changes> {
         let state = self.state().await?;
-        Ok(review(&state, &state.origin)?.counts())
+        Ok(review(&state, &self.store, &state.origin)?.counts())
     }
 
     /// Takes back the last `steps` checkpoints in the sandbox. What changed since the last one is recorded first, and
@@ -565,8 +590,10 @@ fn exclusions(state: &State) -> Exclusions<'_> {
 }
 
 /// The changes against the base with what the host has `accepted`.
-fn review(state: &State, accepted: &Delta) -> Result<ChangeSet> {
-    ChangeSet::review(&state.base.nodes, state.history.delta(), accepted, &exclusions(state))
+fn review(state: &State, store: &Store, accepted: &Delta) -> Result<ChangeSet> {
+    let (base, delta) = (&state.base.nodes, state.history.delta());
+    let all = ChangeSet::review(base, delta, accepted, &exclusions(state))?;
+    Ok(all.without_build_files(&Trees { base, accepted, delta, store }))
 }
 
 fn tree(base: &Base, delta: &Delta) -> Manifest {

@@ -1,6 +1,6 @@
 //! The files that git tracks.
 
-use crate::repository::{Repository, setting};
+use crate::repository::{self, Repository, setting};
 use crate::select;
 use crate::transfer::MAX_CONFIG;
 use crate::tree_path::TreePath;
@@ -15,6 +15,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +25,10 @@ const MAX_ANSWER: u64 = 128 << 20;
 const MAX_LINK: u64 = 8192;
 /// How long git may take. A repository of a million files takes a few seconds.
 const TIMEOUT: Duration = Duration::from_secs(20);
+/// How long it may take to say whether something is uncommitted: the first request to the model waits for it.
+const STATUS_TIMEOUT: Duration = Duration::from_millis(500);
+/// Largest file of packed references that is read.
+const MAX_PACKED: u64 = 16 << 20;
 
 /// The paths in git's index, relative to the directory that was asked about.
 #[derive(Default)]
@@ -56,16 +61,77 @@ pub fn files(root: &Path, machine: &Machine) -> Tracked {
     Tracked { names: ask(root, &top, &index, &empty, machine).unwrap_or_default() }
 }
 
+/// Whether files that git tracks differ from the last commit of the repository of `root`, staged or not. `None` where there is
+/// no commit, or git gives no answer in time. Blocking.
+///
+/// As for [`files`], nothing of the repository but its index and objects is used, and of other repositories' objects those
+/// alone that are below one of `object_stores`.
+pub fn has_uncommitted(root: &Path, object_stores: &[PathBuf], machine: &Machine) -> Option<bool> {
+    let repository = Repository::find(root).ok()??;
+    let index = repository.git_dir.join("index");
+    plain_file::open_at(CWD, &index, Links::Refuse).ok()?;
+    repository.plain_stores(object_stores).ok()?;
+    let commit = last_commit(&repository)?;
+    let empty = empty_repository(is_sha256(&repository.common), machine).ok()?;
+    let mut git = command(root, &repository.top, &index, &empty, machine)?;
+    git.env("GIT_ALTERNATE_OBJECT_DIRECTORIES", repository.common.join("objects")).args([
+        "diff",
+        "--name-only",
+        "--no-ext-diff",
+        "--no-textconv",
+        "--ignore-submodules=all",
+        &commit,
+        "--",
+    ]);
+    // One name is enough: git ends early where nobody reads the others.
+    match host_git::run(git, b"", STATUS_TIMEOUT, 1) {
+        Ok(names) => Some(!names.is_empty()),
+        Err(failure) => (!failure.answer.is_empty()).then_some(true),
+    }
+}
+
+/// The name of the commit that `HEAD` leads to, read without git.
+pub(super) fn last_commit(repository: &Repository) -> Option<String> {
+    let text = |directory: &Path, name: &str, most| {
+        let text = repository::read(directory, name.as_bytes(), most).ok()?;
+        Some(String::from_utf8_lossy(text.trim_ascii()).into_owned())
+    };
+    let Repository { git_dir, common, .. } = repository;
+    let head = text(git_dir, "HEAD", MAX_LINK)?;
+    let Some(name) = head.strip_prefix("ref: ") else { return object_name(&head) };
+    if !name.starts_with("refs/") {
+        return None;
+    }
+    if let Some(commit) = text(common, name, MAX_LINK) {
+        return object_name(&commit);
+    }
+    let packed = text(common, "packed-refs", MAX_PACKED)?;
+    let mut lines = packed.lines().filter_map(|line| line.split_once(' '));
+    lines.find(|(_, packed)| *packed == name).and_then(|(commit, _)| object_name(commit))
+}
+
+pub(super) fn object_name(text: &str) -> Option<String> {
+    let is_name = [40, 64].contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit());
+    is_name.then(|| text.to_owned())
+}
+
 /// git's answer, if there is a git and it answers in time.
 fn ask(root: &Path, top: &Path, index: &Path, empty: &Path, machine: &Machine) -> Option<Vec<u8>> {
-    let mut git = host_git::apart(empty, root, machine)?;
-    git.env("GIT_WORK_TREE", top)
-        .env("GIT_INDEX_FILE", index)
-        .args(["-c", "core.untrackedCache=false", "ls-files", "-z", "--cached"])
-        .current_dir(root);
+    let mut git = command(root, top, index, empty, machine)?;
+    git.args(["ls-files", "-z", "--cached"]);
     // The index belongs to the repository, and may be of any length: after an answer that is cut short, fewer files are known
     // to be tracked.
     Some(host_git::run(git, b"", TIMEOUT, MAX_ANSWER).unwrap_or_else(|failure| failure.answer))
+}
+
+/// git in an empty repository, with the index and the work tree of another one.
+fn command(root: &Path, top: &Path, index: &Path, empty: &Path, machine: &Machine) -> Option<Command> {
+    let mut git = host_git::apart(empty, root, machine)?;
+    git.env("GIT_WORK_TREE", top)
+        .env("GIT_INDEX_FILE", index)
+        .args(["-c", "core.untrackedCache=false"])
+        .current_dir(root);
+    Some(git)
 }
 
 /// The work tree that `root` lies in, and where its index is. A `.git` that is a file (a submodule, a linked work tree)
@@ -104,12 +170,12 @@ pub fn containing(directory: &Path, machine: &Arc<Machine>) -> Option<(PathBuf, 
 
 /// The branch that is checked out in the repository of `root`, or the beginning of the commit's name.
 pub fn branch(root: &Path) -> Option<String> {
-    let (_, git_dir) = repository_of(root)?;
-    let head = plain_file::read(&git_dir.join("HEAD"), MAX_LINK, Links::Refuse).ok()?;
+    let repository = Repository::find(root).ok()??;
+    let head = repository::read(&repository.git_dir, b"HEAD", MAX_LINK).ok()?;
     let head = String::from_utf8_lossy(head.trim_ascii()).into_owned();
     match head.strip_prefix("ref: ") {
         Some(name) => Some(name.strip_prefix("refs/heads/").unwrap_or(name).to_owned()),
-        None => Some(head.chars().take(10).collect()),
+        None => Some(object_name(&head)?.chars().take(10).collect()),
     }
 }
 

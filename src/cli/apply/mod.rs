@@ -2,10 +2,12 @@
 //! [`choose`] asks which changes, [`commit_message`] for the message of a commit, [`write`] runs the hooks, writes and has the
 //! model learn of it, and [`commit`] commits.
 
+mod branch;
 mod by_part;
 mod commit;
 mod decision;
 
+pub use branch::{branch_question, write_branch, written_branch};
 pub use commit::commit;
 
 use super::console::Console;
@@ -63,7 +65,7 @@ pub async fn choose(
         match dialogue.user.ask(&Question::Apply { summary: &summary }).await? {
             Answer::Once => return Ok(ChosenChanges::all(changes.clone())),
             Answer::Each => {}
-            Answer::Always | Answer::No | Answer::Never => {
+            Answer::Always | Answer::Project | Answer::No | Answer::Never => {
                 return Ok(ChosenChanges::all(changes.without_changes()));
             }
         }

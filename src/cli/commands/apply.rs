@@ -1,10 +1,15 @@
 //! `agent apply [ID] [PATH…]`: what a kept session changed, written into the workspace.
 
-use crate::cli::apply::{Ask, Author, ChosenChanges, Dialogue, Files, choose, commit, commit_message, write};
+use crate::cli::apply::{
+    Ask, Author, ChosenChanges, Dialogue, Files, branch_question, choose, commit, commit_message, write,
+    write_branch, written_branch,
+};
+use crate::cli::config::Config;
 use crate::cli::console::PlainUser;
-use crate::cli::kept_session::find_idle;
+use crate::cli::kept_session::{KeptSession, changed, find_idle};
 use crate::cli::options::{ChangesArgs, Options};
 use crate::cli::print::{counted, print};
+use crate::cli::sandbox_settings::object_stores;
 use crate::cli::ui::host_programs::HostPrograms;
 use crate::cli::ui::progress::Progress;
 use crate::cli::ui::{confirm, stderr};
@@ -13,7 +18,7 @@ use crate::exit_code::ExitCode;
 use crate::log::SessionId;
 use crate::machine::Machine;
 use crate::workspace::tree_path::TreePath;
-use crate::workspace::{Applied, ChangeSet};
+use crate::workspace::{Applied, ChangeSet, InnerCommits};
 use clap::Args;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -35,6 +40,9 @@ pub struct ApplyArgs {
     /// Commit what was written, and nothing else, with git of this machine
     #[arg(long)]
     commit: bool,
+    /// Write what was committed in the sandbox as a branch of this name, and no file
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["merge", "interactive", "commit", "all", "paths"])]
+    branch: Option<String>,
     /// The commit's message (default: the model proposes one)
     #[arg(short, long, value_name = "MESSAGE", requires = "commit")]
     message: Option<String>,
@@ -55,7 +63,13 @@ pub async fn apply(machine: &Arc<Machine>, arguments: ApplyArgs) -> Result<ExitC
     let options = &arguments.options();
     let (id, paths) = (arguments.changes.id, arguments.changes.paths);
     let kept = find_idle(machine, options, id, paths).await?;
-    let changes = kept.workspace.recorded_changes().await?.select(&kept.paths)?;
+    if let Some(branch) = &arguments.branch {
+        let object_stores = object_stores(&Config::load(machine, options)?);
+        let commits = kept.workspace.inner_commits(object_stores).await?;
+        let author = Author::Kept { machine, options, id: &kept.id };
+        return apply_as_branch(&author, options, &kept, (branch, &commits), arguments.yes).await;
+    }
+    let changes = changed(&kept, arguments.changes.all).await?;
     changes.messages().for_each(|message| stderr::write(&format!("{message}\n")));
     if changes.is_empty() {
         stderr::write("There is nothing to apply.\n");
@@ -101,6 +115,30 @@ pub async fn apply(machine: &Arc<Machine>, arguments: ApplyArgs) -> Result<ExitC
     stderr::write(&format!("committed as {}\n", made.name));
     let mut json = to_json(&kept.id, changes, &applied, json!([]));
     json["commit"] = json!(made.id);
+    print(options, "", &json)
+}
+
+/// Shows the commits, asks where there is a terminal, and writes the branch.
+async fn apply_as_branch(
+    author: &Author<'_>,
+    options: &Options,
+    kept: &KeptSession,
+    (branch, commits): (&str, &InnerCommits),
+    is_agreed: bool,
+) -> Result<ExitCode> {
+    stderr::write(&commits.summary());
+    if !is_agreed && !options.is_json() && confirm::is_possible() {
+        let question = branch_question(branch);
+        if confirm::ask(&Progress::stderr(), &question, &["yes", "no"]).await? == "no" {
+            stderr::write("Nothing was written.\n");
+            return Ok(ExitCode::Success);
+        }
+    }
+    write_branch(author, &kept.workspace.recorded_changes().await?, commits, branch).await?;
+    stderr::write(&format!("{}\n", written_branch(branch)));
+    let json = json!({
+        "session": kept.id, "branch": branch, "commit": commits.id, "commits": commits.subjects.len(),
+    });
     print(options, "", &json)
 }
 

@@ -1,6 +1,6 @@
 //! `agent diff [ID] [PATH…]`: what a session changed.
 
-use crate::cli::kept_session::{KeptSession, find, unapplied_elsewhere};
+use crate::cli::kept_session::{KeptSession, changed, find, unapplied_elsewhere};
 use crate::cli::options::{ChangesArgs, Options};
 use crate::cli::print::{counted, print};
 use crate::cli::ui::host_programs::HostPrograms;
@@ -49,7 +49,7 @@ impl DiffArgs {
 pub async fn diff(machine: &Arc<Machine>, arguments: DiffArgs) -> Result<ExitCode> {
     let options = &arguments.options();
     let kept = find(machine, options, arguments.changes.id, arguments.changes.paths).await?;
-    let changes = kept.workspace.recorded_changes().await?.select(&kept.paths)?;
+    let changes = changed(&kept, arguments.changes.all).await?;
     let store = kept.workspace.store();
     if options.is_json() {
         if arguments.patch {

@@ -20,7 +20,8 @@ use crate::model::providers;
 use crate::plain_file::{self, Links};
 use crate::sandbox::kubernetes::Settings;
 use crate::session::hooks::{Moment, Place};
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -320,6 +321,8 @@ settings! {
         tools: ToolOptions,
         /// What the terminal shows.
         ui: UiOptions,
+        /// What is copied into the sandbox.
+        workspace: WorkspaceOptions,
     }
 }
 
@@ -350,6 +353,28 @@ pub struct HookOptions {
 pub struct ToolOptions {
     /// Whether large models are offered `update_plan` without `--plan` too.
     pub plan: bool,
+}
+
+/// What `config.toml` sets for the workspace: globs, to which those of the command line are added.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct WorkspaceOptions {
+    /// What is copied although it is excluded otherwise.
+    #[serde(deserialize_with = "globs")]
+    pub include: Vec<String>,
+    /// What is not copied.
+    #[serde(deserialize_with = "globs")]
+    pub exclude: Vec<String>,
+}
+
+/// A list of globs; one that is written alone is refused with the way to write it.
+fn globs<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Vec<String>, D::Error> {
+    match Value::deserialize(deserializer)? {
+        Value::String(glob) => {
+            Err(D::Error::custom(format!("expected a list of globs: write [\"{}\"]", glob.escape_default())))
+        }
+        value => value.try_into().map_err(|_| D::Error::custom("expected a list of globs: [\"GLOB\", …]")),
+    }
 }
 
 /// What `config.toml` sets for the terminal.
@@ -403,6 +428,10 @@ impl File {
         let bytes = read_bounded(&path, denied)?.unwrap_or_default();
         let failed = |error| Error::config(format!("{}: {error}", path.display()));
         let mut table: toml::Table = toml::from_slice(&bytes).map_err(failed)?;
+        if let Some(name) = ["include", "exclude"].into_iter().find(|name| table.contains_key(*name)) {
+            return Err(Error::config(format!("{}: `{name}` is not a setting of its own", path.display()))
+                .hint(format!("it is a list in the table [workspace]: {name} = [\"GLOB\"]")));
+        }
         let of_backends = split_sandbox(&mut table).map_err(failed)?;
         let mut file: File = match of_backends {
             // Read as it is: errors then show the line.
@@ -520,6 +549,7 @@ mod tests {
             "prices",
             "tools",
             "ui",
+            "workspace",
         ];
         let expected = endpoint.iter().chain(SETTINGS).chain(&tables).map(|name| (*name).to_owned());
         assert_eq!(keys::<File>("nonsense = 1"), expected.collect());
@@ -531,7 +561,14 @@ mod tests {
 
     #[test]
     fn every_key_of_a_table_and_every_variable_is_in_the_reference() {
-        let of_file = ["[ui]", "[models.a]", "[mcp.servers.a]", "[policy.deny.a]", "[policy.deny.a.python]"];
+        let of_file = [
+            "[ui]",
+            "[workspace]",
+            "[models.a]",
+            "[mcp.servers.a]",
+            "[policy.deny.a]",
+            "[policy.deny.a.python]",
+        ];
         let mut names: BTreeSet<String> =
             of_file.iter().flat_map(|table| keys::<File>(&format!("{table}\nnonsense = 1"))).collect();
         names.extend(keys::<HookOptions>("nonsense = 1"));

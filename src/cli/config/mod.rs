@@ -23,6 +23,7 @@ use crate::network;
 use crate::sandbox::Network;
 use crate::sandbox::host_tree::share_looks;
 use crate::sandbox::kubernetes::Settings;
+use crate::session::NetworkOrigin;
 use crate::session::hooks::{DEFAULT_TIMEOUT, Hook};
 use crate::tools::Bounds;
 use crate::workspace::Mode;
@@ -81,6 +82,8 @@ pub struct SandboxConfig {
     pub runtime: Option<String>,
     /// What it may reach.
     pub network: Network,
+    /// Who says that.
+    pub network_origin: NetworkOrigin,
     /// Resources.
     pub limits: Limits,
     /// Variables of commands.
@@ -177,7 +180,13 @@ fn sandbox(options: &Options, file: &File) -> Result<SandboxConfig> {
         pids: file.name_origin("pids", at_least(file.pids.unwrap_or(default.pids), 8))?,
     };
     let network = file.network.as_ref().map_or(Ok(Network::None), |text| network(text));
+    let network_origin = match (&options.resources.network, &file.network) {
+        (Some(_), _) => NetworkOrigin::Call,
+        (None, Some(_)) => NetworkOrigin::Configuration,
+        (None, None) => NetworkOrigin::Nobody,
+    };
     Ok(SandboxConfig {
+        network_origin,
         choice: file.sandbox.unwrap_or_default(),
         image: file.image.clone(),
         runtime: file.runtime.clone(),

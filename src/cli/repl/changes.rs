@@ -1,9 +1,13 @@
 //! `/diff`, `/apply`, `/undo`, `/redo` and `/checkpoints`: what the session changed in the workspace.
 
 use super::{Flow, Repl};
-use crate::cli::apply::{Ask, Author, Dialogue, Files, NAMED, choose, commit, commit_message, write};
+use crate::cli::apply::{
+    Ask, Author, Dialogue, Files, NAMED, branch_question, choose, commit, commit_message, write,
+    write_branch, written_branch,
+};
 use crate::cli::kept_session::within;
 use crate::cli::print::counted;
+use crate::cli::sandbox_settings::object_stores;
 use crate::cli::ui::confirm;
 use crate::cli::ui::style::BOLD;
 use crate::error::{Error, Result};
@@ -19,7 +23,9 @@ use std::sync::Arc;
 impl Repl<'_> {
     /// Without a pager; `agent diff` has one.
     pub(super) async fn diff(&mut self, paths: &str) -> Result<Flow> {
-        let (ready, changes) = self.changes(split(paths)?).await?;
+        let mut words = split(paths)?;
+        let all = take_flag(&mut words, &["--all"]);
+        let (ready, changes) = self.changes(words, all).await?;
         let mut text = Vec::new();
         if let Some(risks) = risks::summary(&changes) {
             writeln!(text, "{risks}\n")?;
@@ -43,16 +49,22 @@ impl Repl<'_> {
             true => Ask::Parts,
             false => Ask::Whole,
         };
+        let all = take_flag(&mut words, &["--all"]);
         let commits = take_flag(&mut words, &["--commit"]);
         let given = take_value(&mut words, &["-m", "--message"])?;
+        if let Some(branch) = take_value(&mut words, &["--branch"])? {
+            return self.write_branch(&branch).await;
+        }
         if given.is_some() && !commits {
             return Err(Error::usage("-m is the message of a commit").hint("/apply --commit -m MESSAGE"));
         }
         if let Some(option) = words.iter().find(|word| word.starts_with('-')) {
             return Err(Error::usage(format!("/apply has no option {}", sanitise::one_line(option, 40)))
-                .hint("/apply [-i] [--merge] [--commit [-m MESSAGE]] [PATH…]"));
+                .hint(
+                    "/apply [-i] [--all] [--merge] [--commit [-m MESSAGE]] [PATH…], or /apply --branch NAME",
+                ));
         }
-        let (ready, changes) = self.changes(words).await?;
+        let (ready, changes) = self.changes(words, all).await?;
         if changes.is_empty() {
             self.remark("there is nothing to apply");
             return Ok(Flow::Continue);
@@ -94,6 +106,24 @@ impl Repl<'_> {
             self.note(&format!("The user committed them as {}: {message}", made.name))?;
         }
         Ok(self.announced(next))
+    }
+
+    /// Writes what was committed in the sandbox as a branch.
+    async fn write_branch(&mut self, branch: &str) -> Result<Flow> {
+        let ready = self.ready().await?;
+        // What is not recorded yet is part of it.
+        let changes = ready.workspace.changes(&ready.sandbox).await?;
+        let commits = ready.workspace.inner_commits(object_stores(self.config)).await?;
+        self.screen.say(&commits.summary());
+        self.screen.settle()?;
+        if confirm::ask(self.screen.progress(), &branch_question(branch), &["yes", "no"]).await? == "no" {
+            self.remark("nothing was written");
+            return Ok(Flow::Continue);
+        }
+        write_branch(&Author::Open(self.session), &changes, &commits, branch).await?;
+        self.remark(&written_branch(branch));
+        self.note(&format!("The user took the commits of the sandbox as the branch {branch}."))?;
+        Ok(Flow::Continue)
     }
 
     /// Says that the model is asked again.
@@ -173,12 +203,13 @@ impl Repl<'_> {
         }
     }
 
-    async fn changes(&self, paths: Vec<String>) -> Result<(Arc<Ready>, ChangeSet)> {
+    async fn changes(&self, paths: Vec<String>, all: bool) -> Result<(Arc<Ready>, ChangeSet)> {
         let paths: Vec<PathBuf> = paths.into_iter().map(PathBuf::from).collect();
         let ready = self.ready().await?;
         let paths = within(ready.workspace.root(), &self.config.directory, &paths)?;
-        let changes = ready.workspace.changes(&ready.sandbox).await?.select(&paths)?;
-        Ok((ready, changes))
+        let changes = ready.workspace.changes(&ready.sandbox).await?;
+        let changes = if all { changes.with_build_files() } else { changes };
+        Ok((ready, changes.select(&paths)?))
     }
 
     async fn ready(&self) -> Result<Arc<Ready>> {

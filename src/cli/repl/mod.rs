@@ -2,6 +2,7 @@
 
 mod artifacts;
 mod changes;
+mod jobs;
 mod last;
 mod mcp;
 mod network;
@@ -84,9 +85,13 @@ pub async fn start(
         typing: Typing::default(),
         images: Vec::new(),
         session,
+        forwarded: jobs::Forwarded::default(),
     };
     match repl.run(exchanges).await {
-        Ok(()) => after_repl(console, session).await,
+        Ok(()) => {
+            jobs::report_end(console, session).await?;
+            after_repl(console, session).await
+        }
         Err(error) => {
             // Changes by `!CMD` since the last prompt are not recorded yet.
             after_failure(console, session).await;
@@ -109,6 +114,7 @@ struct Repl<'a> {
     /// What was pasted into the line that is being handled.
     images: Vec<PathBuf>,
     session: &'a mut Session,
+    forwarded: jobs::Forwarded,
 }
 
 /// Whether the REPL continues.

@@ -29,6 +29,7 @@ impl Repl<'_> {
             }
             "deny" => {
                 let hosts = entries(hosts)?;
+                gateway.forget_in_project(&hosts)?;
                 gateway.change(|rules| hosts.into_iter().for_each(|entry| rules.deny(entry)));
             }
             _ => {
@@ -44,6 +45,9 @@ impl Repl<'_> {
     fn show_network(&mut self, gateway: &Gateway, changed: bool) -> Result<Flow> {
         let rules = gateway.rules();
         let mut words = match rules.allowed() {
+            [] if gateway.asks_about_all() => {
+                "none: nothing but the sandbox's own loopback; you are asked about each host".to_owned()
+            }
             [] => "none: nothing but the sandbox's own loopback".to_owned(),
             allowed => format!("allowed: {}", list(allowed)),
         };

@@ -34,6 +34,7 @@ impl Repl<'_> {
         drop(held);
         self.remark(&ending(&finished));
         report_limits(self.console.events(), &finished)?;
+        self.session.ports().report_new().await?;
         let output = copy.finish(None).text;
         self.note(&format!(
             "The user ran `{text}` in the sandbox: {}. Its output:\n{output}",

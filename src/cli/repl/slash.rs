@@ -66,7 +66,7 @@ const COMMANDS: &[SlashCommand] = &[
         run: |repl, file| Box::pin(async { repl.save(file) }),
     },
     SlashCommand {
-        help: CommandHelp::new("/diff", "[PATH…]", "what the session changed in the workspace"),
+        help: CommandHelp::new("/diff", "[--all] [PATH…]", "what the session changed in the workspace"),
         run: |repl, paths| Box::pin(repl.diff(paths)),
     },
     SlashCommand {
@@ -84,7 +84,7 @@ const COMMANDS: &[SlashCommand] = &[
     SlashCommand {
         help: CommandHelp::new(
             "/apply",
-            "[-i] [--merge] [--commit] [PATH…]",
+            "[-i] [--all] [--merge] [--commit] [PATH…]",
             "write the changes to your files; -i by hunk",
         ),
         run: |repl, paths| Box::pin(repl.apply(paths)),
@@ -112,6 +112,18 @@ const COMMANDS: &[SlashCommand] = &[
             "show or change what the sandbox may reach",
         ),
         run: |repl, arguments| Box::pin(repl.network(arguments)),
+    },
+    SlashCommand {
+        help: CommandHelp::new("/jobs", "", "background jobs, and the ports on which something listens"),
+        run: |repl, _| Box::pin(repl.jobs()),
+    },
+    SlashCommand {
+        help: CommandHelp::new(
+            "/forward",
+            "PORT[:LOCAL]",
+            "a server in the sandbox, on this machine's loopback",
+        ),
+        run: |repl, ports| Box::pin(repl.forward(ports)),
     },
     SlashCommand {
         help: CommandHelp::new(

@@ -5,7 +5,7 @@ use crate::client::thinking::{Piece, Thinking};
 use crate::client::wire::{Arguments, Chunk, Function, Said, WireCall};
 use crate::compact::runaway;
 use crate::tool_calls::holdback::{Holdback, MAX_LOOKAHEAD};
-use crate::tool_calls::recover::recover;
+use crate::tool_calls::recover::{recover, recover_from_reasoning};
 use crate::tool_calls::repair::repair;
 use crate::{Messages, OnProgress, Progress, Reply, ToolSpec};
 use agent_event::{ToolCall, Usage};
@@ -158,18 +158,35 @@ impl<'a> Assembly<'a> {
         self.reply.text = answer;
     }
 
-    /// Takes calls that were written as text out of the text.
+    /// Takes calls that were written as text out of the text, or out of the reasoning where there is no text.
     fn recover(&mut self, on_progress: OnProgress<'_>) -> Option<Vec<ToolCall>> {
-        let recovered = recover(&self.reply.text, self.tools)?;
-        let count = recovered.calls.len().min(MOST_CALLS);
+        let is_cut_off = self.reply.is_cut_off();
+        let from_reasoning = || {
+            let reasoning = self.reply.reasoning.as_ref().filter(|_| self.reply.text.trim().is_empty())?;
+            recover_from_reasoning(reasoning, self.tools, is_cut_off)
+        };
+        let calls = match recover(&self.reply.text, self.tools, is_cut_off) {
+            Some(recovered) => {
+                let unshown = recovered.text.strip_prefix(self.reply.text[..self.shown].trim());
+                on_progress_text(unshown, on_progress);
+                self.shown = recovered.text.len();
+                self.reply.text = recovered.text;
+                recovered.calls
+            }
+            None => {
+                let recovered = from_reasoning()?;
+                self.reply.reasoning = Some(recovered.text);
+                recovered.calls
+            }
+        };
+        if calls.is_empty() {
+            return None;
+        }
+        let count = calls.len().min(MOST_CALLS);
         on_progress(Progress::Notice(&format!("{count} tool call(s) {WRITTEN_AS_TEXT} were recovered")));
-        let unshown = recovered.text.strip_prefix(self.reply.text[..self.shown].trim());
-        on_progress_text(unshown, on_progress);
-        let calls = recovered.calls.into_iter().take(MOST_CALLS);
+        let calls = calls.into_iter().take(MOST_CALLS);
         let calls =
             calls.map(|call| ToolCall { id: String::new(), name: call.name, arguments: call.arguments });
-        self.shown = recovered.text.len();
-        self.reply.text = recovered.text;
         Some(calls.collect())
     }
 

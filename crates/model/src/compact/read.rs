@@ -1,6 +1,7 @@
 //! Reads what a model writes in the compact form.
 
-use crate::tool_calls::recover::{ARGUMENT_KEYS, NAME_KEYS, balanced, recover};
+use crate::tool_calls::json_calls::{ARGUMENT_KEYS, NAME_KEYS, balanced};
+use crate::tool_calls::recover::recover;
 use crate::{Reply, ToolSpec};
 use agent_event::Arguments;
 use agent_event::ToolCall;
@@ -36,7 +37,7 @@ pub fn read(reply: &mut Reply, tools: &[ToolSpec]) {
             reply.tool_calls.push(ToolCall { id: String::new(), name, arguments });
         }
         None => {
-            let Some(recovered) = recover(&reply.text, tools) else { return };
+            let Some(recovered) = recover(&reply.text, tools, reply.is_cut_off()) else { return };
             reply.text = recovered.text;
             reply.tool_calls.extend(recovered.calls.into_iter().take(1).map(|call| ToolCall {
                 id: String::new(),

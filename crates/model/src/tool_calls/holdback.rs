@@ -1,99 +1,87 @@
 //! Holds back text that may turn out to be a tool call while it streams, so that it is not shown and then removed.
 
 use crate::ToolSpec;
-use crate::tool_calls::recover::{self, MARKS, NAME_KEYS, balanced, begins_line, closing_fence};
+use crate::tool_calls::body::Reader;
+pub use crate::tool_calls::scan::MAX_LOOKAHEAD;
+use crate::tool_calls::scan::{Found, Scan, closing_fence};
+use std::cell::Cell;
 
-/// Bytes from a possible beginning of a call in which it is looked for; beyond them the end of the answer decides.
-pub const MAX_LOOKAHEAD: usize = 4096;
 /// Bytes that are examined for calls over one answer; beyond them the end of the answer decides, too.
 const BUDGET: usize = 16 << 20;
-
-/// Other keys that a call's JSON begins with.
-const OTHER_KEYS: &[&str] = &["arguments", "parameters", "args", "tool_calls", "type", "id"];
 
 /// Decides what of an answer may be shown; the work for one answer is bounded, whatever is in it.
 #[derive(Debug)]
 pub struct Holdback {
     budget: usize,
+    /// Up to here it is decided.
+    decided: usize,
+    /// The backticks that close the code from there on.
+    fence: Option<usize>,
 }
 
 impl Default for Holdback {
     fn default() -> Self {
-        Self { budget: BUDGET }
+        Self { budget: BUDGET, decided: 0, fence: None }
     }
 }
 
 impl Holdback {
-    /// How many bytes of `text` may be shown, `shown` of which are shown already.
+    /// How many bytes of `text` may be shown, `shown` of which are shown already. `text` only grows.
     pub fn showable(&mut self, text: &str, shown: usize, tools: &[ToolSpec]) -> usize {
-        for (at, c) in text[shown..].char_indices().map(|(i, c)| (shown + i, c)) {
-            if !matches!(c, '<' | '[' | '{' | '`') {
-                continue;
+        if tools.is_empty() {
+            return text.len();
+        }
+        let reader = Reader { tools, is_cut_off: false, budget: Cell::new(self.budget) };
+        let showable = self.decide(text, &reader);
+        self.budget = reader.budget.get();
+        showable.max(shown)
+    }
+
+    fn decide(&mut self, text: &str, reader: &Reader<'_>) -> usize {
+        loop {
+            if let Some(ticks) = self.fence {
+                let Some((_, behind)) = closing_fence(&text[self.decided..], ticks) else {
+                    self.decided = text.rfind('\n').map_or(0, |at| at + 1).max(self.decided);
+                    return text.len();
+                };
+                self.decided += behind;
+                self.fence = None;
             }
-            let window = &text[..boundary(text, at + MAX_LOOKAHEAD)];
-            let Some(left) = self.budget.checked_sub(window.len() - at) else { return at };
-            self.budget = left;
-            if may_begin_call(window, at, c, tools) {
-                return at;
+            let Some((place, found)) = next(text, self.decided, reader) else {
+                self.decided = text.len();
+                return text.len();
+            };
+            self.decided = place;
+            match found {
+                Found::Text(length) => self.decided += length,
+                Found::Code(length, ticks) => {
+                    self.decided += length;
+                    self.fence = Some(ticks);
+                }
+                Found::Span(length) => return undecided(text, place + length, reader),
+                _ => return place,
             }
         }
-        text.len()
     }
 }
 
-/// The last character boundary up to `at`.
-fn boundary(text: &str, at: usize) -> usize {
-    (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
+/// The first place that is more than text. Where there is no budget left it may be anything.
+fn next(text: &str, from: usize, reader: &Reader<'_>) -> Option<(usize, Found)> {
+    let scan = Scan { reader, text, is_whole: false, takes_unmarked: true };
+    let (place, found) = scan.next(from, text[..from].trim().is_empty())?;
+    let is_within_budget = reader.spend(1).is_some();
+    Some((place, if is_within_budget { found } else { Found::Open }))
 }
 
-fn may_begin_call(text: &str, at: usize, c: char, tools: &[ToolSpec]) -> bool {
-    let rest = &text[at..];
-    match c {
-        '<' => MARKS.iter().any(|(mark, _)| begins_alike(rest, mark)),
-        '[' if begins_alike(rest, "[TOOL_CALLS]") => true,
-        '{' | '[' => begins_line(text, at) && may_be_call(rest, balanced(rest), tools),
-        '`' => begins_line(text, at) && fence_may_be_call(rest, tools),
-        _ => false,
+/// The first place behind backticks that is a call if they enclose no code.
+fn undecided(text: &str, mut from: usize, reader: &Reader<'_>) -> usize {
+    while let Some((place, found)) = next(text, from, reader) {
+        match found {
+            Found::Text(length) | Found::Span(length) => from = place + length,
+            _ => return place,
+        }
     }
-}
-
-/// Whether `text` begins with `mark`, as far as it goes.
-fn begins_alike(text: &str, mark: &str) -> bool {
-    text.starts_with(mark) || mark.starts_with(text)
-}
-
-fn fence_may_be_call(text: &str, tools: &[ToolSpec]) -> bool {
-    if !begins_alike(text, "```") {
-        return false;
-    }
-    let Some(line) = text.find('\n') else { return true };
-    let body = text[line + 1..].trim_start();
-    if !body.is_empty() && !body.starts_with(['{', '[', '<']) {
-        return false;
-    }
-    let end = closing_fence(&text[line + 1..]).map(|(_, end)| line + 1 + end);
-    match end {
-        Some(end) => recover::recover(&text[..end], tools).is_some(),
-        None => body.starts_with('<') || may_be_call(body, None, tools),
-    }
-}
-
-/// Whether JSON, of which `end` is known where it is complete, describes a call or may come to.
-fn may_be_call(json: &str, end: Option<usize>, tools: &[ToolSpec]) -> bool {
-    if let Some(end) = end {
-        return recover::recover(&json[..end], tools).is_some();
-    }
-    let inner = json.trim_start_matches(|c: char| matches!(c, '{' | '[') || c.is_whitespace());
-    let Some(quote) = inner.chars().next() else { return true };
-    if !matches!(quote, '"' | '\'') {
-        return false;
-    }
-    let mut keys =
-        NAME_KEYS.iter().chain(OTHER_KEYS).copied().chain(tools.iter().map(|tool| tool.name.as_str()));
-    match inner[1..].split_once(quote) {
-        Some((key, _)) => keys.any(|known| known == key),
-        None => keys.any(|known| known.starts_with(&inner[1..])),
-    }
+    text.len()
 }
 
 #[cfg(test)]
@@ -101,12 +89,13 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    fn tools() -> [ToolSpec; 1] {
+        let parameters = json!({}).into();
+        [ToolSpec { name: "run_commands".into(), description: String::new(), parameters }]
+    }
+
     fn shown_while_it_comes(text: &str) -> String {
-        let tools = [ToolSpec {
-            name: "run_commands".into(),
-            description: String::new(),
-            parameters: json!({}).into(),
-        }];
+        let tools = tools();
         let (mut holdback, mut shown, mut most) = (Holdback::default(), 0, 0);
         for (end, _) in text.char_indices().chain([(text.len(), ' ')]) {
             shown = holdback.showable(&text[..end], shown, &tools);
@@ -138,7 +127,7 @@ mod tests {
             "```json\n{\"port\": 80}\n```\nDone.",
             "```json\n{\"name\": \"my-package\"}\n```\nDone.",
             "{\"answer\": 42}",
-            "[1, 2, 3]",
+            "[1, 2, 3].",
             "<b>bold</b> <function>",
         ] {
             assert_eq!(shown_while_it_comes(text), text);
@@ -151,7 +140,7 @@ mod tests {
         let used = |pattern: &str, bytes: usize| {
             let mut holdback = Holdback::default();
             let text = pattern.repeat(bytes / pattern.len());
-            holdback.showable(&text, 0, &[]);
+            holdback.showable(&text, 0, &tools());
             BUDGET - holdback.budget
         };
         for pattern in ["```x\n{\n", "{", "{\n", "[1,\n", "<b", "`", "```\n"] {
@@ -163,8 +152,8 @@ mod tests {
 
     #[test]
     fn a_call_beyond_the_budget_is_held_back() {
-        let mut holdback = Holdback { budget: 10 };
-        let text = format!("a {} <tool_call>", "< ".repeat(20));
-        assert!(holdback.showable(&text, 0, &[]) < text.len() - "<tool_call>".len());
+        let mut holdback = Holdback { budget: 10, ..Holdback::default() };
+        let text = format!("a {} <tool_call>", "`x` ".repeat(20));
+        assert!(holdback.showable(&text, 0, &tools()) < text.len() - "<tool_call>".len());
     }
 }

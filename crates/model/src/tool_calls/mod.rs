@@ -1,9 +1,17 @@
 //! Tool calls as models write them: recovered from text, parsed, and repaired where only one meaning is possible.
 
+mod assignments;
+mod body;
+mod braces;
 mod coerce;
 mod escapes;
+mod harmony;
 pub mod holdback;
+pub mod json_calls;
+mod marks;
 pub mod names;
+mod python;
 pub mod recover;
 pub mod repair;
-pub mod tags;
+mod scan;
+mod typed;

@@ -31,6 +31,18 @@ pub fn legal(name: &str) -> Cow<'_, str> {
     Cow::Owned(if legal.is_empty() { "unnamed".to_owned() } else { legal })
 }
 
+/// Names that stand for any name, in examples.
+const PLACEHOLDERS: [&str; 4] = ["function-name", "function_name", "example_function_name", "tool_name"];
+
+/// Whether a model may mean a tool by `name`, also one that does not exist.
+pub fn is_identifier(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= LONGEST
+        && name.chars().all(|c| c.is_alphanumeric() || "_-.:/".contains(c))
+        && !name.chars().all(|c| c == '.')
+        && !PLACEHOLDERS.contains(&name)
+}
+
 fn is_legal(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '-')
 }

@@ -5,7 +5,7 @@
 
 use crate::ToolSpec;
 use crate::tool_calls::coerce::{coerced, is_type};
-use crate::tool_calls::recover::{ARGUMENT_KEYS, NAME_KEYS};
+use crate::tool_calls::json_calls::{ARGUMENT_KEYS, NAME_KEYS};
 use crate::tool_calls::{escapes, names};
 use agent_event::ToolCall;
 use serde_json::{Map, Value};

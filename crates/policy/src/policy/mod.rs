@@ -162,7 +162,7 @@ impl Gate {
         };
         match approver.ask(&AskUser::ToolCall(&question)).await? {
             Answer::Once => Ok(None),
-            Answer::No | Answer::Never | Answer::Each => {
+            Answer::No | Answer::Never | Answer::Each | Answer::Project => {
                 Ok(Some(question.denial("the user was asked and refused")))
             }
             Answer::Always => {

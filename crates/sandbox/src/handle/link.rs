@@ -12,6 +12,7 @@ use crate::{Channel, Reopen, Reopened};
 use agent_base::error::{Error, Kind, Result};
 use agent_base::lock::Lock;
 use agent_wire::Message;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -34,6 +35,8 @@ pub(super) struct Link {
     offered: Lock<Option<mpsc::UnboundedReceiver<Incoming>>>,
     /// Whether somebody has taken those.
     are_taken: Arc<AtomicBool>,
+    /// What runs in the jobs that this process has started, by their numbers.
+    pub jobs: Lock<BTreeMap<u64, String>>,
     pub is_slow: bool,
 }
 
@@ -63,6 +66,7 @@ impl Link {
             offered: Lock::new(Some(offered)),
             are_taken: Arc::clone(&offers.are_taken),
             is_slow,
+            jobs: Lock::default(),
         });
         if let Some(reopen) = reopen {
             tokio::spawn(keep(Arc::downgrade(&link), reopen, offers, ended));

@@ -5,6 +5,8 @@ mod expect;
 mod files;
 mod link;
 mod listing;
+mod long_text;
+mod ports;
 mod process;
 mod stream;
 mod tree;

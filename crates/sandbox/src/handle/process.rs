@@ -9,11 +9,7 @@ use agent_base::error::Error;
 use agent_base::error::Kind;
 use agent_base::error::Result;
 use agent_event::Stream;
-use agent_wire::Command;
-use agent_wire::Finished;
-use agent_wire::Message;
-use agent_wire::Outcome;
-use agent_wire::TerminalSize;
+use agent_wire::{Command, Finished, Message, Outcome, Program, TerminalSize};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +17,12 @@ use std::time::Duration;
 /// How long after its time limit the end of a command must have been reported: the guest's grace period, the killing,
 /// and time for a busy machine.
 const OVERTIME: Duration = Duration::from_secs(7).saturating_add(ANSWER_TIMEOUT);
+
+/// Jobs that the guest keeps.
+const MAX_JOBS: u64 = 64;
+/// A job that writes nothing for this long has nothing to say about its end, and how long it is listened to in all.
+const SILENCE: Duration = Duration::from_millis(100);
+const LISTENED: Duration = Duration::from_secs(1);
 
 impl Sandbox {
     /// Runs a command and waits for its end. Dropping the future kills the command with all that it started.
@@ -66,7 +68,7 @@ impl Sandbox {
     }
 
     async fn spawn_with(&self, command: Command, terminal: Option<TerminalSize>) -> Result<Process> {
-        let command = self.in_environment(command);
+        let command = self.with_long_text(self.in_environment(command)).await?;
         let limit = command.timeout.map(|timeout| timeout.saturating_add(OVERTIME));
         let message = Message::Run { command, terminal, read_only: self.read_only };
         let stream = self.link.request(&message, Expect::Command).await?;
@@ -105,10 +107,20 @@ impl Sandbox {
 
     async fn start_job_with(&self, command: Command, terminal: Option<TerminalSize>) -> Result<u64> {
         let (command, read_only) = (self.in_environment(command), self.read_only);
+        let text = match &command.program {
+            Program::Shell(text) => text.clone(),
+            Program::Argv(words) => {
+                words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+            }
+        };
+        let command = self.with_long_text(command).await?;
         let request = Message::StartJob { command, terminal, read_only };
         let connection = self.link.connection().await;
         match connection.request(&request, Expect::JobStarted)?.answer().await {
-            Ok(Message::JobStarted { job }) => Ok(job),
+            Ok(Message::JobStarted { job }) => {
+                self.link.jobs.lock().insert(job, text);
+                Ok(job)
+            }
             Ok(_) => Err(unexpected_answer()),
             // Sent again, it might run twice.
             Err(error) if self.link.is_joined_again(&connection) => {
@@ -153,6 +165,46 @@ impl Sandbox {
     /// The job does not exist.
     pub async fn job_kill(&self, job: u64) -> Result<JobOutput> {
         self.collect(Message::JobKill { job }, OVERTIME).await
+    }
+
+    /// Whether this process has started a job.
+    pub fn has_started_jobs(&self) -> bool {
+        !self.link.jobs.lock().is_empty()
+    }
+
+    /// The jobs that run, with what was started where this process did that. What they have written is as unread as before.
+    ///
+    /// # Errors
+    ///
+    /// The connection is broken.
+    pub async fn running_jobs(&self) -> Result<Vec<(u64, Option<String>)>> {
+        let known = self.link.jobs.lock().clone();
+        let mut running = Vec::new();
+        for job in 1..=MAX_JOBS.max(known.keys().next_back().copied().unwrap_or(0)) {
+            match self.is_running(job).await {
+                Ok(true) => running.push((job, known.get(&job).cloned())),
+                Ok(false) => {}
+                // The oldest that have ended are forgotten; behind the last one there is none.
+                Err(error) if error.kind() == Kind::InSandbox && known.range(job..).next().is_some() => {}
+                Err(error) if error.kind() == Kind::InSandbox => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(running)
+    }
+
+    /// Whether a job runs: one that has ended says that behind its output.
+    async fn is_running(&self, job: u64) -> Result<bool> {
+        let mut process = self.attach_job(job, 0).await?;
+        let begun = tokio::time::Instant::now();
+        while begun.elapsed() < LISTENED {
+            match tokio::time::timeout(SILENCE, process.next()).await {
+                Err(_) => return Ok(true),
+                Ok(Ok(ProcessEvent::Finished(_))) => return Ok(false),
+                Ok(event) => drop(event?),
+            }
+        }
+        Ok(true)
     }
 
     async fn collect(&self, request: Message, timeout: Duration) -> Result<JobOutput> {

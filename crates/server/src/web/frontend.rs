@@ -42,6 +42,10 @@ impl Frontend for PageFrontend {
         Some(Arc::clone(&self.questions) as _)
     }
 
+    fn asks_about_network(&self) -> bool {
+        self.questions.may_widen_network()
+    }
+
     fn listeners_of_delegate(&self, number: u64) -> Vec<Box<dyn Listener>> {
         let feed = Arc::clone(&self.feed);
         let (mut turns, mut used) = (0_u64, Usage::default());

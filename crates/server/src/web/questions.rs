@@ -9,13 +9,11 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::oneshot;
 
 /// Questions that wait at the same time; further ones are answered with no.
 const MAX_WAITING: usize = 16;
-/// How long a program in the sandbox waits for an answer about a host.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The questions of one session.
 pub struct Questions {
@@ -55,6 +53,11 @@ impl Questions {
     /// Calls `on_change` when a question is asked or answered.
     pub fn watch(&self, on_change: Arc<dyn Fn() + Send + Sync>) {
         self.state.lock().on_change = Some(on_change);
+    }
+
+    /// Whether its user may answer those about hosts.
+    pub fn may_widen_network(&self) -> bool {
+        self.may_widen_network
     }
 
     /// What the page shows.
@@ -120,11 +123,7 @@ impl Questions {
         };
         self.changed();
         let _withdrawn = Withdraw(self, number);
-        let answer = async { answer.await.map_err(|_| Stop::Interrupted.error()) };
-        match about_host {
-            true => tokio::time::timeout(CONNECT_TIMEOUT, answer).await.unwrap_or(Ok(Answer::No)),
-            false => answer.await,
-        }
+        answer.await.map_err(|_| Stop::Interrupted.error())
     }
 }
 
@@ -154,6 +153,7 @@ fn name(answer: Answer) -> &'static str {
     match answer {
         Answer::Once => "once",
         Answer::Always => "always",
+        Answer::Project => "project",
         Answer::Each => "each",
         Answer::No => "no",
         Answer::Never => "never",
@@ -165,6 +165,7 @@ fn label(answer: Answer, about_host: bool) -> &'static str {
         Answer::Once => "Allow once",
         Answer::Always if about_host => "Allow for this session",
         Answer::Always => "Always allow",
+        Answer::Project => "Allow for this project",
         Answer::Each => "Ask about each",
         Answer::No => "Refuse",
         Answer::Never => "Refuse for this session",

@@ -110,6 +110,10 @@ impl Frontend for Delegated {
         self.approver.clone()
     }
 
+    fn asks_about_network(&self) -> bool {
+        self.parent.asks_about_network()
+    }
+
     fn network_command(&self) -> &'static str {
         self.parent.network_command()
     }

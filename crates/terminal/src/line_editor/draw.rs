@@ -4,10 +4,12 @@ use crate::style::{Colours, DIM};
 use crate::wrap::{chop, hanging};
 use agent_base::sanitise::{is_dangerous, plain, truncate};
 use std::fmt::Write;
+use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Columns of a tab.
 const TAB: usize = 4;
+const TAB_TEXT: &str = "    ";
 
 /// What is before the text.
 #[derive(Debug, Clone)]
@@ -22,6 +24,9 @@ pub struct Label {
 pub struct View {
     pub rows: Vec<String>,
     pub cursor: (usize, usize),
+    /// What is before the cursor in its row, where terminals differ about its width: it is printed again, after which the
+    /// cursor is where the terminal itself thinks that it is.
+    pub before_cursor: Option<String>,
 }
 
 impl View {
@@ -37,38 +42,30 @@ impl View {
         }
         let following = if indent <= TAB { indent } else { 0 };
         let mut column = indent;
-        let mut at = (rows.len() - 1, column);
-        for (index, character) in text.char_indices() {
-            let columns = match character {
-                '\t' => TAB,
-                other if is_dangerous(other) => 0,
-                other => other.width().unwrap_or(0),
-            };
-            if character != '\n' && column + columns > width {
+        let mut at = None;
+        for (index, joined) in text.grapheme_indices(true) {
+            let columns = columns_of(joined);
+            if joined != "\n" && column + columns > width {
                 rows.push(String::new());
                 column = 0;
             }
-            if index == cursor {
-                at = (rows.len() - 1, column);
+            if (index..index + joined.len()).contains(&cursor) {
+                at = Some(Place::behind(&rows, column));
             }
-            if character == '\n' {
+            if joined.ends_with('\n') {
                 rows.push(" ".repeat(following));
                 column = following;
                 continue;
             }
             column += columns;
             if let Some(row) = rows.last_mut() {
-                match character {
-                    '\t' => row.push_str(&" ".repeat(TAB)),
-                    other if !is_dangerous(other) => row.push(other),
-                    _ => {}
-                }
+                row.extend(joined.chars().filter(|character| !is_dangerous(*character)));
+                row.push_str(if joined == "\t" { TAB_TEXT } else { "" });
             }
         }
-        if cursor >= text.len() {
-            at = (rows.len() - 1, column);
-        }
-        Self { rows, cursor: at }
+        let Place { row, column, before } = at.unwrap_or_else(|| Place::behind(&rows, column));
+        let is_uncertain = |before: &String| plain(before).graphemes(true).any(is_width_uncertain);
+        Self { rows, cursor: (row, column), before_cursor: Some(before).filter(is_uncertain) }
     }
 
     /// Adds a hint behind the text, as far as it fits.
@@ -90,6 +87,41 @@ impl View {
     }
 }
 
+/// Where the cursor is.
+struct Place {
+    row: usize,
+    column: usize,
+    before: String,
+}
+
+impl Place {
+    fn behind(rows: &[String], column: usize) -> Self {
+        Self { row: rows.len() - 1, column, before: rows.last().cloned().unwrap_or_default() }
+    }
+}
+
+/// The columns that a grapheme takes at most: terminals that do not join its characters show them side by side.
+fn columns_of(joined: &str) -> usize {
+    let of_character = |character: char| match character {
+        '\t' => TAB,
+        other if is_dangerous(other) => 0,
+        '\u{1f1e6}'..='\u{1f1ff}' => 2,
+        other => other.width().unwrap_or(0),
+    };
+    joined
+        .chars()
+        .map(of_character)
+        .sum::<usize>()
+        .max(joined.width() * usize::from(is_width_uncertain(joined)))
+}
+
+/// Whether terminals differ about the columns of a grapheme: some join its characters, some do not.
+fn is_width_uncertain(joined: &str) -> bool {
+    let is_joining = |character: char| matches!(character, '\u{200d}' | '\u{fe0e}' | '\u{fe0f}' | '\u{1f1e6}'..='\u{1f1ff}' | '\u{1f3fb}'..='\u{1f3ff}');
+    let mut wide = joined.chars().filter(|character| character.width().unwrap_or(0) > 0);
+    joined.chars().any(is_joining) || wide.nth(1).is_some()
+}
+
 /// What is on the screen.
 #[derive(Default)]
 pub struct Drawn {
@@ -107,8 +139,10 @@ impl Drawn {
             let _ = write!(out, "\x1b[{up}A");
         }
         out.push('\r');
-        if view.cursor.1 > 0 {
-            let _ = write!(out, "\x1b[{}C", view.cursor.1);
+        match &view.before_cursor {
+            Some(before) => out.push_str(before),
+            None if view.cursor.1 > 0 => drop(write!(out, "\x1b[{}C", view.cursor.1)),
+            None => {}
         }
         *self = Self { view, columns };
         out
@@ -156,12 +190,30 @@ mod tests {
 
     #[test]
     fn text_is_broken_at_the_width_and_the_cursor_is_where_it_belongs() {
-        assert_eq!(view("", 0), View { rows: vec!["› ".into()], cursor: (0, 2) });
+        assert_eq!(view("", 0), View { rows: vec!["› ".into()], cursor: (0, 2), before_cursor: None });
         let long = view("abcdefghijkl", 8);
-        assert_eq!(long, View { rows: vec!["› abcdefgh".into(), "ijkl".into()], cursor: (1, 0) });
-        assert_eq!(view("ab\ncd", 3), View { rows: vec!["› ab".into(), "  cd".into()], cursor: (1, 2) });
+        assert_eq!((long.rows, long.cursor), (vec!["› abcdefgh".into(), "ijkl".into()], (1, 0)));
+        let two = view("ab\ncd", 3);
+        assert_eq!((two.rows, two.cursor), (vec!["› ab".into(), "  cd".into()], (1, 2)));
         assert_eq!(view("日本語日本", 9).cursor, (0, 8));
         assert_eq!(view("日本語日本", 15).rows, ["› 日本語日", "本"]);
+    }
+
+    /// The cursor was placed by a sum of widths, which is wrong where the terminal joins characters.
+    #[test]
+    fn behind_joined_emoji_the_cursor_is_placed_by_printing_what_is_before_it() {
+        for joined in ["👨‍👩‍👧", "❤️", "🇩🇪", "👍🏽", "1️⃣"] {
+            let text = format!("x{joined}y");
+            let end = view(&text, text.len() - 1);
+            assert_eq!(end.before_cursor, Some(format!("› x{joined}")));
+            let shown = Drawn::default().redraw(end, 11, true);
+            assert!(shown.ends_with(&format!("\r› x{joined}")), "{shown:?}");
+            assert_eq!(view(&text, 1).before_cursor, None, "nothing uncertain is before it");
+            let broken = view(&joined.repeat(8), 0).rows;
+            assert!(broken.iter().all(|row| columns_of(row) <= 11), "{broken:?}");
+            assert_eq!(broken.concat(), format!("› {}", joined.repeat(8)), "no grapheme is parted");
+        }
+        assert_eq!(view("日本語ä", 12).before_cursor, None);
     }
 
     #[test]
@@ -177,7 +229,7 @@ mod tests {
     fn a_screen_that_is_too_small_shows_what_is_around_the_cursor() {
         let mut tall = view("1\n2\n3\n4\n5\n6", 7);
         tall.clip(4);
-        assert_eq!(tall, View { rows: vec!["  2".into(), "  3".into(), "  4".into()], cursor: (2, 3) });
+        assert_eq!((tall.rows, tall.cursor), (vec!["  2".into(), "  3".into(), "  4".into()], (2, 3)));
     }
 
     #[test]

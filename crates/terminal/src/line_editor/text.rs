@@ -6,6 +6,7 @@ use rustyline::line_buffer::{ChangeListener, DeleteListener, Direction, LineBuff
 use rustyline::{At, Movement, Word};
 use std::ops::Range;
 use std::path::PathBuf;
+use unicode_segmentation::UnicodeSegmentation;
 
 /// The longest text, in bytes.
 const MAX_TEXT: usize = 1 << 20;
@@ -248,7 +249,7 @@ impl Text {
         let start = text[..self.line.pos()].rfind('\n').map_or(0, |at| at + 1);
         let Some(above_end) = start.checked_sub(1) else { return false };
         let above = text[..above_end].rfind('\n').map_or(0, |at| at + 1);
-        let column = text[start..self.line.pos()].chars().count();
+        let column = text[start..self.line.pos()].graphemes(true).count();
         self.line.set_pos(at_column(text, above..above_end, column));
         true
     }
@@ -260,7 +261,7 @@ impl Text {
         let Some(end) = text[cursor..].find('\n') else { return false };
         let below = cursor + end + 1;
         let below_end = text[below..].find('\n').map_or(text.len(), |at| below + at);
-        let column = text[start..cursor].chars().count();
+        let column = text[start..cursor].graphemes(true).count();
         self.line.set_pos(at_column(text, below..below_end, column));
         true
     }
@@ -363,7 +364,7 @@ impl Text {
 
 /// The position of a column in a line, or the line's end.
 fn at_column(text: &str, line: Range<usize>, column: usize) -> usize {
-    let within = text[line.clone()].char_indices().nth(column);
+    let within = text[line.clone()].grapheme_indices(true).nth(column);
     within.map_or(line.end, |(at, _)| line.start + at)
 }
 
@@ -423,6 +424,23 @@ mod tests {
             text.undo();
         }
         assert_eq!(text.as_str(), "");
+    }
+
+    #[test]
+    fn what_is_joined_is_moved_over_and_deleted_as_a_whole() {
+        for joined in ["👨‍👩‍👧", "❤️", "🇩🇪", "👍🏽", "1️⃣", "e\u{301}"] {
+            let mut text = text(&format!("x{joined}y\nab"));
+            assert!(text.go(&Movement::LineUp(1)));
+            assert_eq!(text.cursor(), 1 + joined.len());
+            text.go(&Movement::BackwardChar(1));
+            assert_eq!(text.cursor(), 1);
+            text.delete(1);
+            assert_eq!(text.as_str(), "xy\nab");
+            text.undo();
+            text.set_cursor(1 + joined.len());
+            text.backspace();
+            assert_eq!(text.as_str(), "xy\nab");
+        }
     }
 
     #[test]

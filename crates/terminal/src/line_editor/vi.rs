@@ -3,6 +3,7 @@
 use super::text::Text;
 use crate::terminal::key::{Key, Press};
 use rustyline::{At, CharSearch, Movement, Word};
+use unicode_segmentation::UnicodeSegmentation;
 
 /// The most that a count can be.
 const MAX_COUNT: u16 = 9999;
@@ -123,9 +124,10 @@ impl Vi {
             'F' => CharSearch::Backward(character),
             'T' => CharSearch::BackwardAfter(character),
             _ => {
-                if let Some(old) = text.as_str()[text.cursor()..].chars().next().filter(|old| *old != '\n') {
+                let rest = &text.as_str()[text.cursor()..];
+                if let Some(old) = rest.graphemes(true).next().filter(|old| !old.ends_with('\n')) {
                     let start = text.cursor();
-                    text.replace(start..start + old.len_utf8(), &character.to_string());
+                    text.replace(start..start + old.len(), &character.to_string());
                 }
                 return;
             }

@@ -10,6 +10,8 @@ const MAX_PASTE: usize = 8 << 20;
 /// A longer sequence is not a key.
 const MAX_SEQUENCE: usize = 64;
 const PASTE_END: &[u8] = b"\x1b[201~";
+/// Ctrl-C, as a byte and in the forms of kitty and xterm.
+const CONTROL_C: [&[u8]; 3] = [b"\x03", b"\x1b[99;5u", b"\x1b[27;5;99~"];
 
 /// A key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,10 +58,19 @@ impl Press {
         Self { alt: true, ..self }
     }
 
-    /// With what a terminal adds to a number: 1 and the sum of 1 for Shift, 2 for Alt, 4 for Ctrl.
+    /// With what a terminal adds to a number: 1 and the sum of 1 for Shift, 2 for Alt, 4 for Ctrl, 8 for Super, 16 for
+    /// Hyper. What is above are locks, which the key has been subject to already.
     fn with(self, modifiers: u32) -> Self {
         let bits = modifiers.saturating_sub(1);
-        Self { shift: bits & 1 != 0, alt: bits & 2 != 0, ctrl: bits & 4 != 0, ..self }
+        let press = Self { shift: bits & 1 != 0, alt: bits & 2 != 0, ctrl: bits & 4 != 0, ..self };
+        match press.key {
+            // A command of the window system that reached the wrong program is not text.
+            Key::Char(_) if bits & 24 != 0 => Self::of(Key::Other),
+            Key::Char(letter) if press.shift && !press.alt && !press.ctrl && letter.is_ascii_lowercase() => {
+                Self { key: Key::Char(letter.to_ascii_uppercase()), ..press }
+            }
+            _ => press,
+        }
     }
 }
 
@@ -75,6 +86,8 @@ pub struct Keys {
 enum Taken {
     Press(Press, usize),
     Paste(usize),
+    /// Not a key: one that is released.
+    Nothing(usize),
     More,
 }
 
@@ -93,6 +106,27 @@ impl Keys {
         self.paste.is_none() && self.bytes.first() == Some(&0x1b)
     }
 
+    /// Whether a key's sequence has begun, so that what is missing cannot be another key.
+    pub fn is_within_sequence(&self) -> bool {
+        self.is_ambiguous() && self.bytes.len() > 1
+    }
+
+    /// Whether the end of a paste has not arrived.
+    pub fn is_pasting(&self) -> bool {
+        self.paste.is_some()
+    }
+
+    /// Ends the paste whose end has not arrived: its text, if there is any.
+    pub fn break_paste(&mut self) -> Option<Press> {
+        let mut paste = self.paste.take()?;
+        let mut rest = std::mem::take(&mut self.bytes);
+        let begun = (1..PASTE_END.len()).rev().find(|length| rest.ends_with(&PASTE_END[..*length]));
+        rest.truncate(rest.len() - begun.unwrap_or(0));
+        rest.truncate(MAX_PASTE.saturating_sub(paste.len()));
+        paste.extend(rest);
+        (!paste.is_empty()).then(|| pasted(&paste))
+    }
+
     /// The next key; `None` where bytes are missing.
     pub fn next_press(&mut self) -> Option<Press> {
         loop {
@@ -108,6 +142,7 @@ impl Keys {
                     self.bytes.drain(..length);
                     self.paste = Some(Vec::new());
                 }
+                Taken::Nothing(length) => drop(self.bytes.drain(..length)),
                 Taken::More if self.bytes.len() > MAX_SEQUENCE => {
                     self.bytes.clear();
                     return Some(Press::of(Key::Other));
@@ -137,10 +172,27 @@ impl Keys {
         paste.extend_from_slice(&self.bytes[..room]);
         self.bytes.drain(..end.map_or(length, |end| end + PASTE_END.len()));
         end?;
-        let text = String::from_utf8_lossy(&self.paste.take()?).replace("\r\n", "\n").replace('\r', "\n");
-        let is_text = |character: char| matches!(character, '\n' | '\t') || !is_dangerous(character);
-        Some(Press::of(Key::Paste(text.chars().filter(|character| is_text(*character)).collect())))
+        Some(pasted(&self.paste.take()?))
     }
+}
+
+fn pasted(bytes: &[u8]) -> Press {
+    let text = String::from_utf8_lossy(bytes).replace("\r\n", "\n").replace('\r', "\n");
+    let is_text = |character: &char| matches!(character, '\n' | '\t') || !is_dangerous(*character);
+    Press::of(Key::Paste(text.chars().filter(is_text).collect()))
+}
+
+/// Whether the bytes are Ctrl-C and nothing else.
+pub fn is_control_c(bytes: &[u8]) -> bool {
+    CONTROL_C.contains(&bytes)
+}
+
+/// Whether bytes that came behind an escape, and late, are the rest of a key's sequence and not what was typed after Escape.
+pub fn is_rest_of_sequence(bytes: &[u8]) -> bool {
+    let sequence = [b"\x1b", bytes].concat();
+    bytes.len() > 1
+        && matches!(bytes[0], b'[' | b'O')
+        && matches!(take(&sequence), Taken::Press(Press { key, .. }, length) if key != Key::Other && length == sequence.len())
 }
 
 fn take(bytes: &[u8]) -> Taken {
@@ -154,6 +206,7 @@ fn take(bytes: &[u8]) -> Taken {
         [0x1b, 0x1b, ..] => press(Key::Escape, 1),
         [0x1b, rest @ ..] => match take(rest) {
             Taken::Press(press, length) => Taken::Press(press.alt(), length + 1),
+            Taken::Nothing(length) => Taken::Nothing(length + 1),
             other => other,
         },
         [b'\r', ..] => press(Key::Enter, 1),
@@ -198,9 +251,13 @@ fn control_sequence(rest: &[u8]) -> Taken {
         // Broken off by another key.
         return Taken::Press(Press::of(Key::Other), end + 2);
     }
-    let mut numbers = parameters
-        .split(';')
-        .map(|number| number.split(':').next().and_then(|number| number.parse::<u32>().ok()).unwrap_or(0));
+    let first = |number: &str| number.split(':').next().and_then(|number| number.parse::<u32>().ok());
+    // Kitty adds the kind of event to the modifiers: pressed, repeated, released.
+    let event = parameters.split(';').nth(1).and_then(|modifiers| modifiers.split(':').nth(1));
+    if event == Some("3") && last != b'm' {
+        return Taken::Nothing(length);
+    }
+    let mut numbers = parameters.split(';').map(|number| first(number).unwrap_or(0));
     let mut next = || numbers.next().unwrap_or(0);
     let press = match (last, next()) {
         (b'~', 200) => return Taken::Paste(length),
@@ -242,13 +299,39 @@ fn numbered_key(number: u32) -> Key {
     }
 }
 
+/// The key of the number pad that kitty gives this code.
+fn number_pad_key(code: u32) -> Key {
+    match code {
+        57399..=57408 => char::from_digit(code - 57399, 10).map_or(Key::Other, Key::Char),
+        57409 => Key::Char('.'),
+        57410 => Key::Char('/'),
+        57411 => Key::Char('*'),
+        57412 => Key::Char('-'),
+        57413 => Key::Char('+'),
+        57414 => Key::Enter,
+        57415 => Key::Char('='),
+        57416 => Key::Char(','),
+        57417 => Key::Left,
+        57418 => Key::Right,
+        57419 => Key::Up,
+        57420 => Key::Down,
+        57421 => Key::PageUp,
+        57422 => Key::PageDown,
+        57423 => Key::Home,
+        57424 => Key::End,
+        57426 => Key::Delete,
+        _ => Key::Other,
+    }
+}
+
 /// The key of a Unicode code.
 fn by_code(code: u32) -> Press {
     Press::of(match code {
         9 => Key::Tab,
-        13 | 57414 => Key::Enter,
+        13 => Key::Enter,
         27 => Key::Escape,
         8 | 127 => Key::Backspace,
+        57399..=57426 => number_pad_key(code),
         code => match char::from_u32(code) {
             Some(character) if !is_dangerous(character) && !('\u{e000}'..'\u{f900}').contains(&character) => {
                 Key::Char(character)
@@ -337,6 +420,67 @@ mod tests {
         decoder.push(b"\x1b[201~");
         let Some(Press { key: Key::Paste(text), .. }) = decoder.next_press() else { panic!("a paste") };
         assert_eq!(text.len(), MAX_PASTE);
+    }
+
+    /// The keys of kitty's number pad were dropped.
+    #[test]
+    fn the_number_pad_is_what_is_written_on_it_in_kittys_form() {
+        let digits: Vec<Press> = "0123456789./*-+".chars().map(|key| Press::of(Key::Char(key))).collect();
+        let others =
+            [Key::Left, Key::Right, Key::Up, Key::Down, Key::PageUp, Key::PageDown, Key::Home, Key::End];
+        for form in ["", ";1:1", ";129", ";129:1", ";129:2", ";1:2", ";65"] {
+            let typed = |code: u32| keys(format!("\x1b[{code}{form}u").as_bytes());
+            for (code, expected) in (57399..).zip(&digits) {
+                assert_eq!(typed(code), std::slice::from_ref(expected), "{code}{form}");
+            }
+            for (code, expected) in (57417..).zip(&others) {
+                assert_eq!(typed(code), [Press::of(expected.clone())], "{code}{form}");
+            }
+            assert_eq!(typed(57414), [Press::of(Key::Enter)]);
+            assert_eq!(typed(57415), [Press::of(Key::Char('='))]);
+            assert_eq!(typed(57416), [Press::of(Key::Char(','))]);
+            assert_eq!(typed(57426), [Press::of(Key::Delete)]);
+        }
+    }
+
+    #[test]
+    fn a_released_key_is_nothing_and_an_unknown_one_takes_no_text_with_it() {
+        let typed = b"a\x1b[57404;1:3u\x1b[1;1:3A\x1b[3;1:3~\x1b[27;1:3ub";
+        assert_eq!(keys(typed), [Press::of(Key::Char('a')), Press::of(Key::Char('b'))]);
+        for code in [57344, 57425, 57427, 57428, 57441, 57454, 63743] {
+            let expected = [Press::of(Key::Char('a')), Press::of(Key::Other), Press::of(Key::Char('b'))];
+            assert_eq!(keys(format!("a\x1b[{code};129ub").as_bytes()), expected);
+        }
+        assert_eq!(keys(b"\x1b[97;2u"), [Press { shift: true, ..Press::of(Key::Char('A')) }]);
+        assert_eq!(keys(b"\x1b[99;9u"), [Press::of(Key::Other)]);
+    }
+
+    /// A paste without an end took all keys for ever.
+    #[test]
+    fn a_paste_that_is_broken_off_is_the_text_that_came() {
+        for (end, expected) in [("", "hello more\n"), ("\x1b", "hello more\n"), ("\x1b[201", "hello more\n")]
+        {
+            let mut decoder = Keys::default();
+            decoder.push(b"\x1b[200~hello");
+            assert_eq!(decoder.next_press(), None);
+            decoder.push(format!(" more\r{end}").as_bytes());
+            assert_eq!(decoder.next_press(), None);
+            assert!(decoder.is_pasting() && !decoder.is_ambiguous());
+            assert_eq!(decoder.break_paste(), Some(Press::of(Key::Paste(expected.to_owned()))), "{end:?}");
+            decoder.push(b"x\x1b[201~");
+            assert_eq!(decoder.next_press(), Some(Press::of(Key::Char('x'))));
+            assert_eq!(decoder.next_press(), Some(Press::of(Key::Other)), "its end, which comes too late");
+        }
+    }
+
+    #[test]
+    fn the_rest_of_a_sequence_is_told_from_text_behind_an_escape() {
+        for rest in [&b"[A"[..], b"OB", b"[1;5D", b"[3~", b"[57399u"] {
+            assert!(is_rest_of_sequence(rest), "{rest:?}");
+        }
+        for text in [&b"["[..], b"O", b"[a", b"Ok", b"[A[", b"ab", b"[1", b""] {
+            assert!(!is_rest_of_sequence(text), "{text:?}");
+        }
     }
 
     #[test]

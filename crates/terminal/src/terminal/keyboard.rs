@@ -1,6 +1,6 @@
 //! What the user types. There is one reader at a time, which leaves the rest to the next.
 
-use super::key::{Keys, Press};
+use super::key::{Key, Keys, Press, is_control_c, is_rest_of_sequence};
 use super::mode::typed_before;
 use agent_base::error::{Error, Result};
 use rustix::fs::{Mode as Permissions, OFlags};
@@ -16,11 +16,20 @@ use tokio::sync::{Mutex, MutexGuard, Notify};
 const CHUNK: usize = 4 << 10;
 /// Time after which an escape that nothing has followed is the key. A terminal sends a sequence at once, but a link may cut it.
 const ESCAPE_TIMEOUT: Duration = Duration::from_millis(60);
+/// The same where the link is known to be a network's.
+const REMOTE_ESCAPE_TIMEOUT: Duration = Duration::from_millis(250);
+/// Time after which a sequence that has begun, or the rest of one behind an escape, does not come any more.
+const SEQUENCE_TIMEOUT: Duration = Duration::from_millis(500);
+/// Silence that ends a paste whose end does not come.
+const PASTE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Silence before a Ctrl-C that is a key and not part of a paste.
+const PASTE_PAUSE: Duration = Duration::from_millis(50);
 /// Between two looks at whether somebody else still needs the keyboard.
 const LOOK_AGAIN: Duration = Duration::from_millis(4);
 
 /// The keyboard of this process, held by its one reader: the prompt, a question, a program of the sandbox.
-static KEYBOARD: Mutex<Keyboard> = Mutex::const_new(Keyboard { terminal: None, keys: Keys::new() });
+static KEYBOARD: Mutex<Keyboard> =
+    Mutex::const_new(Keyboard { terminal: None, keys: Keys::new(), last_read: None, escaped: None });
 /// How many wait for it.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 /// Somebody has begun to wait for it.
@@ -33,6 +42,9 @@ pub struct Keyboard {
     terminal: Option<AsyncFd<File>>,
     /// What was read and not taken.
     keys: Keys,
+    last_read: Option<Instant>,
+    /// When an escape was taken for the key, if nothing has followed it.
+    escaped: Option<Instant>,
 }
 
 /// Waits until nobody else reads the keyboard.
@@ -96,20 +108,62 @@ impl Keyboard {
             if let Some(press) = self.keys.next_press() {
                 return Ok(Some(press));
             }
-            let is_ambiguous = self.keys.is_ambiguous();
+            let timeout = self.timeout();
             let bytes = self.read_terminal();
-            let bytes = match is_ambiguous {
-                false => bytes.await?,
-                true => match tokio::time::timeout(ESCAPE_TIMEOUT, bytes).await {
+            let bytes = match timeout {
+                None => bytes.await?,
+                Some(timeout) => match tokio::time::timeout(timeout, bytes).await {
                     Ok(bytes) => bytes?,
-                    Err(_) => return Ok(self.keys.next_as_it_is()),
+                    Err(_) => match self.give_up_waiting() {
+                        Some(press) => return Ok(Some(press)),
+                        None => continue,
+                    },
                 },
             };
             if bytes.is_empty() {
-                return Ok(None);
+                return Ok(self.keys.break_paste());
             }
-            self.keys.push(&bytes);
+            if let Some(press) = self.push(&bytes) {
+                return Ok(Some(press));
+            }
         }
+    }
+
+    /// How long what has arrived waits for the rest of it.
+    fn timeout(&self) -> Option<Duration> {
+        if self.keys.is_pasting() {
+            return Some(PASTE_TIMEOUT);
+        }
+        let is_remote = || ["SSH_CONNECTION", "SSH_TTY"].iter().any(|name| std::env::var_os(name).is_some());
+        self.keys.is_ambiguous().then(|| match self.keys.is_within_sequence() {
+            true => SEQUENCE_TIMEOUT,
+            false if is_remote() => REMOTE_ESCAPE_TIMEOUT,
+            false => ESCAPE_TIMEOUT,
+        })
+    }
+
+    /// The key that has arrived if nothing follows it.
+    fn give_up_waiting(&mut self) -> Option<Press> {
+        if self.keys.is_pasting() {
+            return self.keys.break_paste();
+        }
+        let press = self.keys.next_as_it_is();
+        self.escaped = matches!(&press, Some(Press { key: Key::Escape, .. })).then(Instant::now);
+        press
+    }
+
+    /// Adds what was read. A paste that Ctrl-C has ended is returned.
+    fn push(&mut self, bytes: &[u8]) -> Option<Press> {
+        let is_pause = self.last_read.replace(Instant::now()).is_none_or(|last| last.elapsed() > PASTE_PAUSE);
+        if self.keys.is_pasting() && is_pause && is_control_c(bytes) {
+            return self.keys.break_paste();
+        }
+        let is_late = self.escaped.take().is_some_and(|escaped| escaped.elapsed() < SEQUENCE_TIMEOUT);
+        if is_late && is_rest_of_sequence(bytes) {
+            self.keys.push(b"\x1b");
+        }
+        self.keys.push(bytes);
+        None
     }
 
     /// A key that has arrived already.

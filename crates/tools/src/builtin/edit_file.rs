@@ -1,13 +1,17 @@
 //! `edit_file`: one exact replacement.
 
+use super::declared_encoding::text_file;
+use super::location::{Located, locate, targets};
 use super::nearest::{Nearest, nearest};
-use super::{describe, missing_file, resolve, targets};
+use super::{describe, missing_file};
 use crate::Context;
 use crate::Tool;
 use crate::ToolResult;
 use crate::arguments;
 use agent_base::error::Error;
 use agent_base::error::Result;
+use agent_base::file_name::Likeness;
+use agent_base::text_encoding::TextFile;
 use agent_policy::policy::Action;
 use agent_sandbox::FileWrite;
 use agent_sandbox::Node;
@@ -56,7 +60,7 @@ async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResult> {
             "error: old is empty: it must be text that stands in the file; use write_file for a whole file",
         ));
     }
-    let target = resolve(context.sandbox, &path).await;
+    let Located { path: target, note } = locate(context.sandbox, &path, Likeness::Case).await;
     let file = match context.sandbox.read_file(&target, 0, MAX_BYTES + 1).await {
         Ok(file) => file,
         Err(error) => return Err(missing_file::explain(context.sandbox, &target, error).await),
@@ -64,23 +68,26 @@ async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResult> {
     if file.bytes.len() as u64 > MAX_BYTES {
         return Ok(ToolResult::failure(format!("error: {path} is too large to edit: {} bytes", file.size)));
     }
+    let file = text_file(context.sandbox, &target, file.bytes, &new).await;
     // Where its work may take a while, it holds nothing else up, and the end of the turn does not wait for it.
-    let edit = tokio::task::spawn_blocking(move || edit(&path, &file.bytes, old, new)).await;
+    let edit = tokio::task::spawn_blocking(move || edit(&path, &file, old, new)).await;
     let edited = edit.map_err(|error| Error::unexpected("the edit could not be made").caused_by(error))?;
+    let meant = note.map(|note| format!(" ({note})")).unwrap_or_default();
     let (content, done) = match edited {
         Ok(edited) => edited,
-        Err(why) => return Ok(ToolResult::failure(why)),
+        Err(why) => return Ok(ToolResult::failure(why + &meant)),
     };
     let write =
         FileWrite { path: target, node: Node::Regular(content), mode: None, mtime_ns: None, follow: true };
     match context.sandbox.write_files(vec![write]).await?.pop() {
         Some(Err(error)) => Err(error),
-        _ => Ok(ToolResult::success(done)),
+        _ => Ok(ToolResult::success(done + &meant)),
     }
 }
 
 /// What the file becomes, and what was done; or why nothing is changed.
-fn edit(path: &str, content: &[u8], old: String, new: String) -> Result<(Vec<u8>, String), String> {
+fn edit(path: &str, file: &TextFile, old: String, new: String) -> Result<(Vec<u8>, String), String> {
+    let content = file.text();
     let (old, new, note) = in_line_ends_of(content, old, new);
     if old == new {
         return Err(format!("error: old and new are the same{note}: nothing would change"));
@@ -91,8 +98,14 @@ fn edit(path: &str, content: &[u8], old: String, new: String) -> Result<(Vec<u8>
             already_done(path, content, &new, &found).unwrap_or_else(|| explain(path, content, &old, &found))
         );
     };
-    let edited = [&content[..at], new.as_bytes(), &content[at + old.len()..]].concat();
-    Ok((edited, format!("edited {path} at line {}{note}", line_of(content, at))))
+    let edited = file
+        .replaced(at..at + old.len(), &new)
+        .map_err(|refusal| format!("error: {path} is not changed: {refusal}"))?;
+    let encoding = match file.encoding() {
+        encoding if encoding.is_plain() => String::new(),
+        encoding => format!(", in {encoding}"),
+    };
+    Ok((edited, format!("edited {path} at line {}{note}{encoding}", line_of(content, at))))
 }
 
 /// `old` and `new` with the line ends of the file, and a note where that changed them: models write LF. Where a file

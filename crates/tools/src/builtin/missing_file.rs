@@ -1,6 +1,7 @@
 //! What the workspace holds, for a model that names a file that does not exist.
 
 use agent_base::error::{Error, Kind};
+use agent_base::file_name::escaped;
 use agent_sandbox::{EntryKind, Sandbox, WalkOptions};
 use std::path::{Path, PathBuf};
 
@@ -19,7 +20,8 @@ pub async fn explain(sandbox: &Sandbox, path: &Path, error: Error) -> Error {
     let files = entries.into_iter().filter(|entry| entry.kind == EntryKind::File).map(|entry| entry.path);
     let mut files: Vec<PathBuf> = files.collect();
     files.sort_by_key(|file| (file.components().count(), file.clone()));
-    let names: Vec<String> = files.iter().take(MAX_NAMES).map(|file| file.display().to_string()).collect();
+    let names: Vec<String> =
+        files.iter().take(MAX_NAMES).map(|file| escaped(&file.display().to_string())).collect();
     match files.len() {
         0 => Error::new(Kind::InSandbox, format!("{error}; {} has no files", sandbox.workspace().display())),
         all if all > MAX_NAMES => {

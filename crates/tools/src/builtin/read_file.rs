@@ -1,8 +1,12 @@
 //! `read_file`: text, by lines, and images.
 
-use super::{describe, missing_file, resolve};
+use super::declared_encoding::text_file;
+use super::location::{Located, locate};
+use super::{describe, missing_file};
 use crate::{Context, Tool, ToolResult, arguments};
 use agent_base::error::Result;
+use agent_base::file_name::Likeness;
+use agent_base::text_encoding::TextFile;
 use agent_event::Event;
 use agent_picture::Header;
 use agent_sandbox::Sandbox;
@@ -18,6 +22,8 @@ const MAX_IMAGE: u64 = 4 << 20;
 const CHUNK: u64 = 1 << 20;
 /// How far into a file lines are looked for, in bytes. Beyond it `run_commands` with `sed` or `tail` serves better.
 const MAX_SCAN: u64 = 64 << 20;
+/// The largest file that is decoded from another encoding than UTF-8, in bytes.
+const MAX_DECODED: u64 = 16 << 20;
 
 pub struct ReadFile;
 
@@ -64,7 +70,7 @@ fn is_image(name: &str) -> bool {
 
 /// The image as an artifact; `None` where the file is anything else.
 async fn read_image(context: Context<'_>, name: &str) -> Result<Option<ToolResult>> {
-    let path = resolve(context.sandbox, name).await;
+    let Located { path, .. } = locate(context.sandbox, name, Likeness::Case).await;
     let file = match context.sandbox.read_file(&path, 0, MAX_IMAGE + 1).await {
         Ok(file) => file,
         Err(error) => return Err(missing_file::explain(context.sandbox, &path, error).await),
@@ -99,16 +105,36 @@ pub struct Section {
 /// # Errors
 /// Nothing is there, it cannot be read, or it is not a regular file.
 pub async fn read_lines(sandbox: &Sandbox, name: &str, part: Section, chars: usize) -> Result<ToolResult> {
+    let Located { path, note } = locate(sandbox, name, Likeness::Case).await;
+    let mut result = read_located(sandbox, name, &path, part, chars).await?;
+    if let Some(note) = note {
+        result.text = format!("[{note}]\n{}", result.text);
+    }
+    Ok(result)
+}
+
+async fn read_located(
+    sandbox: &Sandbox,
+    name: &str,
+    path: &Path,
+    part: Section,
+    chars: usize,
+) -> Result<ToolResult> {
     let mut page = Page::new(part, chars);
-    let path = resolve(sandbox, name).await;
     let (mut position, mut size);
     position = 0;
     loop {
-        let chunk = match sandbox.read_file(&path, position, CHUNK).await {
+        let chunk = match sandbox.read_file(path, position, CHUNK).await {
             Ok(chunk) => chunk,
-            Err(error) => return Err(missing_file::explain(sandbox, &path, error).await),
+            Err(error) => return Err(missing_file::explain(sandbox, path, error).await),
         };
         size = chunk.size;
+        if !page.is_encoded_otherwise && may_be_encoded_otherwise(&chunk.bytes, position) {
+            page.is_encoded_otherwise = true;
+            if let Some(file) = decoded(sandbox, path, size).await? {
+                return Ok(page_of(&file, name, part, chars));
+            }
+        }
         position += chunk.bytes.len() as u64;
         let at_end = chunk.bytes.is_empty() || position >= size;
         page.push(&chunk.bytes);
@@ -116,6 +142,47 @@ pub async fn read_lines(sandbox: &Sandbox, name: &str, part: Section, chars: usi
             return Ok(page.finish(name, size, at_end));
         }
     }
+}
+
+/// Whether a chunk of a file has bytes that UTF-8 without a byte order mark has not, or escapes as of ISO-2022-JP.
+fn may_be_encoded_otherwise(chunk: &[u8], position: u64) -> bool {
+    if position == 0 && chunk.starts_with("\u{feff}".as_bytes()) {
+        return true;
+    }
+    // It may begin and end within a character.
+    let begin =
+        if position == 0 { 0 } else { chunk.iter().take(3).take_while(|byte| **byte & 0xc0 == 0x80).count() };
+    let is_valid =
+        std::str::from_utf8(&chunk[begin..]).map_or_else(|error| error.error_len().is_none(), |_| true);
+    !is_valid || chunk.contains(&0) || memchr::memmem::find(chunk, b"\x1b$").is_some()
+}
+
+/// The whole file, if it is text in another encoding than plain UTF-8.
+async fn decoded(sandbox: &Sandbox, path: &Path, size: u64) -> Result<Option<TextFile>> {
+    if size > MAX_DECODED {
+        return Ok(None);
+    }
+    let file = sandbox.read_file(path, 0, MAX_DECODED).await?;
+    let file = text_file(sandbox, path, file.bytes, "").await;
+    Ok((!file.encoding().is_plain() && !file.is_binary()).then_some(file))
+}
+
+/// A part of a file in another encoding, as UTF-8, in which columns count too.
+fn page_of(file: &TextFile, name: &str, part: Section, chars: usize) -> ToolResult {
+    let text = file.text();
+    let mut page = Page::new(part, chars);
+    page.push(text);
+    let mut result = page.finish(name, text.len() as u64, true);
+    if result.ok {
+        let encoding = file.encoding();
+        let remark =
+            if encoding.decodes(file.bytes()) { "" } else { ", of which some bytes cannot be decoded" };
+        result.text = format!(
+            "[{name} is {encoding}{remark}; it is shown as UTF-8, and edit_file and write_file keep its encoding]\n{}",
+            result.text
+        );
+    }
+    result
 }
 
 /// The part that was asked for, as far as it fits.
@@ -133,6 +200,8 @@ struct Page {
     complete: bool,
     /// More bytes are there than can be shown.
     full: bool,
+    /// It has bytes that plain UTF-8 has not.
+    is_encoded_otherwise: bool,
 }
 
 impl Page {
@@ -147,6 +216,7 @@ impl Page {
             binary: false,
             complete: false,
             full: false,
+            is_encoded_otherwise: false,
         }
     }
 
@@ -180,6 +250,17 @@ impl Page {
     }
 
     fn finish(self, path: &str, size: u64, at_end: bool) -> ToolResult {
+        let is_lossy = self.is_encoded_otherwise;
+        let mut result = self.shown(path, size, at_end);
+        if is_lossy && result.ok && result.text.contains('\u{fffd}') {
+            let remark =
+                format!("[{path} has bytes that are not UTF-8, shown as U+FFFD; edit_file keeps them]\n");
+            result.text.insert_str(0, &remark);
+        }
+        result
+    }
+
+    fn shown(self, path: &str, size: u64, at_end: bool) -> ToolResult {
         if self.binary {
             return ToolResult::failure(format!(
                 "error: {path} is not a text file: it is binary, {size} bytes"

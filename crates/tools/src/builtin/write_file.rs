@@ -1,16 +1,23 @@
 //! `write_file`: a whole file.
 
-use super::{describe, resolve, targets};
+use super::declared_encoding::text_file;
+use super::describe;
+use super::location::{Located, locate, targets};
+use super::replacement::{Replacement, replace};
 use crate::{Context, Tool, ToolResult, arguments};
-use agent_base::error::Result;
+use agent_base::error::{Error, Kind, Result};
+use agent_base::file_name::Likeness;
 use agent_policy::policy::Action;
-use agent_sandbox::{FileWrite, Node};
-use futures_util::future::BoxFuture;
+use agent_sandbox::{FileWrite, Node, Sandbox};
+use futures_util::future::{BoxFuture, join_all};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+/// The largest file whose form a new content takes over, in bytes.
+const MAX_BYTES: u64 = 16 << 20;
 
 pub struct WriteFile;
 
@@ -35,15 +42,17 @@ pub struct Arguments {
     data: String,
 }
 
-async fn run(context: Context<'_>, mut file: Arguments) -> Result<ToolResult> {
-    let (lines, bytes) = (file.data.lines().count(), file.data.len());
+async fn run(context: Context<'_>, file: Arguments) -> Result<ToolResult> {
+    let lines = file.data.lines().count();
     let invalid = json_error(Path::new(&file.path), &file.data)
         .map_or_else(String::new, |error| format!("; it is not valid JSON: {error}"));
-    let target = resolve(context.sandbox, &file.path).await.display().to_string();
-    let path = std::mem::replace(&mut file.path, target);
+    let path = file.path.clone();
     match write(context, vec![file]).await?.pop() {
         Some(Err(error)) => Err(error),
-        _ => Ok(ToolResult::success(format!("wrote {path}: {lines} lines, {bytes} bytes{invalid}"))),
+        Some(Ok(Written { bytes, note })) => {
+            Ok(ToolResult::success(format!("wrote {path}: {lines} lines, {bytes} bytes{note}{invalid}")))
+        }
+        None => Err(Error::unexpected("the sandbox gave no answer about a file")),
     }
 }
 
@@ -61,13 +70,59 @@ pub fn path_and_data(file: &Value) -> Option<(&str, &str)> {
     Some((file.get("path")?.as_str()?, file.get("data")?.as_str()?))
 }
 
-pub async fn write(context: Context<'_>, files: Vec<Arguments>) -> Result<Vec<Result<()>>> {
-    let files = files.into_iter().map(|file| FileWrite {
-        path: PathBuf::from(file.path),
-        node: Node::Regular(file.data.into_bytes()),
-        mode: None,
-        mtime_ns: None,
-        follow: true,
-    });
-    context.sandbox.write_files(files.collect()).await
+/// A file that was written.
+pub struct Written {
+    pub bytes: usize,
+    /// In which way it differs from what was asked for.
+    pub note: String,
+}
+
+/// Writes each file in the form of the one that it replaces.
+pub async fn write(context: Context<'_>, files: Vec<Arguments>) -> Result<Vec<Result<Written>>> {
+    let prepared = join_all(files.into_iter().map(|file| prepare(context.sandbox, file))).await;
+    let mut writes = Vec::new();
+    let mut done = Vec::with_capacity(prepared.len());
+    for prepared in prepared {
+        done.push(match prepared {
+            Ok((write, written)) => {
+                writes.push(write);
+                Ok(written)
+            }
+            Err(error) if error.kind() == Kind::InSandbox => Err(error),
+            Err(error) => return Err(error),
+        });
+    }
+    let mut results =
+        if writes.is_empty() { Vec::new() } else { context.sandbox.write_files(writes).await? };
+    let mut results = results.drain(..);
+    Ok(done
+        .into_iter()
+        .map(|done| done.and_then(|written| results.next().unwrap_or(Ok(())).map(|()| written)))
+        .collect())
+}
+
+async fn prepare(sandbox: &Sandbox, file: Arguments) -> Result<(FileWrite, Written)> {
+    let Located { path, note: meant } = locate(sandbox, &file.path, Likeness::Looks).await;
+    let former = match sandbox.read_file(&path, 0, MAX_BYTES + 1).await {
+        Ok(former) => Some(former.bytes).filter(|bytes| bytes.len() as u64 <= MAX_BYTES),
+        // Nothing is there, or something that the write itself reports.
+        Err(error) if error.kind() == Kind::InSandbox => Some(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let Replacement { bytes, mut note } = match former {
+        Some(former) => {
+            let former = text_file(sandbox, &path, former, &file.data).await;
+            let data = file.data;
+            let replaced = tokio::task::spawn_blocking(move || replace(&former, &data)).await;
+            let replaced = replaced
+                .map_err(|error| Error::unexpected("the file could not be compared").caused_by(error))?;
+            replaced
+                .map_err(|why| Error::new(Kind::InSandbox, format!("{} is not written: {why}", file.path)))?
+        }
+        None => Replacement { bytes: file.data.into_bytes(), note: String::new() },
+    };
+    note.extend(meant.map(|meant| format!(" ({meant})")));
+    let written = Written { bytes: bytes.len(), note };
+    let node = Node::Regular(bytes);
+    Ok((FileWrite { path, node, mode: None, mtime_ns: None, follow: true }, written))
 }

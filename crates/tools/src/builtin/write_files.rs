@@ -1,6 +1,7 @@
 //! `write_files`: several whole files.
 
 use super::describe;
+use super::location::targets;
 use super::write_file::{self, path_and_data};
 use crate::{Context, Tool, ToolResult, arguments};
 use agent_base::error::Result;
@@ -17,7 +18,8 @@ impl Tool for WriteFiles {
 
     fn action<'a>(&self, arguments: &'a Value) -> Option<Action<'a>> {
         let files = arguments.get("files")?.as_array()?;
-        Some(Action::Write { files: files.iter().filter_map(path_and_data).collect(), whole: true })
+        let files = files.iter().filter_map(path_and_data).flat_map(|(path, data)| targets(path, data));
+        Some(Action::Write { files: files.collect(), whole: true })
     }
 
     fn run<'a>(&'a self, context: Context<'a>, arguments: Value) -> BoxFuture<'a, Result<ToolResult>> {
@@ -41,7 +43,13 @@ async fn run(context: Context<'_>, Arguments { files }: Arguments) -> Result<Too
         .collect();
     let written = results.len() - failed.len();
     if failed.is_empty() {
-        return Ok(ToolResult::success(format!("wrote {written} files: {}", paths.join(", "))));
+        let named = paths.iter().zip(&results).map(|(path, result)| match result {
+            Ok(written) => format!("{path}{}", written.note),
+            Err(_) => path.clone(),
+        });
+        let named: Vec<String> = named.collect();
+        let between = if named == paths { ", " } else { "; " };
+        return Ok(ToolResult::success(format!("wrote {written} files: {}", named.join(between))));
     }
     Ok(ToolResult::failure(format!(
         "wrote {written} of {} files\nerror: {}",

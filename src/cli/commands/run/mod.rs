@@ -56,7 +56,7 @@ impl RunArgs {
 /// Runs, and ends with `session_finished` whatever happens.
 pub async fn run(machine: &Arc<Machine>, arguments: RunArgs) -> ExitCode {
     let options = &arguments.options();
-    drive(options, Console::new(machine, options), async |console, slot| {
+    drive(options, Console::of_run(machine, options), async |console, slot| {
         options.checks.refuse_empty()?;
         let schema = arguments.output_schema.as_deref().map(answer::read_schema).transpose()?;
         arguments.output.as_deref().map(answer::check_writable).transpose()?;
@@ -72,6 +72,7 @@ pub async fn run(machine: &Arc<Machine>, arguments: RunArgs) -> ExitCode {
         settings.answer_schema = schema.as_ref().map(|schema| schema.value().clone());
         let session = slot.insert(open(&config, settings, StartingPoint::of(resume), console).await?);
         console.notices(notices.into_iter().chain(notice))?;
+        console.ask_about_hosts(session.startup().gateway().asks_about_all());
         with_signals(session.conversation.interrupt(), async {
             let work = async {
                 let prompt = schema.as_ref().map_or(prompt.clone(), |schema| schema.in_prompt(&prompt));

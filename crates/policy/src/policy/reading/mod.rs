@@ -228,7 +228,9 @@ impl Place {
 
 fn language_of(path: &str) -> Option<(Language, Dialect)> {
     let name = path.rsplit('/').next().unwrap_or(path);
-    let language = match name.rsplit_once('.').map_or("", |(_, extension)| extension) {
+    // A name that differs from a file's in case alone may be taken for it.
+    let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension).to_ascii_lowercase();
+    let language = match extension.as_str() {
         "py" | "pyi" | "pyw" => Language::Python,
         "ts" | "mts" | "cts" => return Some((Language::JavaScript, Dialect::TypeScript)),
         "js" | "mjs" | "cjs" | "jsx" | "tsx" => Language::JavaScript,
@@ -236,7 +238,7 @@ fn language_of(path: &str) -> Option<(Language, Dialect)> {
         "go" => Language::Go,
         "rb" | "rake" | "gemspec" => Language::Ruby,
         "sh" | "bash" | "zsh" | "ksh" => Language::Shell,
-        _ if matches!(name, "Rakefile" | "Gemfile") => Language::Ruby,
+        _ if ["Rakefile", "Gemfile"].iter().any(|known| name.eq_ignore_ascii_case(known)) => Language::Ruby,
         _ => return None,
     };
     Some((language, Dialect::Usual))

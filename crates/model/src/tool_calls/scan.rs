@@ -1,0 +1,701 @@
+//! Walks through an answer, as it comes or at its end, and finds the places where calls may be.
+//!
+//! Marks count anywhere but in code and in quotation marks. A call without marks (JSON, a fence, Python) counts where nothing
+//! stands before it or nothing behind it: in the middle of an answer it is an example.
+
+use crate::ToolSpec;
+use crate::tool_calls::body::Reader;
+use crate::tool_calls::harmony;
+use crate::tool_calls::json_calls::{
+    ARGUMENT_KEYS, Calls, NAME_KEYS, balanced, is_definition, json_at, known,
+};
+use crate::tool_calls::marks::{Mark, Role, mark, may_become_mark};
+use crate::tool_calls::{names, python};
+use serde_json::Value;
+
+/// Bytes from a possible beginning of a call in which it is looked for while it comes; beyond them the end of the answer decides.
+pub const MAX_LOOKAHEAD: usize = 4096;
+/// Characters of indentation before a call. A longer run is not looked through again for each of its characters.
+const MAX_INDENT: usize = 256;
+/// What a place costs, in bytes that are looked at.
+const PLACE: usize = 64;
+/// Bytes of code in a line.
+const MAX_SPAN: usize = 4096;
+/// Bytes in which an example shows that it is one.
+const LONGEST_EXAMPLE: usize = 200;
+/// Brackets that JSON may begin with.
+const MAX_BRACKETS: usize = 8;
+/// Calls in a row without marks.
+const MAX_BLOCKS: usize = 100;
+/// The language of Gemma's fences with calls in them.
+const TOOL_CODE: &str = "tool_code";
+const FENCE: &str = "```";
+/// Other keys that a call's JSON begins with.
+const OTHER_KEYS: &[&str] =
+    &["arguments", "parameters", "args", "tool_calls", "tool_call", "tool_call_id", "type", "id"];
+/// Words that begin a call at the beginning of a line.
+const WORDS: [&str; 7] = ["functools", "Action:", "call:", ">>>", "functions.", "default_api.", "function"];
+
+/// What stands at a place.
+#[derive(Debug, PartialEq)]
+pub enum Found {
+    /// So many bytes of text.
+    Text(usize),
+    /// The beginning of a fence with code in it: so many bytes, and the backticks that close it.
+    Code(usize, usize),
+    /// So many backticks, which may enclose what follows.
+    Span(usize),
+    /// Calls, and how long they are.
+    Calls(Calls, usize),
+    /// Something that is a call and cannot be read: the tool's name, and its arguments.
+    Unreadable(String, String),
+    /// The rest of the answer.
+    Spoken(harmony::Spoken),
+    /// So many bytes of a mark without a call, which nobody is to see beside calls.
+    Residue(usize),
+    /// So many bytes of a mark that is never a part of an answer.
+    Noise(usize),
+    /// What follows was invented by the model.
+    Invented,
+    /// It cannot be told before more of the answer has come.
+    Open,
+}
+
+/// Looks for calls in `text`.
+pub struct Scan<'r, 't> {
+    pub reader: &'r Reader<'r>,
+    pub text: &'t str,
+    /// Whether this is all of the answer.
+    pub is_whole: bool,
+    /// Whether calls without marks count as well.
+    pub takes_unmarked: bool,
+}
+
+impl Scan<'_, '_> {
+    /// The next place from `from` on that is more than text. `is_first`: nothing stands before `from`.
+    pub fn next(&self, from: usize, is_first: bool) -> Option<(usize, Found)> {
+        let is_first = |at: usize| is_first && self.text[from..at].trim().is_empty();
+        let mut chars = self.text[from..].char_indices().map(|(at, c)| (from + at, c));
+        chars.find_map(|(at, c)| self.window(at).at(at, c, &is_first).map(|found| (at, found)))
+    }
+
+    /// What is examined for the place `at`.
+    fn window(&self, at: usize) -> Self {
+        let end = if self.is_whole { self.text.len() } else { boundary(self.text, at + MAX_LOOKAHEAD) };
+        Self { text: &self.text[..end], ..*self }
+    }
+
+    fn at(&self, at: usize, c: char, is_first: &dyn Fn(usize) -> bool) -> Option<Found> {
+        if matches!(c, '`' | '<' | '[' | ']' | '{') && self.reader.spend(PLACE).is_none() {
+            return (!self.is_whole).then_some(Found::Open);
+        }
+        match c {
+            '`' => Some(self.backticks(at, is_first(at))),
+            '<' | ']' => self.mark(at, is_first(at)),
+            '[' if !self.takes_unmarked => self.mark(at, is_first(at)),
+            '[' => self.mark(at, is_first(at)).or_else(|| match self.begins(at) {
+                true => self.json(at, is_first(at)),
+                false => self.inline_list(at),
+            }),
+            _ if !self.takes_unmarked => None,
+            '{' if self.begins(at) => self.json(at, is_first(at)),
+            '>' if self.begins(at) => self.word(at, is_first(at)),
+            c if c.is_alphabetic() && self.begins(at) => self.word(at, is_first(at)),
+            _ => None,
+        }
+    }
+
+    /// Whether a call without marks may begin at `at`: at the beginning of a line, or behind a token.
+    fn begins(&self, at: usize) -> bool {
+        begins_line(self.text, at) || self.text[..at].ends_with("|>")
+    }
+
+    fn mark(&self, at: usize, is_first: bool) -> Option<Found> {
+        let rest = &self.text[at..];
+        match harmony::begins(rest) {
+            _ if !rest.starts_with('<') => {}
+            Some(true) => return Some(self.spoken(rest)),
+            Some(false) => {}
+            None if !self.is_whole => return Some(Found::Open),
+            None => {}
+        }
+        let Some(mark) = mark(rest) else {
+            return (!self.is_whole && may_become_mark(rest)).then_some(Found::Open);
+        };
+        if is_quoted(&self.text[..at]) {
+            return Some(Found::Text(mark.length));
+        }
+        let behind = &rest[mark.length..];
+        match mark.role {
+            Role::Result => Some(if self.is_whole { Found::Invented } else { Found::Text(mark.length) }),
+            Role::Weak if !self.may_open(behind) => Some(match (mark.is_token, self.is_whole) {
+                (true, true) => Found::Noise(mark.length),
+                (true, false) => Found::Open,
+                (false, _) => Found::Text(mark.length),
+            }),
+            Role::Open | Role::Weak | Role::Call if self.is_whole => Some(self.marked(at, &mark)),
+            Role::Open | Role::Weak | Role::Call => Some(Found::Open),
+            Role::Noise if !mark.is_token && !matches!(mark.tag, "<end_of_turn>") => None,
+            Role::Noise if self.is_whole => {
+                let is_last = behind.trim().is_empty() || self.tail_is_calls(behind);
+                Some(if is_first || is_last { Found::Noise(mark.length) } else { Found::Text(mark.length) })
+            }
+            Role::Noise => Some(Found::Open),
+            Role::Close | Role::CallEnd if is_common(&mark) => None,
+            _ if !self.is_whole => Some(Found::Open),
+            _ => Some(Found::Residue(mark.length)),
+        }
+    }
+
+    /// Whether a call may follow a mark that is common elsewhere.
+    fn may_open(&self, behind: &str) -> bool {
+        let body = behind.trim_start();
+        let body = body.strip_prefix("print(").unwrap_or(body);
+        let word = &body[..body.find(|c: char| !(python::is_name(c) || c == ':')).unwrap_or(body.len())];
+        let is_open = !self.is_whole && word.len() == body.len();
+        body.starts_with(['{', '['])
+            || mark(body).is_some_and(|mark| mark.opens())
+            || known(word, self.reader.tools).is_some()
+            || is_open && (word.is_empty() || self.begins_name(word))
+            || may_become_mark(body) && !self.is_whole
+    }
+
+    fn begins_name(&self, word: &str) -> bool {
+        self.reader.tools.iter().any(|tool| tool.name.starts_with(word))
+    }
+
+    /// The calls at a mark, in a whole answer.
+    fn marked(&self, at: usize, tag: &Mark) -> Found {
+        let rest = &self.text[at..];
+        match self.reader.marked(rest) {
+            Some((calls, behind)) if tag.role != Role::Weak || self.are_of_tools(&calls) => {
+                Found::Calls(calls, rest.len() - behind.len())
+            }
+            _ if tag.role == Role::Weak => Found::Text(tag.length),
+            _ => match unreadable(self.text, at, tag, self.reader.tools) {
+                Some((name, arguments)) => Found::Unreadable(name, arguments),
+                None => Found::Text(tag.length),
+            },
+        }
+    }
+
+    fn spoken(&self, rest: &str) -> Found {
+        if !self.is_whole {
+            return Found::Open;
+        }
+        harmony::read(rest, self.reader).map_or(Found::Text(1), Found::Spoken)
+    }
+
+    fn are_of_tools(&self, calls: &Calls) -> bool {
+        calls.iter().all(|(name, _)| self.reader.tools.iter().any(|tool| tool.name == *name))
+    }
+
+    /// Whether all calls are of existing tools, with all the arguments that are required and none that is not known.
+    fn are_exact(&self, calls: &Calls) -> bool {
+        calls.iter().all(|(name, arguments)| {
+            let Some(tool) = self.reader.tools.iter().find(|tool| tool.name == *name) else { return false };
+            let required = tool.parameters["required"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let properties = tool.parameters["properties"].as_object();
+            let is_known = |key: &String| properties.is_none_or(|properties| properties.contains_key(key));
+            let has_all = required.iter().filter_map(Value::as_str).all(|key| arguments.get(key).is_some());
+            has_all && arguments.as_object().is_some_and(|arguments| arguments.keys().all(is_known))
+        })
+    }
+
+    /// Calls without marks count in front of an answer or at its end.
+    fn block(&self, at: usize, calls: Calls, length: usize, is_first: bool) -> Found {
+        let behind = &self.text[at + length..];
+        if !self.is_whole {
+            let is_decided = !is_first && !behind.trim().is_empty() && !self.may_be_calls(behind);
+            return if is_decided { Found::Text(length) } else { Found::Open };
+        }
+        match is_first || self.tail_is_calls(behind) {
+            true => Found::Calls(calls, length),
+            false => Found::Text(length),
+        }
+    }
+
+    /// Whether nothing but calls and marks follows.
+    fn tail_is_calls(&self, mut text: &str) -> bool {
+        for _ in 0..MAX_BLOCKS {
+            text = text.trim_start_matches(|c: char| c.is_whitespace() || matches!(c, ',' | ';' | '}' | ']'));
+            if text.is_empty() {
+                return true;
+            }
+            if self.reader.spend(text.len().min(1024)).is_none() {
+                return false;
+            }
+            if let Some(mark) = mark(text) {
+                match mark.role {
+                    Role::Result => return true,
+                    // What that comes to is decided there.
+                    Role::Open | Role::Call => return true,
+                    _ => text = &text[mark.length..],
+                }
+                continue;
+            }
+            if broken_object(text, self.reader.tools).is_some() {
+                return true;
+            }
+            let Some((_, length)) = self.unmarked(text) else { return false };
+            text = &text[length..];
+        }
+        false
+    }
+
+    /// Whether what came of the rest may be calls.
+    fn may_be_calls(&self, text: &str) -> bool {
+        let text = text.trim_start_matches(|c: char| c.is_whitespace() || matches!(c, ',' | ';' | '}' | ']'));
+        text.starts_with(['{', '[', '<', '`', '>'])
+            || WORDS.iter().any(|word| text.starts_with(word) || word.starts_with(text))
+            || self
+                .reader
+                .tools
+                .iter()
+                .any(|tool| text.starts_with(&tool.name) || tool.name.starts_with(text))
+    }
+
+    /// Calls without marks at the beginning of `text`, and their length.
+    fn unmarked(&self, text: &str) -> Option<(Calls, usize)> {
+        match text.chars().next()? {
+            '{' | '[' => {
+                let (calls, rest, _) = self.reader.body(text)?;
+                let is_python = text.starts_with('[') && !text[1..].trim_start().starts_with(['{', '[']);
+                (!is_python || self.are_exact(&calls)).then(|| (calls, text.len() - rest.len()))
+            }
+            '`' => {
+                let fence = Fence::at(text)?;
+                let calls = self.in_fence(&fence)?;
+                Some((calls, fence.length))
+            }
+            _ => self.named(text),
+        }
+    }
+
+    /// A call that begins with the name of a tool.
+    fn named(&self, text: &str) -> Option<(Calls, usize)> {
+        if let Some(list) = text.strip_prefix("functools").filter(|list| list.starts_with('[')) {
+            let (calls, rest, _) = self.reader.body(list)?;
+            return Some((calls, text.len() - rest.len()));
+        }
+        if let Some(list) = text.strip_prefix("Action:") {
+            let (calls, rest, _) = self.reader.body(list.trim_start())?;
+            return Some((calls, text.len() - rest.len()));
+        }
+        let start = text.trim_start_matches('>');
+        if let Some((call, rest)) =
+            self.reader.python(start).filter(|(call, _)| self.are_exact(&vec![call.clone()]))
+        {
+            return Some((vec![call], text.len() - rest.len()));
+        }
+        let name = start.strip_prefix("call:").unwrap_or(start);
+        let end = name.find(|c: char| !(python::is_name(c) || c == ':')).unwrap_or(name.len());
+        let behind = name[end..].trim_start();
+        let has_arguments = behind.starts_with('{')
+            || behind.starts_with(FENCE)
+            || mark(behind).is_some_and(|mark| matches!(mark.role, Role::Key | Role::Separator));
+        // `function` and the name on the next line are DeepSeek's, without its tokens.
+        let name = name
+            .strip_prefix("function")
+            .filter(|name| known(&name[..name.find('\n').unwrap_or(0)], self.reader.tools).is_some());
+        let start = name.unwrap_or(start);
+        let (calls, rest, _) = self.reader.named(start).filter(|_| has_arguments)?;
+        self.are_exact(&calls).then(|| (calls, text.len() - rest.len()))
+    }
+
+    fn json(&self, at: usize, is_first: bool) -> Option<Found> {
+        let rest = &self.text[at..];
+        if !self.may_be_json_call(rest) {
+            return None;
+        }
+        self.reader.spend(rest.len())?;
+        if let Some((calls, length)) = self.unmarked(rest) {
+            return Some(self.block(at, calls, length, is_first));
+        }
+        let length = balanced(rest);
+        // A list of which only some parts are calls is something else.
+        let is_other = rest.starts_with('[') && json_at(rest).is_some();
+        let broken = || broken_object(rest, self.reader.tools).or_else(|| self.broken_list(rest));
+        let broken = if is_other { None } else { broken() };
+        match (broken, length) {
+            (Some(_), _) if !self.is_whole => Some(Found::Open),
+            (Some((name, arguments)), _) => Some(Found::Unreadable(name, arguments)),
+            (None, Some(length)) => Some(Found::Text(length)),
+            (None, None) => (!self.is_whole).then_some(Found::Open),
+        }
+    }
+
+    /// `[f(a=…)]` of an existing tool that cannot be read, as all of the rest.
+    fn broken_list(&self, text: &str) -> Option<(String, String)> {
+        let inner = text.strip_prefix('[')?.trim_start();
+        let end = inner.find('(')?;
+        let name =
+            known(inner[..end].trim(), self.reader.tools).filter(|_| text.trim_end().ends_with(")]"))?;
+        Some((name, inner[end..].trim_end().to_owned()))
+    }
+
+    /// Whether JSON, as far as it has come, describes a call or may come to.
+    fn may_be_json_call(&self, text: &str) -> bool {
+        let mut inner = text;
+        for _ in 0..MAX_BRACKETS {
+            let Some(within) = inner.strip_prefix(['{', '[']) else { break };
+            inner = within.trim_start();
+        }
+        if inner.starts_with(['{', '[']) {
+            return !self.is_whole;
+        }
+        let tools = self.reader.tools.iter().map(|tool| tool.name.as_str());
+        let Some(quote) = inner.chars().next() else { return !self.is_whole };
+        if !matches!(quote, '"' | '\'') {
+            let end = inner.find(|c: char| !python::is_name(c)).unwrap_or(inner.len());
+            let is_open = end == inner.len() && !self.is_whole && end > 0;
+            let is_call = inner[end..].starts_with('(') && known(&inner[..end], self.reader.tools).is_some();
+            return text.starts_with('[') && (is_call || is_open && self.begins_name(&inner[..end]));
+        }
+        let mut keys = NAME_KEYS.iter().chain(OTHER_KEYS).copied().chain(tools);
+        match inner[1..].split_once(quote) {
+            Some((key, _)) => keys.any(|known| known == key),
+            None => !self.is_whole && keys.any(|known| known.starts_with(&inner[1..])),
+        }
+    }
+
+    /// `[f(a="b")]` behind text on the same line.
+    fn inline_list(&self, at: usize) -> Option<Found> {
+        let rest = &self.text[at..];
+        let inner = rest[1..].trim_start();
+        let end = inner.find(|c: char| !python::is_name(c)).unwrap_or(inner.len());
+        if end == inner.len() && !self.is_whole && (inner.is_empty() || self.begins_name(inner)) {
+            return Some(Found::Open);
+        }
+        if !inner[end..].starts_with('(') || known(&inner[..end], self.reader.tools).is_none() {
+            return None;
+        }
+        self.reader.spend(rest.len())?;
+        match self.unmarked(rest) {
+            Some((calls, length)) => Some(self.block(at, calls, length, false)),
+            None => (!self.is_whole && balanced(rest).is_none()).then_some(Found::Open),
+        }
+    }
+
+    /// A word at the beginning of a line.
+    fn word(&self, at: usize, is_first: bool) -> Option<Found> {
+        let rest = &self.text[at..];
+        match harmony::begins(rest) {
+            Some(true) => return Some(self.spoken(rest)),
+            None if !self.is_whole => return Some(Found::Open),
+            _ => {}
+        }
+        let starts = |word: &str| rest.starts_with(word) || !self.is_whole && word.starts_with(rest);
+        let name = &rest[..rest.find(|c: char| !(python::is_name(c) || c == ':')).unwrap_or(rest.len())];
+        let is_name = known(name, self.reader.tools).is_some()
+            || !self.is_whole && name.len() == rest.len() && self.begins_name(name);
+        if !is_name && !WORDS.iter().any(|word| starts(word)) {
+            return None;
+        }
+        self.reader.spend(rest.len().min(4096))?;
+        if !self.is_whole {
+            return self.may_become_named(rest).then_some(Found::Open);
+        }
+        let (calls, length) = self.named(rest)?;
+        Some(self.block(at, calls, length, is_first && rest.starts_with("functools")))
+    }
+
+    /// Whether a name with its arguments may come of `text`.
+    fn may_become_named(&self, text: &str) -> bool {
+        if WORDS.iter().any(|word| word.len() > text.len() && word.starts_with(text)) {
+            return true;
+        }
+        if let Some(list) = text.strip_prefix("functools").or_else(|| text.strip_prefix("Action:")) {
+            return list.trim_start().is_empty() || list.trim_start().starts_with(['[', '{', '`']);
+        }
+        let text = text.trim_start_matches('>');
+        let text = ["call:", "functions.", "default_api.", "function"]
+            .iter()
+            .find_map(|word| text.strip_prefix(word))
+            .unwrap_or(text);
+        let text = text.trim_start_matches('\n');
+        let end = text.find(|c: char| !(python::is_name(c) || c == ':')).unwrap_or(text.len());
+        if end == text.len() {
+            return text.is_empty() || self.begins_name(text) || known(text, self.reader.tools).is_some();
+        }
+        let behind = text[end..].trim_start();
+        known(&text[..end], self.reader.tools).is_some()
+            && (behind.is_empty()
+                || behind.starts_with(['{', '('])
+                || behind.starts_with(FENCE)
+                || FENCE.starts_with(behind)
+                || may_become_mark(behind)
+                || mark(behind).is_some_and(|mark| matches!(mark.role, Role::Key | Role::Separator)))
+    }
+
+    /// A fence, or code in a line.
+    fn backticks(&self, at: usize, is_first: bool) -> Found {
+        let rest = &self.text[at..];
+        let count = rest.len() - rest.trim_start_matches('`').len();
+        if begins_line(self.text, at) && (count >= FENCE.len() || count == rest.len() && !self.is_whole) {
+            return self.fence(at, is_first);
+        }
+        let line = &rest[count..boundary(rest, count + MAX_SPAN)];
+        let end = line.find("\n\n").unwrap_or(line.len());
+        let mark = "`".repeat(count);
+        let closing = line[..end].match_indices(&mark).find(|(close, _)| {
+            let is_longer = line[close + count..].starts_with('`') || line[..*close].ends_with('`');
+            !is_longer
+        });
+        let is_open = !self.is_whole && end == line.len() && line.len() == rest.len() - count;
+        match closing {
+            // More backticks may come.
+            Some((close, _)) if is_open && close + count == line.len() => Found::Span(count),
+            Some((close, _)) => Found::Text(count + close + count),
+            None if is_open => Found::Span(count),
+            None => Found::Text(count),
+        }
+    }
+
+    fn fence(&self, at: usize, is_first: bool) -> Found {
+        let rest = &self.text[at..];
+        let Some(fence) = Fence::at(rest) else {
+            return if self.is_whole { Found::Text(rest.len()) } else { Found::Open };
+        };
+        if !self.is_whole && fence.is_closed && fence.length == rest.len() && !rest.ends_with('\n') {
+            // More may stand on its last line.
+            return if self.may_hold_calls(&fence, is_first) { Found::Open } else { fence.code() };
+        }
+        if !self.may_hold_calls(&fence, is_first) {
+            return if self.is_whole { Found::Text(fence.length) } else { fence.code() };
+        }
+        if !self.is_whole && !fence.is_closed {
+            return Found::Open;
+        }
+        if self.reader.spend(fence.length).is_none() {
+            return Found::Text(fence.length);
+        }
+        let behind = &rest[fence.length..];
+        if mark(fence.body.trim_start()).is_some() {
+            return match self.in_fence(&fence).filter(|_| is_first && behind.trim().is_empty()) {
+                _ if !self.is_whole => {
+                    if behind.trim().is_empty() {
+                        Found::Open
+                    } else {
+                        Found::Text(fence.length)
+                    }
+                }
+                Some(calls) => Found::Calls(calls, fence.length),
+                None => Found::Text(fence.length),
+            };
+        }
+        if let Some(calls) = self.in_fence(&fence) {
+            return self.block(at, calls, fence.length, is_first);
+        }
+        let Some((name, arguments)) = broken_object(fence.body, self.reader.tools) else {
+            return Found::Text(fence.length);
+        };
+        match () {
+            () if !self.is_whole => self.block(at, Calls::new(), fence.length, is_first),
+            () if is_first || self.tail_is_calls(behind) => Found::Unreadable(name, arguments),
+            () => Found::Text(fence.length),
+        }
+    }
+
+    /// Whether a fence may hold calls, as far as it has come.
+    fn may_hold_calls(&self, fence: &Fence<'_>, is_first: bool) -> bool {
+        let body = fence.body.trim_start();
+        if body.is_empty() {
+            return !self.is_whole && !fence.is_closed;
+        }
+        if fence.language == TOOL_CODE {
+            return true;
+        }
+        match body.starts_with(['{', '[']) {
+            true => self.may_be_json_call(body),
+            false => {
+                is_first
+                    && (mark(body).is_some_and(|mark| mark.opens())
+                        || !self.is_whole && may_become_mark(body))
+            }
+        }
+    }
+
+    /// The calls that a fence holds, if it holds nothing else.
+    fn in_fence(&self, fence: &Fence<'_>) -> Option<Calls> {
+        let mut rest = fence.body.trim();
+        let mut all = Calls::new();
+        for _ in 0..MAX_BLOCKS {
+            if rest.is_empty() {
+                return (!all.is_empty()).then_some(all);
+            }
+            let (calls, behind) = if mark(rest).is_some_and(|mark| mark.opens()) {
+                self.reader.marked(rest)?
+            } else if rest.starts_with(['{', '[']) {
+                let (calls, behind, _) = self.reader.body(rest)?;
+                (calls, behind)
+            } else {
+                let (call, behind) = self.reader.python(rest).filter(|_| fence.language == TOOL_CODE)?;
+                (vec![call], behind)
+            };
+            if fence.language == TOOL_CODE && !self.are_of_tools(&calls) {
+                return None;
+            }
+            all.extend(calls);
+            rest =
+                behind.trim_start_matches(|c: char| c.is_whitespace() || matches!(c, ',' | ';' | '}' | ']'));
+        }
+        None
+    }
+}
+
+/// A fence at the beginning of a text, whose first line has come.
+pub struct Fence<'t> {
+    language: &'t str,
+    body: &'t str,
+    is_closed: bool,
+    length: usize,
+    ticks: usize,
+    body_at: usize,
+}
+
+impl<'t> Fence<'t> {
+    fn at(text: &'t str) -> Option<Self> {
+        let ticks = text.len() - text.trim_start_matches('`').len();
+        let line_end = text.find('\n').filter(|_| ticks >= FENCE.len())?;
+        let body_at = line_end + 1;
+        let language = text[ticks..line_end].trim();
+        let (body, length, is_closed) = match closing_fence(&text[body_at..], ticks) {
+            Some((end, behind)) => (&text[body_at..body_at + end], body_at + behind, true),
+            None => (&text[body_at..], text.len(), false),
+        };
+        Some(Self { language, body, is_closed, length, ticks, body_at })
+    }
+
+    fn code(&self) -> Found {
+        Found::Code(self.body_at, self.ticks)
+    }
+}
+
+/// Where the body of a fence ends, and where what follows it begins. Its last line may have the backticks at its end.
+pub fn closing_fence(body: &str, ticks: usize) -> Option<(usize, usize)> {
+    let mark = "`".repeat(ticks);
+    let mut at = 0;
+    for line in body.split_inclusive('\n') {
+        let trimmed = line.trim_end();
+        if trimmed.ends_with(&mark) {
+            let end = trimmed.trim_end_matches('`').len();
+            return Some((at + end, at + line.len()));
+        }
+        at += line.len();
+    }
+    None
+}
+
+/// The last character boundary up to `at`.
+pub fn boundary(text: &str, at: usize) -> usize {
+    (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
+}
+
+/// Whether only white space, or a brace that a template doubled, is before `at` on its line.
+pub fn begins_line(text: &str, at: usize) -> bool {
+    let mut before = text[..at].chars().rev().take(MAX_INDENT);
+    match before.find(|c| !matches!(c, ' ' | '\t' | '{')) {
+        Some(c) => c == '\n',
+        None => at < MAX_INDENT,
+    }
+}
+
+/// Whether a mark behind `before` is quoted.
+fn is_quoted(before: &str) -> bool {
+    before.ends_with(['"', '\'', '“', '‘', '„', '«'])
+}
+
+/// Tags that HTML and XML have as well.
+fn is_common(mark: &Mark) -> bool {
+    !mark.is_token
+        && matches!(mark.tag, "code" | "call" | "calls" | "user" | "tools" | "</tool>" | "function")
+}
+
+/// Tool and arguments at a mark that opens something which cannot be read, if that is a call.
+fn unreadable(text: &str, at: usize, tag: &Mark, tools: &[ToolSpec]) -> Option<(String, String)> {
+    let body = &text[at + tag.length..];
+    if let Some(broken) = broken_object(body, tools) {
+        return Some(broken);
+    }
+    // In the middle of a sentence a mark may be what the sentence is about.
+    let is_set_off = tag.is_token || begins_line(text, at);
+    if !is_set_off || is_placeholder(body) {
+        return None;
+    }
+    let is_call = match &tag.name {
+        Some(name) => names::is_identifier(name) && (tag.is_empty || is_begun(body)),
+        None => {
+            is_like_a_call(body, tools) || !is_common(tag) && is_closed_at_end(body, begins_line(text, at))
+        }
+    };
+    let named = || {
+        let places =
+            tools.iter().filter_map(|tool| Some((body.find(tool.name.as_str())?, tool.name.clone())));
+        places.min().map(|(_, name)| name)
+    };
+    let name = tag.name.as_deref().map(|name| known(name, tools).unwrap_or_else(|| name.to_owned()));
+    let arguments = if body.trim().is_empty() { &text[at..] } else { body.trim() };
+    is_call.then(|| (name.or_else(named).unwrap_or_default(), arguments.to_owned()))
+}
+
+/// Whether anything but a sentence stands behind the tag of a call.
+fn is_begun(body: &str) -> bool {
+    let body = body.trim_start();
+    body.starts_with(['{', '[', '<']) || body.contains("</")
+}
+
+/// Whether a mark closes what was opened, and nothing but marks follows. At the beginning of a line nothing at all may follow.
+fn is_closed_at_end(body: &str, begins_line: bool) -> bool {
+    let places = body.match_indices('<').chain(body.match_indices('[')).chain(body.match_indices(']'));
+    let closes = |(at, _): (usize, &str)| mark(&body[at..]).filter(Mark::closes).map(|_| at);
+    let Some(end) = places.filter_map(closes).min() else { return begins_line && body.trim().is_empty() };
+    let mut rest = &body[end..];
+    while let Some(mark) = mark(rest.trim_start()) {
+        rest = &rest.trim_start()[mark.length..];
+    }
+    rest.trim().is_empty()
+}
+
+/// Whether a call is only shown as an example.
+fn is_placeholder(body: &str) -> bool {
+    let head = body[..boundary(body, LONGEST_EXAMPLE)].trim_start();
+    let line = head.lines().next().unwrap_or_default();
+    let begins = ["…", "...", "$", "<function-name>"].iter().any(|sign| head.starts_with(sign));
+    begins || ["{...}", "{…}", ": ...", ": …"].iter().any(|sign| line.contains(sign))
+}
+
+/// Tool and arguments of `{"name": "…", "arguments": …}` that is not valid JSON, with the name of an existing tool.
+pub fn broken_object(text: &str, tools: &[ToolSpec]) -> Option<(String, String)> {
+    let text = text.trim_start().trim_start_matches(['[', '{']).trim_start();
+    let (key, rest) = quoted(text)?;
+    let (name, rest) = quoted(rest.trim_start().strip_prefix(':')?.trim_start())?;
+    let name = known(name, tools).filter(|_| NAME_KEYS.contains(&key))?;
+    let rest = rest.trim_start().strip_prefix(',')?.trim_start();
+    let (key, rest) = quoted(rest)?;
+    let arguments = rest.trim_start().strip_prefix(':')?.trim();
+    let is_definition = json_at(arguments).is_some_and(|(value, _)| is_definition(&value));
+    let is_example = is_definition
+        || is_placeholder(arguments)
+        || arguments.trim_start_matches('{').trim_start().starts_with(['…', '.']);
+    (ARGUMENT_KEYS.contains(&key) && !is_example).then(|| (name, arguments.to_owned()))
+}
+
+/// Whether what follows a mark is code, not a sentence.
+fn is_like_a_call(body: &str, tools: &[ToolSpec]) -> bool {
+    let body = body.trim_start();
+    let body = body.strip_prefix("call:").unwrap_or(body);
+    let end = body.find(|c: char| !python::is_name(c)).unwrap_or(body.len());
+    match (&body[..end], body[end..].trim_start().chars().next()) {
+        ("", next) => matches!(next, Some('{' | '[')) && body.contains(['"', '\'', ':']),
+        (name, next) => {
+            known(name, tools).is_some() && next.is_some() || matches!(next, Some('{' | '(' | '='))
+        }
+    }
+}
+
+/// The string at the beginning of `text` and what follows it.
+fn quoted(text: &str) -> Option<(&str, &str)> {
+    let quote = text.chars().next().filter(|c| matches!(c, '"' | '\''))?;
+    text[1..].split_once(quote)
+}
