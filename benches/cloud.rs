@@ -125,6 +125,7 @@ async fn start(url: &str) -> (Cloud<E2b>, String, Sandbox) {
         ephemeral: true,
         delete_after: None,
         workspace: WorkspaceMount::Empty,
+        place: None,
         snapshot: None,
     };
     let (channel, _) = backend.start(&spec, &|_, _, _| {}).await.expect("it starts");

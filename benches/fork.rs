@@ -148,6 +148,7 @@ async fn start(backend: &Arc<dyn Backend>) -> Result<(String, Sandbox)> {
         ephemeral: true,
         delete_after: None,
         workspace: WorkspaceMount::Empty,
+        place: None,
         snapshot: None,
     };
     let (channel, _) = backend.start(&spec, &|_, _, _| {}).await?;

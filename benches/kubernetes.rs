@@ -57,6 +57,7 @@ fn spec() -> Spec {
         ephemeral: true,
         delete_after: None,
         workspace: WorkspaceMount::Empty,
+        place: None,
         snapshot: None,
     }
 }

@@ -44,6 +44,7 @@ fn spec(image: Option<&str>) -> Spec {
         ephemeral: true,
         delete_after: None,
         workspace: WorkspaceMount::Empty,
+        place: None,
         snapshot: None,
     }
 }

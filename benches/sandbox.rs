@@ -79,6 +79,7 @@ fn spec(name: &str) -> Spec {
         ephemeral: true,
         delete_after: None,
         workspace: WorkspaceMount::Empty,
+        place: None,
         snapshot: None,
     }
 }

@@ -180,6 +180,7 @@ fn open(tree: &Path, mode: &str) -> (Workspace, Sandbox, String) {
             ephemeral: true,
             delete_after: None,
             workspace: workspace.mount().await,
+            place: None,
             snapshot: None,
         };
         let (channel, _) = Local::new(machine()).start(&spec, &|_, _, _| {}).await.expect("it starts");

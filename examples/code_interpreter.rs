@@ -194,6 +194,7 @@ impl Ours {
             ephemeral: true,
             delete_after: None,
             workspace: WorkspaceMount::Empty,
+            place: None,
             snapshot: None,
         };
         let (channel, _) =

@@ -7,6 +7,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -217,7 +218,7 @@ fn the_picture_of_the_readme_shows_what_happens() {
 }
 
 #[test]
-fn the_dependencies_that_the_readme_includes_are_there_for_commands_and_checks() {
+fn the_dependencies_of_a_project_are_there_for_commands_and_checks() {
     let place = agent()
         .file(".gitignore", "node_modules\n.venv\n")
         .file("node_modules/dependency/index.js", "module.exports = 42;\n")
@@ -232,23 +233,24 @@ fn the_dependencies_that_the_readme_includes_are_there_for_commands_and_checks()
     assert!(venv.status.success(), "{}", String::from_utf8_lossy(&venv.stderr));
     let packages = std::fs::read_dir(place.workspace().join(".venv/lib")).unwrap().next().unwrap().unwrap();
     std::fs::write(packages.path().join("site-packages/pytest.py"), "print('passed')\n").unwrap();
+    let script = place.workspace().join(".venv/bin/pytest");
+    let start = format!("#!{}/.venv/bin/python\nimport pytest\n", place.workspace().display());
+    std::fs::write(&script, start).unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
 
     let readme = text("README.md");
     let command = |start: &str| {
         let line = readme.lines().find(|line| line.starts_with(start)).expect("the README has it");
         calls(line).remove(0)
     };
-    place.again().args(command("agent exec --include node_modules")).run().expect_code(0);
-    let python = place.again().args(command("agent exec --include .venv")).run().expect_code(0);
+    place.again().args(command("agent exec npm")).run().expect_code(0);
+    let python = place.again().args(command("agent exec .venv")).run().expect_code(0);
     assert_eq!(python.stdout, "passed\n");
-    assert_ne!(
-        place.again().args(["exec", "npm", "test"]).run().code,
-        0,
-        "without the option they are not there"
-    );
+    let copied = place.again().args(["exec", "--workspace-mode", "copy", "npm", "test"]).run();
+    assert_ne!(copied.code, 0, "a copy lacks them");
 
     let model =
         endpoint().tool_call("write_file", json!({ "path": "new.js", "data": "\n" })).text("Done.").start();
-    let ran = place.again().endpoint(&model).args(command("agent run --include node_modules")).run();
+    let ran = place.again().endpoint(&model).args(command("agent run --check")).run();
     ran.expect_code(0);
 }

@@ -116,16 +116,16 @@ fn a_hook_at_the_end_starts_no_sandbox_that_a_task_did_not_need() {
 fn hooks_run_in_the_sandbox_unless_they_name_the_host() {
     let model =
         endpoint().tool_call("run_commands", json!({ "command": "cat /tmp/seen" })).text("ok").start();
-    agent()
+    let call = agent()
         .endpoint(&model)
         .config("[[hooks]]\nevent = \"session_start\"\ncommand = \"pwd | tee /tmp/seen; cat >> /tmp/seen\"\n")
-        .args(["run", "look"])
-        .run()
-        .expect_code(0);
+        .args(["run", "look"]);
+    let place = call.workspace().display().to_string();
+    call.run().expect_code(0);
     let prompt = model.requests()[0].messages().last().unwrap()["content"].as_str().unwrap().to_owned();
-    assert!(prompt.contains("A hook of the user's says at the start:\n/workspace"), "{prompt}");
+    assert!(prompt.contains(&format!("A hook of the user's says at the start:\n{place}")), "{prompt}");
     let result = model.last().messages().last().unwrap()["content"].as_str().unwrap().to_owned();
-    assert!(result.contains("/workspace\n{\"event\":\"session_start\""), "{result}");
+    assert!(result.contains(&format!("{place}\n{{\"event\":\"session_start\"")), "{result}");
 }
 
 #[test]

@@ -103,6 +103,7 @@ fn spec(session: &str) -> Spec {
         ephemeral: true,
         delete_after: None,
         workspace: WorkspaceMount::Empty,
+        place: None,
         snapshot: None,
     }
 }

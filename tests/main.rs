@@ -77,6 +77,7 @@ mod pictures;
 mod plan;
 #[cfg(feature = "policy")]
 mod policy;
+mod projects;
 mod python_examples;
 mod python_package;
 mod race;

@@ -46,11 +46,13 @@ fn tool_names(model: &Endpoint, request: usize) -> Vec<String> {
 fn tools_of_a_server_are_called_in_every_era() {
     for era in ["modern", "legacy", "mute", "dying"] {
         let model = calls(&[("echo", json!({ "a": [1, "ü"] })), ("where", json!({}))]);
-        let finished = run(with_server(&[era], "env = { TOKEN = \"for it\" }"), &model);
+        let call = with_server(&[era], "env = { TOKEN = \"for it\" }");
+        let place = call.workspace().display().to_string();
+        let finished = run(call, &model);
         let results = results(&model);
         assert_eq!(results[0], "{\"a\": [1, \"\\u00fc\"]}", "{era}: {}", finished.stderr);
         let seen: Value = serde_json::from_str(&results[1]).unwrap();
-        assert_eq!((&seen["cwd"], &seen["token"]), (&json!("/workspace"), &json!("for it")), "{era}");
+        assert_eq!((&seen["cwd"], &seen["token"]), (&json!(place), &json!("for it")), "{era}");
         assert_ne!(seen["uid"], 0, "{era}: it runs as the sandbox's user");
     }
 }

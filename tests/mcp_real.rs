@@ -120,8 +120,11 @@ fn npx_downloads_a_server_within_the_list_of_the_server_alone() {
         return;
     }
     let package = "@modelcontextprotocol/server-filesystem@2026.8.31";
+    let call = agent();
+    // The server knows directories by their names without symlinks.
+    let file = call.workspace().join("new.txt");
     let model = endpoint()
-        .tool_call("mcp__files__write_file", json!({ "path": "/workspace/new.txt", "content": "from npm\n" }))
+        .tool_call("mcp__files__write_file", json!({ "path": file, "content": "from npm\n" }))
         .tool_call("run_commands", json!({ "command": "env | grep -i http_proxy; cat new.txt" }))
         .text("Written.")
         .start();
@@ -131,7 +134,7 @@ fn npx_downloads_a_server_within_the_list_of_the_server_alone() {
     let hosts = format!("\"registries\"{hosts}");
     // A proxy that opens TLS has a certificate of its own.
     let certificates = std::env::var("NODE_EXTRA_CA_CERTS").unwrap_or_default();
-    let call = agent().deadline(Duration::from_secs(400)).config(&format!(
+    let call = call.deadline(Duration::from_secs(400)).config(&format!(
         "[mcp.servers.files]\ncommand = \"npx\"\nargs = [\"-y\", \"{package}\", \"/workspace\"]\nnetwork = [{hosts}]\n\
          start_timeout = \"300s\"\nenv = {{ NODE_EXTRA_CA_CERTS = \"{certificates}\" }}\n"
     ));

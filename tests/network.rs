@@ -55,6 +55,7 @@ async fn everywhere<F: Future<Output = ()>>(hosts: &[&str], limits: Limits, test
             ephemeral: true,
             delete_after: None,
             workspace: WorkspaceMount::Empty,
+            place: None,
             snapshot: None,
         };
         let (channel, _) = backend.start(&spec, &|_, _, _| {}).await.expect("the sandbox starts");

@@ -73,7 +73,7 @@ fn the_workspace_is_read_only_until_the_plan_is_accepted() {
             ("write_file", write("too early\n")),
             (
                 "run_commands",
-                json!({ "command": "(echo early > a.txt) 2>&1; cat a.txt; echo seen > /tmp/seen && cat /tmp/seen" }),
+                json!({ "command": "(echo early > a.txt) 2>&1; cat a.txt; echo seen > $TMPDIR/seen && cat $TMPDIR/seen" }),
             ),
             ("update_plan", plan(&[("Read a.txt", "completed"), ("Change\na.txt", "pending")])),
         ])

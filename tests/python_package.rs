@@ -3,7 +3,7 @@
 
 use crate::support::agent::agent;
 use crate::support::counterpart::{PYTHONS, python_of, root};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 

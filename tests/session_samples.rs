@@ -26,6 +26,7 @@ pub fn started() -> Event {
         model: "test-model".to_owned(),
         base_url: "http://127.0.0.1:1/v1".to_owned(),
         workspace: "/home/user/project".to_owned(),
+        directory: String::new(),
         sandbox: SandboxInfo {
             backend: "docker".to_owned(),
             runtime: None,

@@ -61,6 +61,7 @@ fn the_last_session_is_the_one_written_last_in_a_workspace_or_at_all() {
             model: String::new(),
             base_url: "http://127.0.0.1/v1".to_owned(),
             workspace: "/elsewhere".to_owned(),
+            directory: String::new(),
             sandbox: Default::default(),
             parent: None,
         }],

@@ -111,7 +111,7 @@ async fn the_copy_is_exact_except_for_excluded_files() {
     assert_eq!(tree::read(&session.inside(), None), expected);
     let mtime = |path: &Path| path.symlink_metadata().unwrap().modified().unwrap();
     assert_eq!(mtime(&session.inside().join("src/main.rs")), mtime(&session.host("src/main.rs")));
-    insta::assert_snapshot!(session.workspace.notices().join("\n"), @"Workspace: left out: .env (secret), .npmrc (secret), deploy/id_rsa (secret), deploy/key (secret); --include copies files all the same.");
+    insta::assert_snapshot!(session.workspace.notices().join("\n"), @"Workspace: left out: .env (secret), .npmrc (secret), deploy/id_rsa (secret), deploy/key (secret); --include copies files all the same; what git ignores is not copied without --include: target, a.log.");
     assert_eq!(session.changed().await, [""; 0]);
 }
 
@@ -415,7 +415,7 @@ async fn too_many_rules_are_not_used_with_a_notice() {
     let files =
         [("1/.gitignore", &rules), ("2/.gitignore", &rules), ("3/.gitignore", &long), ("1/a7xb", &long)];
     let session = Session::start(host(&files.map(|(name, text)| (name, text.as_str())))).await;
-    insta::assert_snapshot!(session.workspace.notices().join("\n"), @"Workspace: there are more than 20000 ignore rules, and the rest is not used.");
+    insta::assert_snapshot!(session.workspace.notices().join("\n"), @"Workspace: what git ignores is not copied without --include: 1/a7xb; there are more than 20000 ignore rules, and the rest is not used.");
     // The sandbox's own are bounded in the same way.
     session.turn("for d in $(seq 40); do mkdir $d.d; cp 1/.gitignore $d.d; done; echo new > new").await;
     assert!(session.changed().await.contains(&"new".to_owned()));

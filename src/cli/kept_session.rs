@@ -2,22 +2,40 @@
 
 use crate::backends::by_name;
 use crate::cli::options::Options;
+use crate::cli::place::Place;
 use crate::error::{Error, Kind, Result};
 use crate::event::Changes;
 use crate::log::{History, SessionId, Store, read_records};
 use crate::machine::Machine;
-use crate::sandbox::Sandbox;
-use crate::session::check_workspace;
+use crate::sandbox::{Sandbox, own_place};
 use crate::workspace::{ChangeSet, Workspace};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 /// The session with this id or the beginning of it, or the newest of the workspace.
-pub fn named_or_last(store: &Store, options: &Options, id: Option<&str>) -> Result<SessionId> {
+pub fn named_or_last(
+    machine: &Arc<Machine>,
+    store: &Store,
+    options: &Options,
+    id: Option<&str>,
+) -> Result<SessionId> {
     match id {
         Some(id) => store.find(id),
-        None => store.last(Some(&directory(options)?)),
+        None => last(store, &Place::of(machine, &options.directory)?),
     }
+}
+
+/// The newest session of the place.
+pub fn last(store: &Store, place: &Place) -> Result<SessionId> {
+    let mut last = store.last(Some(&place.root));
+    for alone in place.own().iter().skip(1) {
+        last = match (last, store.last(Some(alone))) {
+            (Ok(one), Ok(other)) => Ok(one.max(other)),
+            (Err(_), Ok(found)) | (Ok(found), Err(_)) => Ok(found),
+            (error, _) => error,
+        };
+    }
+    last
 }
 
 /// The workspace of a kept session, and the paths that were named.
@@ -45,14 +63,14 @@ pub async fn find(
         (Some(Err(error)), Some(id)) if !looks_like_path(&id) => return Err(error),
         (_, path) => {
             let paths = path.map(PathBuf::from).into_iter().chain(paths).collect();
-            (sessions.last(Some(&directory(options)?))?, paths)
+            (last(&sessions, &Place::of(machine, &options.directory)?)?, paths)
         }
     };
     let workspace = Workspace::load(&sessions.dir(&id), Arc::clone(machine)).await?.ok_or_else(|| {
         Error::usage(format!("session {id} has no changes: it ended before anything ran in its sandbox"))
             .hint("see `agent sessions list`")
     })?;
-    let paths = within(workspace.root(), &paths)?;
+    let paths = within(workspace.root(), Path::new(""), &paths)?;
     Ok(KeptSession { id, workspace, paths })
 }
 
@@ -82,7 +100,11 @@ pub async fn find_idle(
 pub async fn find_last_applied(machine: &Arc<Machine>, options: &Options) -> Result<KeptSession> {
     let sessions = Store::open(machine)?;
     let mut last = None;
-    for id in sessions.of_workspace(&directory(options)?)? {
+    let mut ids = Vec::new();
+    for directory in Place::of(machine, &options.directory)?.own() {
+        ids.extend(sessions.of_workspace(&directory)?);
+    }
+    for id in ids {
         let applied = Workspace::last_applied(&sessions.dir(&id))?.map(|time| (time, id));
         // Of two at the same time, the session that was written later counts.
         last = match (last, applied) {
@@ -128,15 +150,15 @@ fn looks_like_path(text: &str) -> bool {
         || Path::new(text).symlink_metadata().is_ok()
 }
 
-/// `paths` relative to the workspace `root`. A relative path starts at the current directory, or at the workspace if
+/// `paths` relative to the workspace `root`. A relative path starts at the current directory, or in the workspace's `directory` if
 /// that is outside of it. `..` removes the name before it. The files need not exist: the sandbox may have them.
 ///
 /// # Errors
 /// A path leads out of the workspace.
-pub fn within(root: &Path, paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+pub fn within(root: &Path, directory: &Path, paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let current = std::env::current_dir().and_then(|directory| directory.canonicalize());
     let from =
-        current.ok().filter(|directory| directory.starts_with(root)).unwrap_or_else(|| root.to_owned());
+        current.ok().filter(|directory| directory.starts_with(root)).unwrap_or_else(|| root.join(directory));
     paths.iter().map(|path| one_within(root, &from, path)).collect()
 }
 
@@ -173,11 +195,14 @@ pub async fn attach(machine: &Arc<Machine>, id: &str, options: &Options) -> Resu
     let store = Store::open(machine)?;
     let id = store.find(id)?;
     let history = History::of(&read_records(&store.events(&id))?);
-    if let Some(named) = &options.directory.workspace {
-        check_workspace(&id, &history, named)?;
+    if options.directory.workspace.is_some() {
+        Place::of(machine, &options.directory)?.check(&id, &history)?;
     }
     let backend = by_name(&history.sandbox.backend, machine).await?;
-    crate::session::attach(backend.as_ref(), &id).await
+    let sandbox = crate::session::attach(backend.as_ref(), &id).await?;
+    let root = Path::new(&history.workspace);
+    let inside = own_place(backend.as_ref(), root);
+    Ok(sandbox.with_place(root, inside.as_deref(), Path::new(&history.directory)))
 }
 
 /// Ends the sandbox that a session may have left. Where its engine does not answer, the sweep of a later start
@@ -186,12 +211,4 @@ pub async fn end_sandbox(machine: &Arc<Machine>, backend: &str, id: &SessionId) 
     if let Ok(backend) = by_name(backend, machine).await {
         let _ = backend.destroy(id.as_str()).await;
     }
-}
-
-/// The workspace that the call names.
-pub fn directory(options: &Options) -> Result<PathBuf> {
-    let directory = options.directory.workspace.clone().unwrap_or_else(|| PathBuf::from("."));
-    directory.canonicalize().map_err(|error| {
-        Error::usage(format!("{} cannot be the workspace", directory.display())).caused_by(error)
-    })
 }

@@ -19,6 +19,7 @@ mod offered_models;
 mod open;
 pub mod options;
 mod pick_session;
+mod place;
 mod plan;
 mod print;
 mod prompt;

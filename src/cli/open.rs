@@ -6,18 +6,18 @@ use super::{hooks, print};
 use crate::backends::SandboxChoice;
 use crate::cli::config::Config;
 use crate::cli::options::Options;
+use crate::cli::place::Place;
 use crate::cli::ui::{confirm, notify};
 use crate::error::Result;
 use crate::event::SandboxInfo;
 use crate::exit_code::ExitCode;
 use crate::log::SessionId;
+use crate::machine::Machine;
 use crate::sanitise::one_line;
 use crate::session::{
-    Builder, Frontend, ModelSettings, Notice, Population, Resume, Session, Start, WorkspaceSettings,
-    check_workspace, finish,
+    Builder, Frontend, ModelSettings, Notice, Population, Resume, Session, Start, WorkspaceSettings, finish,
 };
 use crate::workspace::{Mode, outer_repository};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What a session starts from.
@@ -42,15 +42,21 @@ impl StartingPoint {
 ///
 /// # Errors
 /// The call names another workspace with `-C`.
-pub fn resumed_options(resume: Option<&Resume>, options: &Options) -> Result<Options> {
+pub fn resumed_options(
+    machine: &Arc<Machine>,
+    resume: Option<&Resume>,
+    options: &Options,
+) -> Result<Options> {
     let mut options = options.clone();
     let Some(resume) = resume else { return Ok(options) };
-    if let Some(named) = &options.directory.workspace {
-        check_workspace(&resume.id, &resume.history, named)?;
+    if options.directory.workspace.is_some() {
+        Place::of(machine, &options.directory)?.check(&resume.id, &resume.history)?;
     }
     let sandbox = &resume.history.sandbox;
-    let workspace = Some(&resume.history.workspace).filter(|path| !path.is_empty()).map(PathBuf::from);
-    options.directory.workspace = workspace.or(options.directory.workspace);
+    if let Some(place) = Place::of_session(&resume.history, &options.directory) {
+        options.directory.workspace = Some(place.root.clone());
+        options.directory.resumed = Some(place);
+    }
     let backend = &mut options.backend;
     // Stronger isolation stays, unless the user chooses a backend that has none.
     if !backend.sandbox.is_some_and(SandboxChoice::lacks_runtimes) {

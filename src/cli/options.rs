@@ -1,6 +1,7 @@
 //! The options that commands share, in groups. A command flattens the groups that have an effect on it.
 
 use super::choices;
+use super::place::Place;
 use crate::approval::Approve;
 use crate::backends::SandboxChoice;
 use crate::cli::ui::pictures::Images;
@@ -121,9 +122,15 @@ pub struct AssistArg {
 /// Which workspace, by default the current directory.
 #[derive(Debug, Clone, Default, Args)]
 pub struct DirectoryArg {
-    /// The directory to work on (default: the current one)
+    /// The directory to work on (default: the current one); in a git repository, all of that is the workspace
     #[arg(short = 'C', long, value_name = "DIR", help_heading = "Workspace")]
     pub workspace: Option<PathBuf>,
+    /// The directory alone is the workspace, also where it is part of a git repository
+    #[arg(long, help_heading = "Workspace")]
+    pub workspace_only: bool,
+    /// That of the session that is resumed.
+    #[arg(skip)]
+    pub resumed: Option<Place>,
 }
 
 /// What of the workspace gets into the sandbox, and how.

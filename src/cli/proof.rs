@@ -50,6 +50,7 @@ pub fn spec(config: &Config) -> Spec {
         ephemeral: true,
         delete_after: None,
         workspace: WorkspaceMount::Empty,
+        place: None,
         snapshot: None,
     }
 }

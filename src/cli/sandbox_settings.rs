@@ -65,6 +65,7 @@ pub async fn sandbox(config: &Config) -> Result<(SandboxSettings, Option<Notice>
         limits: asked.limits,
         retention,
         env: asked.env,
+        directory: config.directory.clone(),
         ..SandboxSettings::new(backend)
     };
     Ok((settings, reason.map(notice)))

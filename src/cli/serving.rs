@@ -6,6 +6,7 @@ use super::open::{StartingPoint, builder, resumed_options};
 use crate::agent::{Budget, Governed};
 use crate::cli::config::Config;
 use crate::cli::options::Options;
+use crate::cli::place::Place;
 use crate::error::Result;
 use crate::log::{SessionId, Store};
 use crate::machine::Machine;
@@ -16,7 +17,7 @@ use crate::session::{Frontend, ModelSettings, Notice, Resume, Session, Starts};
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Opens sessions as `agent run` does.
@@ -40,17 +41,17 @@ impl FromConfig {
         Ok(Self { has_model: false, ..Self::new(machine, options)? })
     }
 
-    /// A session on `workspace`, whose model is paid from `budgets`. The user has named the workspace, or it is the one where
+    /// A session with these options, whose model is paid from `budgets`. The user has named the workspace, or it is the one where
     /// the server was started.
     async fn open_session(
         &self,
-        (workspace, is_named): (&Path, bool),
+        (options, is_named): (Options, bool),
         resume: Option<SessionId>,
         frontend: Arc<dyn Frontend>,
         budgets: &[Arc<Budget>],
     ) -> Result<Session> {
         let resume = resume.map(|id| Resume::open(&self.store, id)).transpose()?;
-        let options = resumed_options(resume.as_ref(), &self.options.on(workspace))?;
+        let options = resumed_options(&self.machine, resume.as_ref(), &options)?;
         let mut config = Config::load(&self.machine, &options)?;
         config.workspace_named = is_named;
         let Connected { settings, notices } = match self.has_model {
@@ -63,6 +64,15 @@ impl FromConfig {
             builder.sandbox.starts = Starts::WhenNeeded;
         }
         builder.open(frontend).await
+    }
+
+    /// The options of the server for its own workspace, whose directory it was started in, or for another one alone.
+    fn options_on(&self, workspace: &Path) -> Result<Options> {
+        let mut options = self.options.on(workspace);
+        let own = Place::of(&self.machine, &self.options.directory)?;
+        options.directory.workspace_only |= own.root != workspace;
+        options.directory.resumed = Some(own).filter(|own| own.root == workspace);
+        Ok(options)
     }
 
     async fn list_models(&self) -> Result<Vec<String>> {
@@ -93,6 +103,11 @@ impl Opener for FromConfig {
         &self.store
     }
 
+    fn own(&self, directory: &Path) -> Vec<PathBuf> {
+        let place = Place::of(&self.machine, &self.options.on(directory).directory);
+        place.map_or_else(|_| vec![directory.to_owned()], |place| place.own())
+    }
+
     fn open<'a>(
         &'a self,
         workspace: &'a Path,
@@ -103,7 +118,7 @@ impl Opener for FromConfig {
             StartFrom::New => None,
             StartFrom::Session(id) => Some(id),
         };
-        self.open_session((workspace, true), resume, frontend, &[]).boxed()
+        self.open_session((self.options.on(workspace), true), resume, frontend, &[]).boxed()
     }
 
     fn models(&self) -> BoxFuture<'_, Result<Vec<String>>> {
@@ -129,7 +144,7 @@ impl PageOpener for FromConfig {
         budgets: &[Arc<Budget>],
     ) -> Result<Session> {
         let is_named = self.options.directory.workspace.is_some();
-        self.open_session((workspace, is_named), resume, frontend, budgets).await
+        self.open_session((self.options_on(workspace)?, is_named), resume, frontend, budgets).await
     }
 
     async fn models(&self) -> Result<Vec<String>> {

@@ -351,7 +351,7 @@ fn attack_09_no_key_no_token_no_variable_of_the_hosts() {
             .run()
             .expect_code(0);
         let result = model.requests()[1].messages().pop().expect("a result")["content"].to_string();
-        assert!(result.contains("HOME=/home/agent"), "{result}");
+        assert!(result.contains("LOGNAME=agent"), "{result}");
         // The command line of the look itself holds the word.
         assert!(!result.replace("grep -rsl C4NARY", "").contains("C4NARY"), "on {backend}: {result}");
     });

@@ -21,6 +21,7 @@
 //! | 32: memory in sockets; 37: a huge answer; 38: empty files in memory | `resources.rs` |
 //! | 36: the guest's share of the processors | `guest.rs` |
 //! | 33 to 35: sockets, FIFOs and settings of this machine | `host.rs` |
+//! | 41, 42: what git ignores, caches of package managers | `projects.rs` |
 //! | 28: a review that shows everything | `files.rs` |
 
 mod disk;
@@ -31,5 +32,6 @@ mod host;
 mod neighbour;
 mod network;
 mod privileges;
+mod projects;
 mod resources;
 mod terminal;

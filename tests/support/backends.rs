@@ -270,6 +270,7 @@ pub fn spec() -> Spec {
         ephemeral: true,
         delete_after: None,
         workspace: WorkspaceMount::Empty,
+        place: None,
         snapshot: None,
     }
 }

@@ -13,6 +13,7 @@ const MAX_LINE: usize = 200;
 
 /// The lines that failed, of a command or of the program that its output names.
 pub async fn shown(sandbox: &Sandbox, command: &str, output: &str) -> Option<String> {
+    let (command, output) = (&*sandbox.with_usual_names(command), &*sandbox.with_usual_names(output));
     if let Some(excerpt) = in_here_document(command, output) {
         return Some(format!("\n\nThese lines of the command failed:\n{excerpt}"));
     }

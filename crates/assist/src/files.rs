@@ -71,7 +71,7 @@ pub fn relative(path: &str) -> Option<PathBuf> {
 
 /// What a file holds, if that is text and not longer than `limit`.
 pub async fn text_file(sandbox: &Sandbox, path: &str, limit: u64) -> Option<String> {
-    let path = Path::new(WORKSPACE).join(path);
+    let path = sandbox.locate(Path::new(path));
     // A connection that is broken is reported by the tool.
     let file = sandbox.read_file(&path, 0, limit).await.ok().filter(|file| file.size <= limit)?;
     String::from_utf8(file.bytes).ok().filter(|text| !text.contains('\0'))
@@ -79,6 +79,7 @@ pub async fn text_file(sandbox: &Sandbox, path: &str, limit: u64) -> Option<Stri
 
 /// The files that a command edits in place with sed or Perl, and what they hold before it runs.
 pub async fn edited_in_place(sandbox: &Sandbox, command: &str) -> Vec<(PathBuf, String)> {
+    let command = &*sandbox.with_usual_names(command);
     let mut files = Vec::new();
     // Elsewhere the names are those of other files.
     if programs(command).any(|program| program == "cd") {

@@ -1,6 +1,6 @@
 //! A file that cannot be parsed, said when it is written. Parsers are used that execute nothing of it, where the sandbox has them.
 
-use agent_sandbox::{Command, Outcome, Program, Sandbox, WORKSPACE};
+use agent_sandbox::{Command, Outcome, Program, Sandbox};
 use agent_tools::Collector;
 use std::path::Path;
 use std::time::Duration;
@@ -35,7 +35,7 @@ const NO_PARSER: [i32; 2] = [126, 127];
 
 /// Why the file cannot be parsed, in the parser's words.
 pub async fn error(sandbox: &Sandbox, path: &str) -> Option<String> {
-    let path = Path::new(WORKSPACE).join(path);
+    let path = sandbox.locate(Path::new(path));
     let extension = path.extension()?.to_str()?;
     let (_, parser) = PARSERS.iter().find(|(extensions, _)| extensions.contains(&extension))?;
     // A file that is not there cannot be parsed either.

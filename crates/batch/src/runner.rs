@@ -17,7 +17,7 @@ use agent_workspace::{ChangeSet, git_patch, store};
 use std::convert::Infallible;
 use std::fs::File;
 use std::io::{BufWriter, IntoInnerError, Seek};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -175,9 +175,12 @@ impl<'a> Attempt<'a> {
         let Settings { sandbox, governance, store, .. } = &self.shared.settings;
         let env = self.task.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
         let image = self.task.image.clone().or_else(|| sandbox.image.clone());
+        let has_own = self.task.files.is_some() || self.task.repo.is_some() || self.task.workspace.is_some();
+        let directory = if has_own { PathBuf::new() } else { sandbox.directory.clone() };
+        let starts = Starts::WhenNeeded;
         Ok(Builder {
             workspace: workspace.clone(),
-            sandbox: SandboxSettings { image, env, starts: Starts::WhenNeeded, ..sandbox.clone() },
+            sandbox: SandboxSettings { image, env, directory, starts, ..sandbox.clone() },
             governance: Governance {
                 limits: limits(&self.task.limits, &governance.limits),
                 ..governance.clone()

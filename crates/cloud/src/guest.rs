@@ -6,6 +6,7 @@ use agent_base::error::Error;
 use agent_base::error::Result;
 use agent_base::hash::Hash;
 use agent_base::machine::Machine;
+use agent_sandbox::HOME;
 use agent_sandbox::PUBLIC_ADDRESSES;
 use agent_sandbox::Spec;
 use agent_sandbox::bootstrap;
@@ -145,7 +146,7 @@ impl Launch {
         let idle = self.idle_seconds.to_string();
         let disk = self.disk.to_string();
         let argv = ["serve", "--idle-ttl", &idle, "--disk", &disk, "--keepalive", KEEPALIVE];
-        let env = environment::variables("");
+        let env = environment::variables("", HOME);
         Ok(LaunchSpec {
             uid: USER,
             gid: USER,
@@ -278,6 +279,7 @@ mod tests {
             ephemeral: true,
             delete_after: None,
             workspace: WorkspaceMount::Empty,
+            place: None,
             snapshot: None,
         };
         let (channel, _) = backend.start(&spec, &|_, _, _| {}).await.unwrap();

@@ -27,6 +27,7 @@ use tokio::time::timeout;
 /// The most that a provider's sandbox can do: what it enforces is for each of them to say.
 pub const CAPABILITIES: Capabilities = Capabilities {
     host_paths: false,
+    own_paths: false,
     maps_owners: false,
     images: true,
     runtimes: false,

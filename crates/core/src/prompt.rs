@@ -6,11 +6,15 @@ use agent_base::secret_scan;
 use agent_event::Limits;
 use agent_model::compact::INSTRUCTIONS_HEADING;
 use agent_sandbox::{Network, WORKSPACE};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What the system prompt says about the sandbox.
 #[derive(Debug, Clone, Default)]
 pub struct SandboxFacts {
+    /// Where the workspace is inside; empty: [`WORKSPACE`].
+    pub workspace: PathBuf,
+    /// Where in it commands start.
+    pub directory: PathBuf,
     /// Today's date; empty where it is not known.
     pub date: String,
     /// The operating system, where it is known before the sandbox starts.
@@ -55,7 +59,9 @@ pub fn system_prompt(facts: &SandboxFacts, workspace: &Path, redact_secrets: boo
     if let Some(system) = &facts.system {
         prompt += &format!("- System: {system}\n");
     }
-    prompt += &format!("- Workspace: {WORKSPACE}");
+    let place = Some(facts.workspace.as_path()).filter(|place| !place.as_os_str().is_empty());
+    let place = place.unwrap_or(Path::new(WORKSPACE));
+    prompt += &format!("- Workspace: {}", place.display());
     if let Some(Checkout { branch, has_uncommitted }) = &facts.checkout {
         prompt += &format!(", branch {}", one_line(branch, MAX_BRANCH));
         prompt += match has_uncommitted {
@@ -63,6 +69,9 @@ pub fn system_prompt(facts: &SandboxFacts, workspace: &Path, redact_secrets: boo
             Some(false) => ", nothing uncommitted",
             None => "",
         };
+    }
+    if !facts.directory.as_os_str().is_empty() {
+        prompt += &format!("\n- Working directory: {}", place.join(&facts.directory).display());
     }
     prompt += &format!("\n- Network: {}\n", network(&facts.network, facts.asks_about_network));
     let limits = &facts.limits;

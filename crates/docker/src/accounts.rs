@@ -26,8 +26,8 @@ pub(super) struct Accounts {
 
 impl Accounts {
     /// The files that change where the user inside is added.
-    pub(super) fn with(&self, (uid, gid): (u32, u32)) -> Vec<(&'static str, Vec<u8>)> {
-        let passwd = with_line(&self.passwd, &format!("agent:x:{uid}:{gid}:agent:{HOME}:/bin/sh\n"), uid);
+    pub(super) fn with(&self, (uid, gid): (u32, u32), home: &str) -> Vec<(&'static str, Vec<u8>)> {
+        let passwd = with_line(&self.passwd, &format!("agent:x:{uid}:{gid}:agent:{home}:/bin/sh\n"), uid);
         let group = with_line(&self.group, &format!("agent:x:{gid}:\n"), gid);
         [(PASSWD, passwd), (GROUP, group)]
             .into_iter()
@@ -57,14 +57,16 @@ pub(super) fn are_needed(ids: (u32, u32)) -> bool {
     ids != sandbox_ids()
 }
 
-/// Writes the files of a session whose user inside is not the image's: each, and where it is inside.
+/// Writes the files of a session whose user inside, or their home, is not the image's: each, and where it is inside.
 pub(super) fn write(
     machine: &Machine,
     session: &str,
     image: &Image,
     ids: (u32, u32),
+    home: &str,
 ) -> Result<Vec<(PathBuf, &'static Path)>> {
-    let Some(accounts) = image.accounts.as_ref().filter(|_| are_needed(ids)) else { return Ok(Vec::new()) };
+    let is_needed = are_needed(ids) || home != HOME;
+    let Some(accounts) = image.accounts.as_ref().filter(|_| is_needed) else { return Ok(Vec::new()) };
     let directory = overlay::make_directory(machine, session)?;
     let write = |(inside, text): (&'static str, Vec<u8>)| {
         let inside = Path::new(inside);
@@ -73,7 +75,7 @@ pub(super) fn write(
         fs::set_permissions(&file, fs::Permissions::from_mode(0o644))?;
         Ok((file, inside))
     };
-    let written: std::io::Result<_> = accounts.with(ids).into_iter().map(write).collect();
+    let written: std::io::Result<_> = accounts.with(ids, home).into_iter().map(write).collect();
     written.map_err(|error| {
         Error::sandbox(format!("the accounts of the sandbox cannot be written to {}", directory.display()))
             .caused_by(error)
@@ -123,7 +125,7 @@ mod tests {
     fn an_account_is_added_where_its_number_has_no_name() {
         let accounts =
             Accounts { passwd: b"root:x:0:0::/:/bin/sh".to_vec(), group: b"users:x:7:\n".to_vec() };
-        let with = accounts.with((5, 7));
+        let with = accounts.with((5, 7), HOME);
         let expected = "root:x:0:0::/:/bin/sh\nagent:x:5:7:agent:/home/agent:/bin/sh\n";
         assert_eq!(with, [(PASSWD, expected.as_bytes().to_vec())]);
     }

@@ -7,6 +7,8 @@ use super::endpoint::Address;
 use super::engine::Engine;
 use super::{failure, host_image};
 use agent_base::error::{Error, Result};
+use agent_base::machine::Machine;
+use agent_sandbox::project::Project;
 use agent_sandbox::{
     EnforcedLimits, HOME, Spec, WORKSPACE, WorkspaceMount, cgroup, sandbox_ids, session_ids,
 };
@@ -71,6 +73,17 @@ impl Arrangement {
             return Some(Self { ids: sandbox_ids(), ..self.clone() });
         }
         (self.empty.is_some() && text.contains("overlay")).then(|| Self { empty: None, ..self.clone() })
+    }
+
+    /// Whether it shows directories of the host.
+    pub(super) fn shows_host(&self) -> bool {
+        self.shows_host
+    }
+
+    /// Where the project of `spec` is in the container, where that is its own path. Caches take overlays.
+    pub(super) fn project(&self, machine: &Machine, spec: &Spec) -> Option<Project> {
+        spec.place.as_ref()?;
+        Some(Project::of(machine, spec, self.shows_host && self.empty.is_some()))
     }
 
     /// What is to be said of the protection that it lacks.
@@ -175,8 +188,8 @@ const NO_OWN_USER: &str = "the engine's volumes cannot be given to a user of the
 const CONTROL_GROUPS: &str = "That takes control groups, which an engine of root's has, and a rootless one where they are of version 2.";
 
 /// Where the host's directories are bound.
-const NO_OVERLAYS: &str = "The engine does not mount overlays of this machine's directories: the sandbox can reach sockets and FIFOs that \
-     programs of this machine make below them from now on. `--sandbox local` or another image (`--image python:3-slim`) avoids it.";
+const NO_OVERLAYS: &str = "The engine does not mount overlays of this machine's directories: the caches of package managers are not shown, and the \
+     sandbox can reach sockets and FIFOs that programs of this machine make below them from now on. `--sandbox local` or another image (`--image python:3-slim`) avoids it.";
 
 /// Where the empty volume is; `None` where the engine has none and makes none.
 async fn empty_volume(engine: &Engine) -> Option<PathBuf> {

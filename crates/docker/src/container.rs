@@ -1,17 +1,19 @@
 //! The container of a sandbox: every default that keeps what runs inside from hurting anything.
 
 use super::accounts;
-use super::arrangement::Arrangement;
 use super::endpoint::Address;
 use super::engine::Engine;
+use super::host_image;
 use super::image::Image;
 use super::overlay;
 use super::skeleton::{FILTERS, GUEST};
+use super::start::Planned;
 use agent_base::error::{Error, Result};
 use agent_base::machine::Machine;
 use agent_event::Limits;
 use agent_sandbox::environment::variables;
 use agent_sandbox::ownership::Ownership;
+use agent_sandbox::project::Project;
 use agent_sandbox::{EnforcedLimits, HOME, Network, Spec, WORKSPACE, WorkspaceMount, bootstrap, run_bytes};
 use bollard::models::{
     ContainerCreateBody, HostConfig, HostConfigLogConfig, Mount, MountBindOptions, MountType,
@@ -30,20 +32,28 @@ const OPEN_FILES: i64 = 16_384;
 const CPU_PERIOD: i64 = 100_000;
 
 /// What the engine is asked for. The guest is process 1 and talks over the container's standard input and output.
-pub(super) fn body(
-    spec: &Spec,
-    image: &Image,
-    engine: &Engine,
-    arrangement: &Arrangement,
-) -> Result<ContainerCreateBody> {
+pub(super) fn body(planned: &Planned<'_>, image: &Image, engine: &Engine) -> Result<ContainerCreateBody> {
+    let Planned { spec, arrangement, .. } = planned;
     let (uid, gid) = arrangement.ids;
-    let env = variables(&image.path).into_iter().chain(image.env.iter().cloned());
+    let (path, home, own) = match planned.on_host_programs(image) {
+        Some(project) => (&project.path, &*project.home.to_string_lossy(), &project.env),
+        None => (&image.path, HOME, &image.env),
+    };
+    let env = variables(path, home).into_iter().chain(own.iter().cloned());
+    let mut confined = confinement(spec, engine, arrangement.enforced);
+    // An image's own `/root` is closed to the user inside.
+    let is_below_root =
+        planned.on_host_programs(image).is_none() && planned.places()?[0].starts_with("/root/");
+    if is_below_root {
+        let tmpfs = confined.tmpfs.get_or_insert_default();
+        tmpfs.insert("/root".to_owned(), "rw,nosuid,nodev,mode=0755,size=1m".to_owned());
+    }
     Ok(ContainerCreateBody {
         image: Some(image.tag.clone()),
         entrypoint: Some(vec![GUEST.to_owned()]),
-        cmd: Some(serve_arguments(spec, &engine.machine)?),
+        cmd: Some(serve_arguments(planned, image, &engine.machine)?),
         user: Some(format!("{uid}:{gid}")),
-        working_dir: Some(WORKSPACE.to_owned()),
+        working_dir: Some(planned.places()?.swap_remove(0).to_owned()),
         hostname: Some("sandbox".to_owned()),
         env: Some(env.map(|(name, value)| format!("{name}={value}")).collect()),
         labels: Some(Ownership::of(spec).labels()),
@@ -53,19 +63,34 @@ pub(super) fn body(
         // The guest sees the end of its input when the first client goes, however it goes.
         stdin_once: Some(true),
         tty: Some(false),
-        host_config: Some(HostConfig {
-            mounts: Some(mounts(spec, image, arrangement, &engine.machine)?),
-            ..confinement(spec, engine, arrangement.enforced)
-        }),
+        host_config: Some(HostConfig { mounts: Some(mounts(planned, image, &engine.machine)?), ..confined }),
         ..Default::default()
     })
 }
 
-fn serve_arguments(spec: &Spec, machine: &Machine) -> Result<Vec<String>> {
+impl Planned<'_> {
+    /// The project, where the container has this machine's programs around it.
+    fn on_host_programs(&self, image: &Image) -> Option<&Project> {
+        self.project.as_ref().filter(|_| image.name == host_image::NAME)
+    }
+
+    /// The names of the workspace, its own path first.
+    fn places(&self) -> Result<Vec<&str>> {
+        let own = self.project.as_ref().map(|project| text(&project.place)).transpose()?;
+        Ok(own.into_iter().filter(|own| *own != WORKSPACE).chain([WORKSPACE]).collect())
+    }
+}
+
+fn serve_arguments(planned: &Planned<'_>, image: &Image, machine: &Machine) -> Result<Vec<String>> {
+    let spec = planned.spec;
     let (idle_ttl, disk) = (spec.idle_ttl.as_secs().to_string(), spec.limits.disk.to_string());
     let mut arguments = vec!["serve", "--idle-ttl", &idle_ttl, "--socket", SOCKET, "--disk", &disk];
     if bootstrap::is_for_this_processor(machine)? {
         arguments.extend(["--filters", FILTERS]);
+    }
+    arguments.extend(["--workspace", planned.places()?[0]]);
+    for (_, inside) in planned.on_host_programs(image).iter().flat_map(|project| &project.caches) {
+        arguments.extend(["--disk-directory", text(inside)?]);
     }
     Ok(arguments.into_iter().map(str::to_owned).collect())
 }
@@ -167,20 +192,50 @@ fn tmpfs(memory: u64) -> HashMap<String, String> {
 
 /// The image's own read-only binds, and volumes without a name for what may be written: they are removed with the
 /// container, and take the ownership of the directory that the image has in their place.
-fn mounts(spec: &Spec, image: &Image, arrangement: &Arrangement, machine: &Machine) -> Result<Vec<Mount>> {
-    let shown = image.binds.iter().map(|(host, inside)| show(host, inside, arrangement.empty.as_deref()));
+fn mounts(planned: &Planned<'_>, image: &Image, machine: &Machine) -> Result<Vec<Mount>> {
+    let Planned { spec, arrangement, .. } = planned;
+    let project = planned.on_host_programs(image);
+    let home = project.map_or(HOME.into(), |project| project.home.to_string_lossy());
+    // What lies in $HOME is shown by the caches, or by nothing.
+    let is_in_home = |inside: &Path| project.is_some_and(|project| inside.starts_with(&project.home));
+    let binds = image.binds.iter().filter(|(_, inside)| !is_in_home(inside));
+    let shown = binds.map(|(host, inside)| show(host, inside, arrangement.empty.as_deref()));
     let mut mounts = shown.collect::<Result<Vec<_>>>()?;
-    for (file, inside) in accounts::write(machine, &spec.session, image, arrangement.ids)? {
+    for (file, inside) in accounts::write(machine, &spec.session, image, arrangement.ids, &home)? {
         mounts.push(bind(&file, inside, true)?);
     }
-    mounts.push(volume(HOME));
-    mounts.push(match &spec.workspace {
-        WorkspaceMount::Empty => volume(WORKSPACE),
-        WorkspaceMount::Bind(directory) => bind(&real(directory)?, Path::new(WORKSPACE), false)?,
+    match project {
+        Some(project) => mounts.extend(around(project, machine, &spec.session)?),
+        None => mounts.push(overlay::volume(HOME, None)),
+    }
+    let places = planned.places()?;
+    mounts.extend(match &spec.workspace {
+        WorkspaceMount::Empty if planned.project.is_some() => {
+            let directory = overlay::workspace(machine, &spec.session)?;
+            places.iter().map(|place| bind(&directory, Path::new(place), false)).collect::<Result<_>>()?
+        }
+        WorkspaceMount::Empty => vec![overlay::volume(WORKSPACE, None)],
+        WorkspaceMount::Bind(directory) => {
+            let directory = real(directory)?;
+            places.iter().map(|place| bind(&directory, Path::new(place), false)).collect::<Result<_>>()?
+        }
         WorkspaceMount::Overlay { lower, .. } | WorkspaceMount::Forked { lower, .. } => {
-            overlay::mount(machine, &spec.session, &real(lower)?)?
+            overlay::mounts(machine, &spec.session, &real(lower)?, &places)?
         }
     });
+    Ok(mounts)
+}
+
+/// `$HOME` at both of its names, and the caches.
+fn around(project: &Project, machine: &Machine, session: &str) -> Result<Vec<Mount>> {
+    let home = overlay::home(machine, session)?;
+    let mut mounts = vec![bind(&home, Path::new(HOME), false)?];
+    if project.home != Path::new(HOME) {
+        mounts.push(bind(&home, &project.home, false)?);
+    }
+    for (index, cache) in project.caches.iter().enumerate() {
+        mounts.push(overlay::cache(machine, session, index, cache)?);
+    }
     Ok(mounts)
 }
 
@@ -206,15 +261,10 @@ pub(super) fn real(workspace: &Path) -> Result<PathBuf> {
 }
 
 fn bind(host: &Path, inside: &Path, read_only: bool) -> Result<Mount> {
-    let text = |path: &Path| {
-        path.to_str().map(str::to_owned).ok_or_else(|| {
-            Error::sandbox(format!("the engine cannot mount {}: the name is not UTF-8", path.display()))
-        })
-    };
     Ok(Mount {
         typ: Some(MountType::BIND),
-        source: Some(text(host)?),
-        target: Some(text(inside)?),
+        source: Some(text(host)?.to_owned()),
+        target: Some(text(inside)?.to_owned()),
         read_only: Some(read_only),
         // What is mounted below would be writable on older engines: see `submounts`.
         bind_options: Some(MountBindOptions { non_recursive: Some(read_only), ..Default::default() }),
@@ -222,8 +272,10 @@ fn bind(host: &Path, inside: &Path, read_only: bool) -> Result<Mount> {
     })
 }
 
-fn volume(inside: &str) -> Mount {
-    Mount { typ: Some(MountType::VOLUME), target: Some(inside.to_owned()), ..Default::default() }
+fn text(path: &Path) -> Result<&str> {
+    path.to_str().ok_or_else(|| {
+        Error::sandbox(format!("the engine cannot mount {}: the name is not UTF-8", path.display()))
+    })
 }
 
 /// The guest's output is for its client alone.

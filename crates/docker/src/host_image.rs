@@ -13,7 +13,7 @@ use super::submounts::with_submounts;
 use agent_base::error::{Error, Result};
 use agent_base::machine::Machine;
 use agent_sandbox::host_tree::{HostTree, host_tree};
-use agent_sandbox::sandbox_ids;
+use agent_sandbox::{HOME, sandbox_ids};
 use bollard::query_parameters::CreateImageOptionsBuilder;
 use futures_util::TryStreamExt;
 use std::path::Path;
@@ -69,7 +69,7 @@ pub(super) fn not_here(engine: &Engine) -> Error {
 
 fn skeleton(tree: &HostTree, here: &Machine) -> Result<Skeleton> {
     let mut skeleton = Skeleton::base(here)?;
-    for (path, text) in accounts().with(sandbox_ids()) {
+    for (path, text) in accounts().with(sandbox_ids(), HOME) {
         skeleton.add(path, Node::File(text));
     }
     let files: [(&str, &str); 5] = [

@@ -34,6 +34,8 @@ use bollard::query_parameters::{
     InspectContainerOptions, ListContainersOptionsBuilder, StartContainerOptions,
 };
 use engine::Engine;
+use futures_util::future::join_all;
+use overlay::Mapped;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -44,6 +46,7 @@ pub const NAME: &str = "docker";
 /// What a container engine on this machine can do.
 pub const CAPABILITIES: Capabilities = Capabilities {
     host_paths: true,
+    own_paths: true,
     // It could be done as for an overlay, but no filter here refuses set-user-id files: on the host they would be root's.
     maps_owners: false,
     images: true,
@@ -93,7 +96,8 @@ impl Backend for Docker {
 
     fn capabilities(&self) -> Capabilities {
         let is_near = self.engine.endpoint.address.is_near();
-        Capabilities { host_paths: cfg!(target_os = "linux") && is_near, ..CAPABILITIES }
+        let host_paths = cfg!(target_os = "linux") && is_near;
+        Capabilities { host_paths, own_paths: host_paths, ..CAPABILITIES }
     }
 
     async fn start(&self, spec: &Spec, on_progress: OnProgress<'_>) -> Result<(Channel, SandboxInfo)> {
@@ -170,9 +174,7 @@ impl Backend for Docker {
             _ => {
                 let mapped = overlay::show_mapped(&self.engine.machine, session).await?;
                 let started = client.start_container(&name, None::<StartContainerOptions>).await;
-                if let Some(mapped) = mapped {
-                    mapped.end().await;
-                }
+                join_all(mapped.into_iter().map(Mapped::end)).await;
                 started.map_err(failed)?;
                 // The control groups of before are gone.
                 if let Ok(started) = inspect().await {

@@ -11,7 +11,7 @@ use super::skeleton::{Node, Skeleton};
 use super::{failure, pull};
 use agent_base::error::{Error, Result};
 use agent_sandbox::image::ImageProgram;
-use agent_sandbox::{OnProgress, sandbox_ids};
+use agent_sandbox::{HOME, OnProgress, sandbox_ids};
 use bollard::models::{ContainerConfig, ContainerCreateBody, ImageInspect};
 use bollard::query_parameters::{
     CommitContainerOptionsBuilder, CreateContainerOptions, DownloadFromContainerOptionsBuilder,
@@ -120,7 +120,7 @@ async fn fill_and_commit(engine: &Engine, image: &Image, container: &str) -> Res
         passwd: read_file(engine, container, accounts::PASSWD).await?,
         group: read_file(engine, container, accounts::GROUP).await?,
     };
-    for (file, text) in accounts.with(sandbox_ids()) {
+    for (file, text) in accounts.with(sandbox_ids(), HOME) {
         skeleton.add(file, Node::File(text));
     }
     let options = UploadToContainerOptionsBuilder::default().path("/").build();

@@ -11,16 +11,20 @@ use super::engine::Engine;
 use super::{container, failure, host_image};
 use agent_base::error::{Error, Result};
 use agent_base::machine::Machine;
+use agent_sandbox::bootstrap;
 use agent_sandbox::layer::{self, Contents};
 use agent_sandbox::ownership::{ProcessId, sandbox_name};
-use agent_sandbox::{WORKSPACE, bootstrap};
+use agent_sandbox::project::{self, Project};
 use bollard::models::{Mount, MountType, MountVolumeOptions, MountVolumeOptionsDriverConfig};
-use bollard::query_parameters::{CreateContainerOptions, StartContainerOptions, WaitContainerOptionsBuilder};
+use bollard::query_parameters::{
+    CreateContainerOptions, RemoveVolumeOptions, StartContainerOptions, WaitContainerOptionsBuilder,
+};
 use futures_util::StreamExt;
+use futures_util::future::try_join_all;
 use rustix::process::geteuid;
 use std::ffi::{CString, OsString};
 use std::fs::{self, DirBuilder};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
 use std::path::{Path, PathBuf};
@@ -36,6 +40,8 @@ const MAPPED: &str = "lower";
 /// The name of the file beside it that says which directory that is.
 const TREE: &str = "tree";
 
+/// The name of the directory that is the workspace where that is a copy.
+const WORKSPACE_COPY: &str = "workspace";
 /// The name of the file that says which process made the layer.
 const OWNER: &str = "owner";
 
@@ -79,11 +85,7 @@ pub(super) fn make(
         }
         // The top of the layer stands for the workspace itself, and has to belong to who works there.
         chown(&upper, Some(uid), Some(gid))?;
-        let owner = fs::metadata(lower)?;
-        if (owner.uid(), owner.gid()) != (uid, gid) {
-            fs::create_dir(layer.join(MAPPED))?;
-            fs::write(layer.join(TREE), lower.as_os_str().as_bytes())?;
-        }
+        map(&layer, lower, (uid, gid))?;
         match filling {
             Filling::Hidden(hidden) => layer::hide(&upper, lower, hidden, (uid, gid)),
             Filling::Forked(_) => Ok(()),
@@ -107,11 +109,21 @@ pub(super) fn copy(machine: &Machine, session: &str, into: &Path) -> Result<bool
     Ok(true)
 }
 
-/// Shows the host directory of `session` below its layer for as long as the engine needs to mount the overlay, where it
-/// belongs to another user than the one inside: root's tree, for the sandbox of a caller who is root. The kernel's
-/// overlay keeps a hold of it from then on.
-pub(super) async fn show_mapped(machine: &Machine, session: &str) -> Result<Option<Mapped>> {
-    let layer = layer(machine, session)?;
+/// Shows the host directories of `session` below their layers for as long as the engine needs to mount the overlays, where they
+/// belong to another user than the one inside: root's trees, for the sandbox of a caller who is root. The kernel's overlays keep
+/// a hold of them from then on.
+pub(super) async fn show_mapped(machine: &Machine, session: &str) -> Result<Vec<Mapped>> {
+    let shown = layers_of(&layer(machine, session)?).into_iter().map(|layer| show_one(machine, layer));
+    Ok(try_join_all(shown).await?.into_iter().flatten().collect())
+}
+
+/// The layer of the workspace and those of the caches.
+fn layers_of(layer: &Path) -> Vec<PathBuf> {
+    let caches = (0..).map(|index| Project::layers(layer, index)).take_while(|layer| layer.is_dir());
+    std::iter::once(layer.to_owned()).chain(caches).collect()
+}
+
+async fn show_one(machine: &Machine, layer: PathBuf) -> Result<Option<Mapped>> {
     let tree = match fs::read(layer.join(TREE)) {
         Ok(tree) => OsString::from_vec(tree),
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -163,33 +175,103 @@ fn unmount(target: &Path) {
     while unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH | libc::UMOUNT_NOFOLLOW) } == 0 {}
 }
 
-/// How to mount the layer of `session` over `lower`.
-pub(super) fn mount(machine: &Machine, session: &str, lower: &Path) -> Result<Mount> {
-    let layer = layer(machine, session)?;
+/// How to mount the layer of `session` over `lower`, at each of `places`.
+pub(super) fn mounts(machine: &Machine, session: &str, lower: &Path, places: &[&str]) -> Result<Vec<Mount>> {
+    let options = options(&layer(machine, session)?, lower)?;
+    shared(session, places, &options)
+}
+
+/// A volume with these options at each of `places`. One that is at several needs a name, and is not removed with the container.
+fn shared(session: &str, places: &[&str], options: &str) -> Result<Vec<Mount>> {
+    let name = if places.len() > 1 { Some(volume_name(session)?) } else { None };
+    let mount = |place: &&str| Mount { source: name.clone(), ..volume(place, Some(options)) };
+    Ok(places.iter().map(mount).collect())
+}
+
+fn volume_name(session: &str) -> Result<String> {
+    Ok(format!("{}-workspace", sandbox_name(session)?))
+}
+
+/// How to mount the cache with this index, which is the host's `lower`, at `inside`.
+pub(super) fn cache(
+    machine: &Machine,
+    session: &str,
+    index: usize,
+    (lower, inside): &(PathBuf, PathBuf),
+) -> Result<Mount> {
+    let options = options(&Project::layers(&layer(machine, session)?, index), lower)?;
+    let inside = inside.to_str().ok_or_else(|| not_plain(inside))?;
+    Ok(volume(inside, Some(&options)))
+}
+
+/// The directory that is `$HOME` of `session`, and the one that is its workspace where that is a copy.
+pub(super) fn home(machine: &Machine, session: &str) -> Result<PathBuf> {
+    Ok(layer(machine, session)?.join(project::PRIVATE_HOME))
+}
+
+/// See [`home`].
+pub(super) fn workspace(machine: &Machine, session: &str) -> Result<PathBuf> {
+    Ok(layer(machine, session)?.join(WORKSPACE_COPY))
+}
+
+/// Makes the directories of `session` for the user inside, and what `around` its workspace needs.
+pub(super) fn prepare(
+    machine: &Machine,
+    session: &str,
+    around: Option<&Project>,
+    ids: (u32, u32),
+) -> Result<()> {
+    let private = make_directory(machine, session)?;
+    let failed =
+        |error| Error::sandbox(format!("{} cannot be made ready", private.display())).caused_by(error);
+    let make = |directory: PathBuf| {
+        fs::create_dir(&directory).and_then(|()| chown(&directory, Some(ids.0), Some(ids.1))).map_err(failed)
+    };
+    make(private.join(WORKSPACE_COPY))?;
+    make(private.join(project::PRIVATE_HOME))?;
+    let Some(project) = around else { return Ok(()) };
+    project.prepare(&private, ids)?;
+    for (index, (lower, _)) in project.caches.iter().enumerate() {
+        map(&Project::layers(&private, index), lower, ids).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Notes that the directory `lower` is to be shown as that of the user inside, where it is another's.
+fn map(layer: &Path, lower: &Path, ids: (u32, u32)) -> io::Result<()> {
+    let owner = fs::metadata(lower)?;
+    if (owner.uid(), owner.gid()) == ids {
+        return Ok(());
+    }
+    fs::create_dir(layer.join(MAPPED))?;
+    fs::write(layer.join(TREE), lower.as_os_str().as_bytes())
+}
+
+/// The options of the overlay whose writable layer is in `layer`.
+fn options(layer: &Path, lower: &Path) -> Result<String> {
     let (upper, work, mapped) = (layer.join("upper"), layer.join("work"), layer.join(MAPPED));
     let lower = if mapped.is_dir() { &mapped } else { lower };
-    let options = format!(
-        "lowerdir={},upperdir={},workdir={}",
+    Ok(format!(
+        "redirect_dir=on,lowerdir={},upperdir={},workdir={}",
         escaped(lower, true)?,
         escaped(&upper, false)?,
         escaped(&work, false)?
-    );
-    Ok(volume(WORKSPACE, &options))
+    ))
 }
 
 /// The host directory `host` read-only at `inside`, as an overlay without a writable layer over the empty directory `empty`:
 /// there, sockets and FIFOs are others than the host's. An overlay without a writable layer takes two directories.
 pub(super) fn read_only(host: &Path, inside: &str, empty: &Path) -> Result<Mount> {
     let options = format!("ro,nosuid,nodev,lowerdir={}:{}", escaped(host, true)?, escaped(empty, true)?);
-    Ok(volume(inside, &options))
+    Ok(volume(inside, Some(&options)))
 }
 
-/// A volume without a name, which the engine mounts with these options and removes with the container.
-fn volume(inside: &str, options: &str) -> Mount {
+/// A volume without a name, which the engine removes with the container: an overlay with these options, or a directory of its own.
+pub(super) fn volume(inside: &str, options: Option<&str>) -> Mount {
     Mount {
         typ: Some(MountType::VOLUME),
         target: Some(inside.to_owned()),
-        volume_options: Some(MountVolumeOptions {
+        volume_options: options.map(|options| MountVolumeOptions {
             no_copy: Some(true),
             driver_config: Some(MountVolumeOptionsDriverConfig {
                 name: Some("local".to_owned()),
@@ -211,7 +293,8 @@ pub(super) async fn remove(engine: &Engine, session: &str) -> Result<()> {
     let failed = |error| Error::sandbox(format!("{} could not be removed", layer.display())).caused_by(error);
     // Left over where the start was killed at the wrong moment. It is read-only, so that not even a mount that stays
     // could make the removal reach the host's files.
-    unmount(&layer.join(MAPPED));
+    layers_of(&layer).iter().for_each(|layer| unmount(&layer.join(MAPPED)));
+    remove_volume(engine, &volume_name(session)?).await?;
     match fs::remove_dir_all(&layer) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -222,6 +305,26 @@ pub(super) async fn remove(engine: &Engine, session: &str) -> Result<()> {
         Err(error) => Err(failed(error)),
     }
 }
+
+/// An engine says for a moment that a volume is in use by a container that it has just removed.
+async fn remove_volume(engine: &Engine, name: &str) -> Result<()> {
+    for attempt in 1.. {
+        match engine.client.remove_volume(name, None::<RemoveVolumeOptions>).await {
+            Err(error) if failure::status(&error) == Some(409) && attempt < REMOVALS => {
+                tokio::time::sleep(REMOVAL_PAUSE).await;
+            }
+            Err(error) if failure::status(&error) != Some(404) => {
+                return Err(failure::error(format!("the volume {name} could not be removed"), error));
+            }
+            _ => break,
+        }
+    }
+    Ok(())
+}
+
+/// Attempts to remove a volume, and the time between them.
+const REMOVALS: u32 = 20;
+const REMOVAL_PAUSE: Duration = Duration::from_millis(50);
 
 /// The kernel leaves files of root's in the work directory, which an ordinary user cannot remove; `rm` as the root of a
 /// container that sees this one directory can.
@@ -279,12 +382,14 @@ fn layer(machine: &Machine, session: &str) -> Result<PathBuf> {
     Ok(layers(machine)?.join(session))
 }
 
+fn not_plain(path: &Path) -> Error {
+    Error::sandbox(format!("the engine cannot mount {}: the name is not plain text", path.display()))
+        .hint("use `--workspace-mode copy`")
+}
+
 /// A path as the kernel's overlay options take it: a comma ends an option, a colon ends a lower directory.
 fn escaped(path: &Path, is_lower: bool) -> Result<String> {
-    let text = path.to_str().filter(|text| !text.contains(['"', '\n'])).ok_or_else(|| {
-        Error::sandbox(format!("the engine cannot mount {}: the name is not plain text", path.display()))
-            .hint("use `--workspace-mode copy`")
-    })?;
+    let text = path.to_str().filter(|text| !text.contains(['"', '\n'])).ok_or_else(|| not_plain(path))?;
     let mut escaped = String::new();
     for c in text.chars() {
         if matches!(c, ',' | '\\') || (c == ':' && is_lower) {

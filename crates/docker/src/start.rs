@@ -2,15 +2,25 @@
 
 use super::arrangement::Arrangement;
 use super::image::Image;
-use super::overlay::Filling;
+use super::overlay::{Filling, Mapped};
 use super::{Docker, NAME, accounts, channel, container, failure, host_image, named_image, overlay};
 use agent_base::error::{Error, Result};
 use agent_event::SandboxInfo;
 use agent_sandbox::ownership::sandbox_name;
+use agent_sandbox::project::Project;
 use agent_sandbox::{Backend, Channel, EnforcedLimits, OnProgress, Spec, WorkspaceMount};
 use bollard::query_parameters::{
     AttachContainerOptionsBuilder, CreateContainerOptionsBuilder, StartContainerOptions,
 };
+use futures_util::future::join_all;
+
+/// A container that is to be made.
+pub(super) struct Planned<'a> {
+    pub spec: &'a Spec,
+    pub arrangement: &'a Arrangement,
+    /// Where the project is in it, where that is its own path.
+    pub project: Option<Project>,
+}
 
 impl Docker {
     /// Creates and starts the container of `spec`.
@@ -52,7 +62,11 @@ impl Docker {
             let lower = container::real(lower)?;
             overlay::make(&self.engine.machine, &spec.session, &lower, &filling, arrangement.ids)?;
         }
-        let created = self.create(spec, arrangement, on_progress).await;
+        let planned = Planned { spec, arrangement, project: arrangement.project(&self.engine.machine, spec) };
+        let created = match self.prepare(&planned) {
+            Ok(()) => self.create(&planned, on_progress).await,
+            Err(error) => Err(error),
+        };
         let (id, image) = match created {
             Ok(created) => created,
             Err(error) => {
@@ -78,21 +92,24 @@ impl Docker {
         }
     }
 
+    /// Makes on this machine what the container is to show of it.
+    fn prepare(&self, Planned { spec, arrangement, project }: &Planned<'_>) -> Result<()> {
+        let Some(project) = project else { return Ok(()) };
+        let around = Some(project).filter(|_| arrangement.shows_host());
+        overlay::prepare(&self.engine.machine, &spec.session, around, arrangement.ids)
+    }
+
     /// Creates the container. Whether the image is there is found out by trying, which costs nothing when it is.
-    async fn create(
-        &self,
-        spec: &Spec,
-        arrangement: &Arrangement,
-        on_progress: OnProgress<'_>,
-    ) -> Result<(String, Image)> {
+    async fn create(&self, planned: &Planned<'_>, on_progress: OnProgress<'_>) -> Result<(String, Image)> {
+        let Planned { spec, arrangement, .. } = planned;
         let asked_for = spec.image.as_deref();
         if asked_for.is_none_or(|name| name == host_image::NAME) {
             let (image, skeleton) = host_image::describe(&self.engine.machine)?;
-            if let Some(id) = self.try_create(spec, &image, arrangement).await? {
+            if let Some(id) = self.try_create(planned, &image).await? {
                 return Ok((id, image));
             }
             if host_image::make(&self.engine, &image, &skeleton).await? {
-                return self.create_from(spec, image, arrangement).await;
+                return self.create_from(planned, image).await;
             }
             if asked_for.is_some() {
                 return Err(host_image::not_here(&self.engine));
@@ -102,21 +119,16 @@ impl Docker {
         let (mut image, underneath) = named_image::find(&self.engine, name, on_progress).await?;
         image.accounts = accounts::recall(&self.engine.machine, &image)?;
         let is_known = image.accounts.is_some() || !accounts::are_needed(arrangement.ids);
-        if is_known && let Some(id) = self.try_create(spec, &image, arrangement).await? {
+        if is_known && let Some(id) = self.try_create(planned, &image).await? {
             return Ok((id, image));
         }
         image.accounts = Some(named_image::prepare(&self.engine, &image, &underneath).await?);
-        self.create_from(spec, image, arrangement).await
+        self.create_from(planned, image).await
     }
 
     /// Creates the container from an image that was made just now.
-    async fn create_from(
-        &self,
-        spec: &Spec,
-        image: Image,
-        arrangement: &Arrangement,
-    ) -> Result<(String, Image)> {
-        match self.try_create(spec, &image, arrangement).await? {
+    async fn create_from(&self, planned: &Planned<'_>, image: Image) -> Result<(String, Image)> {
+        match self.try_create(planned, &image).await? {
             Some(id) => {
                 image.remove_former(&self.engine).await;
                 Ok((id, image))
@@ -126,14 +138,10 @@ impl Docker {
     }
 
     /// The container's id; `None` where the engine does not have the image.
-    async fn try_create(
-        &self,
-        spec: &Spec,
-        image: &Image,
-        arrangement: &Arrangement,
-    ) -> Result<Option<String>> {
+    async fn try_create(&self, planned: &Planned<'_>, image: &Image) -> Result<Option<String>> {
+        let spec = planned.spec;
         let name = sandbox_name(&spec.session)?;
-        let body = container::body(spec, image, &self.engine, arrangement)?;
+        let body = container::body(planned, image, &self.engine)?;
         let options = CreateContainerOptionsBuilder::default().name(&name).build();
         match self.engine.client.create_container(Some(options), body).await {
             Ok(created) => Ok(Some(created.id)),
@@ -161,9 +169,7 @@ impl Docker {
             .map_err(|error| failure::error("the sandbox's container could not be attached to", error))?;
         let mapped = overlay::show_mapped(&self.engine.machine, session).await?;
         let started = self.engine.client.start_container(id, None::<StartContainerOptions>).await;
-        if let Some(mapped) = mapped {
-            mapped.end().await;
-        }
+        join_all(mapped.into_iter().map(Mapped::end)).await;
         started.map_err(not_started)?;
         let enforced = arrangement.complete(&self.engine, id).await?;
         Ok((channel::channel(&self.engine.endpoint.address, attached.output, attached.input), enforced))

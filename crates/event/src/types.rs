@@ -21,6 +21,9 @@ pub enum Event {
         base_url: String,
         /// The host directory that the session works on.
         workspace: String,
+        /// The directory that commands start in, relative to it.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        directory: String,
         /// The sandbox that belongs to the session.
         sandbox: SandboxInfo,
         /// The session whose model delegated a part of its work to this one.

@@ -312,9 +312,24 @@ impl Drop for Temporary {
     }
 }
 
+/// Changes something in a directory of one's own that is closed to writing, as those of module caches are.
+fn in_closed(directory: &Path, change: impl Fn() -> io::Result<()>) -> io::Result<()> {
+    let former = fs::symlink_metadata(directory)?.permissions();
+    fs::set_permissions(directory, fs::Permissions::from_mode(former.mode() | 0o700))?;
+    let changed = change();
+    fs::set_permissions(directory, former)?;
+    changed
+}
+
 /// Removes a file, a symbolic link or an empty directory.
 pub fn remove(path: &Path) -> Result<(), Failure> {
     let metadata = fs::symlink_metadata(path).map_err(|error| failure(path, &error))?;
-    let result = if metadata.is_dir() { fs::remove_dir(path) } else { fs::remove_file(path) };
+    let remove = || if metadata.is_dir() { fs::remove_dir(path) } else { fs::remove_file(path) };
+    let result = match (remove(), path.parent()) {
+        (Err(error), Some(directory)) if error.kind() == io::ErrorKind::PermissionDenied => {
+            in_closed(directory, remove)
+        }
+        (removed, _) => removed,
+    };
     result.map_err(|error| failure(path, &error))
 }

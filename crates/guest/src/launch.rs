@@ -8,6 +8,7 @@
 //! | `root` | an empty directory: where the new root is mounted, in the sandbox's mount namespace only |
 //! | `workspace`, `home` | what becomes `/workspace` and `/home/agent` |
 //! | `upper`, `work` | the writable layer, where the workspace is an overlay |
+//! | `caches/N/upper`, `caches/N/work` | that of the Nth directory that is shown copy-on-write |
 //! | `socket` | made here: the Unix socket at which the guest takes further clients. Not visible inside |
 //! | `processes` | made here: process id and start time of the launcher and of the sandbox's PID 1, a line each |
 //!
@@ -35,6 +36,7 @@ use agent_wire::launch_spec::{self, LaunchSpec};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -42,6 +44,9 @@ use std::process::Command;
 use step::{Failure, Step};
 use sys::MS_RDONLY;
 
+/// The names of the workspace and of `$HOME` in every sandbox.
+const WORKSPACE: &str = "/workspace";
+const HOME: &str = "/home/agent";
 /// The descriptor at which the guest finds its listening socket (`serve --listen-fd 3`).
 const LISTEN_FD: i32 = 3;
 /// What the launcher writes to PID 1's gate; the end of the pipe without it means that the launcher has failed.
@@ -118,10 +123,20 @@ fn launch(directory: &Path) -> Result<(), Failure> {
         Some(tree) => idmap::exchange(tree, spec.uid, spec.gid).step_at("map the owners of", tree)?,
         None => None,
     };
+    // Those of the caches are mostly all the same.
+    let mut cache_owners: Vec<CacheOwners> = Vec::new();
+    for (tree, _) in spec.caches.iter().filter(|_| is_root) {
+        let Ok(owner) = fs::metadata(tree).map(|found| (found.uid(), found.gid())) else { continue };
+        if !cache_owners.iter().any(|known| known.owner == owner) {
+            // Without a map it is there to read.
+            let map = idmap::exchange(tree, spec.uid, spec.gid).ok().flatten();
+            cache_owners.push(CacheOwners { owner, map });
+        }
+    }
     let pid = sys::fork_into(namespaces(&spec, is_root)).step("make the namespaces")?;
     if pid == 0 {
         drop(opener);
-        let plan = Plan { spec: &spec, private: &directory, is_root, caller, owners };
+        let plan = Plan { spec: &spec, private: &directory, is_root, caller, owners, cache_owners };
         let failure = become_guest(&plan, gate, listener);
         eprint!("{failure}");
         std::process::exit(1);
@@ -148,6 +163,26 @@ struct Plan<'a> {
     caller: (u32, u32),
     /// The user namespace that maps the owners of the workspace's tree, where they are others than the user inside.
     owners: Option<File>,
+    /// Those of the caches.
+    cache_owners: Vec<CacheOwners>,
+}
+
+/// The user namespace that maps one owner of caches to the user inside, where they are not the same.
+struct CacheOwners {
+    owner: (u32, u32),
+    map: Option<File>,
+}
+
+impl Plan<'_> {
+    /// Where the workspace is inside.
+    fn place(&self) -> &Path {
+        if self.spec.place.as_os_str().is_empty() { Path::new(WORKSPACE) } else { &self.spec.place }
+    }
+
+    /// `$HOME` inside.
+    fn home(&self) -> &Path {
+        if self.spec.home.as_os_str().is_empty() { Path::new(HOME) } else { &self.spec.home }
+    }
 }
 
 fn namespaces(spec: &LaunchSpec, is_root: bool) -> u64 {
@@ -235,11 +270,15 @@ fn enter(plan: &Plan<'_>, mut gate: io::PipeReader) -> Result<(), Failure> {
 }
 
 fn confine(plan: &Plan<'_>) -> Result<(), Failure> {
-    identity::give_up_privileges(plan.spec, plan.is_root)?;
+    let own: Vec<&Path> = [plan.place(), plan.home()]
+        .into_iter()
+        .chain(plan.spec.caches.iter().map(|(_, inside)| inside.as_path()))
+        .collect();
+    identity::give_up_privileges(plan.spec, plan.is_root, &own)?;
     // After the change of user, which takes the setting back.
     sys::die_with_parent().step("bind the sandbox's life to the launcher's")?;
     TERMINATING_SIGNALS.iter().for_each(|signal| sys::default_signal(*signal));
-    std::env::set_current_dir("/workspace").step("enter the workspace")
+    std::env::set_current_dir(plan.place()).step("enter the workspace")
 }
 
 /// Becomes the guest. Returns only what went wrong.

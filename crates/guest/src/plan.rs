@@ -28,6 +28,15 @@ pub fn plan(
     for (name, value) in &command.env {
         environment.insert(name.clone(), value.clone());
     }
+    let temporary = environment.get(OsStr::new("TMPDIR")).map(PathBuf::from);
+    let workspace = std::env::current_dir().ok().filter(|_| read_only);
+    if read_only && workspace.is_none() {
+        return Err(Failure::new("the workspace cannot be found, so it cannot be kept as it is"));
+    }
+    // What lies above the workspace cannot be written to as a whole then.
+    if temporary.zip(workspace.as_ref()).is_some_and(|(above, workspace)| workspace.starts_with(above)) {
+        environment.insert("TMPDIR".into(), "/run".into());
+    }
     let attempts: Vec<Execution> = match &command.program {
         Program::Shell(text) => match shortcut(text.as_bytes(), &environment, search) {
             Some(shortcut) => {
@@ -56,7 +65,7 @@ pub fn plan(
         cwd: cwd.map(|cwd| c_string(cwd.as_os_str().as_bytes())).transpose()?,
         stdin: command.stdin,
         terminal,
-        read_only,
+        read_only: workspace,
     })
 }
 

@@ -49,8 +49,11 @@ impl Quota {
     /// Of `bytes` on the disks of `workspace`, `$HOME` and `more`.
     pub fn new(bytes: Option<u64>, workspace: &Path, more: &[PathBuf]) -> Self {
         let home = std::env::var_os("HOME").map(PathBuf::from);
-        let directories: Vec<_> =
+        let all: Vec<_> =
             std::iter::once(workspace.to_owned()).chain(home).chain(more.iter().cloned()).collect();
+        // What lies in another one is counted with that: a project in `$HOME`, a cache.
+        let is_within = |path: &PathBuf| all.iter().any(|other| other != path && path.starts_with(other));
+        let directories: Vec<_> = all.iter().filter(|path| !is_within(path)).cloned().collect();
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let limit = bytes.map(|bytes| Usage { bytes, files: files_of_quota(bytes) });
         let disk = |path: &PathBuf| {

@@ -16,6 +16,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
 
 /// Everything that the child needs, made before the fork.
 pub struct Plan {
@@ -28,8 +29,8 @@ pub struct Plan {
     pub stdin: bool,
     /// A terminal for all three standard streams.
     pub terminal: Option<TerminalSize>,
-    /// Whether the workspace cannot be changed.
-    pub read_only: bool,
+    /// The workspace, where it cannot be changed.
+    pub read_only: Option<PathBuf>,
 }
 
 impl Plan {
@@ -279,8 +280,8 @@ fn execute(plan: &Plan) -> ! {
             ffi::_exit(126);
         }
         // Nothing runs that could write after all.
-        if plan.read_only
-            && let Err(error) = landlock::keep_workspace().and_then(|()| filters::refuse_modes())
+        if let Some(workspace) = &plan.read_only
+            && let Err(error) = landlock::keep_workspace(workspace).and_then(|()| filters::refuse_modes())
         {
             print_error("keep the workspace read-only for", plan.name(), &error);
             ffi::_exit(126);

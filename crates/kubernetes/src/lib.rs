@@ -47,6 +47,7 @@ pub const NAME: &str = "kubernetes";
 /// What a pod can do.
 pub const CAPABILITIES: Capabilities = Capabilities {
     host_paths: false,
+    own_paths: false,
     maps_owners: false,
     images: true,
     runtimes: true,

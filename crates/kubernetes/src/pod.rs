@@ -260,7 +260,7 @@ impl Pod<'_> {
             mounts.push(json!({ "name": "guest", "mountPath": GUEST_DIRECTORY, "readOnly": is_brought }));
         }
         // The image knows where its programs are.
-        let variables = environment::variables("").into_iter().filter(|(name, _)| name != "PATH");
+        let variables = environment::variables("", HOME).into_iter().filter(|(name, _)| name != "PATH");
         let variables =
             variables.map(|(name, value)| json!({ "name": name, "value": value })).chain([node_address()]);
         Ok(json!({
@@ -457,6 +457,7 @@ mod tests {
 
     fn manifest(settings: &Settings) -> Result<Value> {
         let spec = Spec {
+            place: None,
             session: "20260101-000000-abcd".to_owned(),
             image: None,
             limits: Limits { cpus: 2.0, memory: 1 << 30, ..Limits::default() },

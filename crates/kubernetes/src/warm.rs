@@ -13,7 +13,7 @@ use super::{NAME, failure, policy, wait, warm_check};
 use agent_base::error::{Error, Result};
 use agent_event::SandboxInfo;
 use agent_sandbox::ownership::{sandbox_name, this_host};
-use agent_sandbox::{Channel, OnProgress, Spec, State, bootstrap, environment};
+use agent_sandbox::{Channel, HOME, OnProgress, Spec, State, bootstrap, environment};
 use agent_wire::launch_spec::LaunchSpec;
 use bytes::Bytes;
 use http::Method;
@@ -168,7 +168,7 @@ impl Kubernetes {
     async fn install_claimed(&self, pod: &Pod<'_>, name: &str, on_progress: OnProgress<'_>) -> Result<Exec> {
         let guest = bootstrap::bytes(&self.machine)?;
         // The pool's template need not have the variables.
-        let variables = environment::variables("").into_iter().filter(|(name, _)| name != "PATH");
+        let variables = environment::variables("", HOME).into_iter().filter(|(name, _)| name != "PATH");
         let env = variables.map(|(name, value)| (name.into(), value.into())).collect();
         let spec = hex::encode(LaunchSpec { env, ..pod.launch()? }.encode());
         let bytes = Bytes::from([&guest, spec.as_bytes()].concat());

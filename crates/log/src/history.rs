@@ -17,6 +17,8 @@ pub struct History {
     pub base_url: String,
     /// The workspace on the host.
     pub workspace: String,
+    /// The directory of it that commands start in.
+    pub directory: String,
     /// The sandbox of the last run.
     pub sandbox: SandboxInfo,
     /// What the user made of the list of hosts, if they changed it.
@@ -88,12 +90,12 @@ impl History {
 
     fn take(&mut self, record: &Record) {
         match record.event.clone() {
-            Event::SessionStarted { model, base_url, workspace, sandbox, parent, .. } => {
+            Event::SessionStarted { model, base_url, workspace, directory, sandbox, parent, .. } => {
                 self.finished = None;
                 // A later run of it is the user's.
                 self.parent = self.parent.take().or(parent);
                 (self.session, self.model, self.base_url) = (record.session.clone(), model, base_url);
-                (self.workspace, self.sandbox) = (workspace, sandbox);
+                (self.workspace, self.directory, self.sandbox) = (workspace, directory, sandbox);
             }
             Event::UserMessage { text } => self.take_prompt(text),
             Event::Note { text } => self.notes.push(&text),

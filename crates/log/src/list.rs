@@ -35,6 +35,9 @@ pub struct Summary {
     pub model: String,
     /// The host directory.
     pub workspace: String,
+    /// The directory of it that commands start in.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub directory: String,
     /// The backend of its sandbox: `docker` or `local`; empty if none was chosen.
     pub sandbox: String,
     /// Requests to the model.
@@ -171,6 +174,7 @@ fn summarise(id: SessionId, updated: String, running: bool, records: &[Record]) 
         preview: prompt.unwrap_or_default(),
         model: history.model,
         workspace: history.workspace,
+        directory: history.directory,
         sandbox: history.sandbox.backend,
         turns: history.turns,
         usage: history.usage,

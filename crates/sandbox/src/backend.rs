@@ -128,6 +128,8 @@ pub struct Capabilities {
     /// Paths of this machine can be mounted: [`WorkspaceMount::Overlay`], [`WorkspaceMount::Bind`], and the machine's own
     /// programs where no image is named.
     pub host_paths: bool,
+    /// The workspace has the path inside that it has on this machine ([`Spec::place`]).
+    pub own_paths: bool,
     /// A bound directory of another user appears inside as the sandbox user's own.
     pub maps_owners: bool,
     /// `--image` selects what is inside.

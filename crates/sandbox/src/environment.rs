@@ -1,13 +1,11 @@
 //! The variables that every process inside a sandbox starts with. Nothing of the host's environment is among them.
 
-use crate::HOME;
-
-/// The variables, `PATH` included, the same on every backend.
+/// The variables, `PATH` and `HOME` included, the same on every backend.
 ///
 /// They keep programs from waiting for a user (pagers, prompts, colours) and point caches into `$HOME`.
-pub fn variables(path: &str) -> Vec<(String, String)> {
+pub fn variables(path: &str, home: &str) -> Vec<(String, String)> {
     let fixed = [
-        ("HOME", HOME),
+        ("HOME", home),
         ("USER", "agent"),
         ("LOGNAME", "agent"),
         ("SHELL", "/bin/sh"),

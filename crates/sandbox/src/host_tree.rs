@@ -25,6 +25,8 @@ pub struct HostTree {
     pub symlinks: Vec<(PathBuf, PathBuf)>,
     /// `PATH` inside.
     pub path: String,
+    /// The toolchains' directories of programs, as they are inside.
+    bin_dirs: Vec<PathBuf>,
     /// Variables that the toolchains need (`JAVA_HOME`), never taken over unseen from the host.
     pub env: Vec<(String, String)>,
 }
@@ -193,7 +195,8 @@ fn look_at(machine: &Machine) -> HostTree {
     tree.hide(&bound_sockets(&sockets));
     tree.hide(&hidden_settings(machine, &tree.binds));
     tree.env = found.env;
-    tree.path = search_path(machine, &tree.binds, found.bin_dirs);
+    tree.bin_dirs = found.bin_dirs;
+    tree.path = search_path(machine, &tree, Path::new(super::HOME), &|_| false);
     tree
 }
 
@@ -341,17 +344,22 @@ fn expand(directory: &Path, pattern: &str) -> Vec<PathBuf> {
     names
 }
 
-/// The sandbox's own installs first, then the toolchains, then the host's `PATH` as far as it is visible inside,
-/// then the standard directories.
-fn search_path(machine: &Machine, binds: &[(PathBuf, PathBuf)], toolchains: Vec<PathBuf>) -> String {
-    let visible = |dir: &PathBuf| binds.iter().any(|(_, inside)| dir.starts_with(inside));
-    let mut dirs: Vec<PathBuf> =
-        [".local/bin", ".cargo/bin"].iter().map(|dir| Path::new(super::HOME).join(dir)).collect();
-    dirs.extend(toolchains);
-    let standard = STANDARD_PATH.iter().map(PathBuf::from);
-    let special = machine.path().iter().filter(|dir| !STANDARD_PATH.iter().any(|s| dir == &Path::new(s)));
-    dirs.extend(special.filter(|dir| visible(dir)).cloned());
-    dirs.extend(standard);
+/// The sandbox's own installs first, then the host's `PATH` in its order as far as it is `shown`, the toolchains, the rest of
+/// the host's as far as it is in the tree, and the standard directories.
+pub(super) fn search_path(
+    machine: &Machine,
+    tree: &HostTree,
+    home: &Path,
+    shown: &dyn Fn(&Path) -> bool,
+) -> String {
+    let visible = |dir: &PathBuf| tree.binds.iter().any(|(_, inside)| dir.starts_with(inside));
+    let mut dirs: Vec<PathBuf> = [".local/bin", ".cargo/bin"].iter().map(|dir| home.join(dir)).collect();
+    let is_standard = |dir: &PathBuf| STANDARD_PATH.iter().any(|standard| dir == Path::new(standard));
+    let special = || machine.path().iter().filter(|dir| !is_standard(dir));
+    dirs.extend(special().filter(|dir| shown(dir)).cloned());
+    dirs.extend(tree.bin_dirs.iter().cloned());
+    dirs.extend(special().filter(|dir| visible(dir)).cloned());
+    dirs.extend(STANDARD_PATH.iter().map(PathBuf::from));
     let mut path = String::new();
     let mut seen = Vec::new();
     for dir in dirs {

@@ -5,6 +5,7 @@
 
 mod backend;
 pub mod bootstrap;
+pub mod caches;
 pub mod cgroup;
 pub mod environment;
 mod handle;
@@ -13,6 +14,8 @@ pub mod image;
 pub mod layer;
 pub mod local;
 pub mod ownership;
+mod place;
+pub mod project;
 pub mod seccomp;
 mod toolchains;
 pub use agent_wire as wire;
@@ -25,6 +28,7 @@ pub use handle::{
     Changes, Controls, FileBytes, JobOutput, Listing, Piece, Process, ProcessEvent, Put, Sandbox, Tunnel,
     Tunnels, WalkOptions, reading_beside,
 };
+pub use place::own_place;
 pub use wire::{Command, Entry, EntryKind, Facts, FileWrite, Finished, Node, Outcome, Program, TerminalSize};
 
 use agent_base::hash::Hash;
@@ -149,6 +153,8 @@ pub struct Spec {
     pub delete_after: Option<Duration>,
     /// How `/workspace` comes to be.
     pub workspace: WorkspaceMount,
+    /// The path that the workspace has on this machine, for a backend that can give it the same one inside.
+    pub place: Option<PathBuf>,
     /// What the sandbox begins as, in place of the image: the id of what [`Backend::snapshot`] made for this session.
     pub snapshot: Option<String>,
 }

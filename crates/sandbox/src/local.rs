@@ -16,6 +16,7 @@ use super::{
     Backend, Capabilities, Channel, Copied, EnforcedLimits, Listed, Network, Networks, OnProgress, Spec,
     State, WorkspaceMount, bootstrap, environment, host_ids, layer, run_bytes, seccomp, session_ids,
 };
+use crate::project::Project;
 use agent_base::error::{Error, Result};
 use agent_base::machine::Machine;
 use agent_event::{Limits, SandboxInfo};
@@ -44,6 +45,7 @@ pub const NAME: &str = "local";
 /// What Linux namespaces can do.
 pub const CAPABILITIES: Capabilities = Capabilities {
     host_paths: true,
+    own_paths: true,
     maps_owners: true,
     images: false,
     runtimes: false,
@@ -96,7 +98,9 @@ impl Local {
                 WorkspaceMount::Forked { layer, .. } => directory.take_over(layer, owner).await?,
                 WorkspaceMount::Empty | WorkspaceMount::Bind(_) => {}
             }
-            directory.write_spec(&launch_spec(&self.machine, spec, &groups, ids)?)?;
+            let project = Project::of(&self.machine, spec, true);
+            project.prepare(directory.path(), owner)?;
+            directory.write_spec(&launch_spec(&self.machine, spec, &groups, ids, &project)?)?;
             let mut child = launch(&self.machine, &directory, true).await?;
             let channel = child
                 .stdout
@@ -258,12 +262,20 @@ fn launch_spec(
     spec: &Spec,
     groups: &Cgroups,
     (uid, gid): (u32, u32),
+    project: &Project,
 ) -> Result<LaunchSpec> {
     let tree = super::host_tree::host_tree(machine);
-    let variables = environment::variables(&tree.path).into_iter().chain(tree.env.iter().cloned());
+    let home = project.home.to_string_lossy();
+    let variables =
+        environment::variables(&project.path, &home).into_iter().chain(project.env.iter().cloned());
     let idle_ttl = spec.idle_ttl.as_secs().max(1).to_string();
     let disk = spec.limits.disk.to_string();
     let argv = ["/proc/self/exe", "serve", "--listen-fd", "3", "--idle-ttl", &idle_ttl, "--disk", &disk];
+    let mut argv: Vec<OsString> = argv.map(OsString::from).into();
+    argv.extend([OsString::from("--workspace"), project.place.clone().into()]);
+    for (_, inside) in &project.caches {
+        argv.extend([OsString::from("--disk-directory"), inside.clone().into()]);
+    }
     let memory = spec.limits.memory;
     let (overlay, bind_workspace) = match &spec.workspace {
         WorkspaceMount::Empty => (None, None),
@@ -275,10 +287,13 @@ fn launch_spec(
     Ok(LaunchSpec {
         uid,
         gid,
-        argv: argv.map(OsString::from).into(),
+        argv,
         env: variables.map(|(name, value)| (name.into(), value.into())).collect(),
         binds: tree.binds.clone(),
-        symlinks: tree.symlinks.clone(),
+        symlinks: project.symlinks.clone(),
+        place: project.place.clone(),
+        home: project.home.clone(),
+        caches: project.caches.clone(),
         overlay,
         bind_workspace,
         cgroups: groups.directories.clone(),

@@ -4,7 +4,7 @@ use agent_base::error::Result;
 use agent_log::{SessionId, Store};
 use agent_session::{Frontend, ModelSettings, Session};
 use futures_util::future::BoxFuture;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What a client's session starts from.
@@ -21,7 +21,10 @@ pub trait Opener: Send + Sync {
     /// Where sessions are kept.
     fn store(&self) -> &Store;
 
-    /// Opens a session on `workspace`.
+    /// The workspaces whose sessions are meant where a client names `directory`. Blocking.
+    fn own(&self, directory: &Path) -> Vec<PathBuf>;
+
+    /// Opens a session on `workspace`, a directory or the repository that it is part of.
     fn open<'a>(
         &'a self,
         workspace: &'a Path,

@@ -260,6 +260,7 @@ impl Builder {
             model: self.model.client.name().to_owned(),
             base_url: self.model.base_url.clone(),
             workspace: self.workspace.root.display().to_string(),
+            directory: self.sandbox.directory.display().to_string(),
             sandbox: self.sandbox.describe(id),
             parent: parent.map(|parent| parent.session.to_string()),
         })
@@ -309,10 +310,11 @@ impl Builder {
             answer_schema: model.answer_schema,
         };
         let facts = SandboxFacts { skills: skills.in_prompt(), ..facts };
-        for text in instructions_not_followed(&workspace.root) {
+        let directory = workspace.root.join(&facts.directory);
+        for text in instructions_not_followed(&directory) {
             frontend.events().emit(Event::Notice { text })?;
         }
-        let mut conversation = Conversation::new(setup, &facts, &workspace.root);
+        let mut conversation = Conversation::new(setup, &facts, &directory);
         let resumed = earlier.is_some();
         if let Some(earlier) = earlier {
             conversation.resume(earlier);

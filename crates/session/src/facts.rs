@@ -5,7 +5,7 @@ use agent_base::machine::Machine;
 use agent_base::plain_file::{self, Links};
 use agent_base::sanitise::one_line;
 use agent_core::{Checkout, SandboxFacts};
-use agent_sandbox::host_tree;
+use agent_sandbox::{host_tree, own_place};
 use agent_tools::code;
 use agent_workspace::tracked;
 use std::path::Path;
@@ -21,7 +21,7 @@ pub(super) fn facts(
     mut programs: Vec<String>,
     asks_about_network: bool,
 ) -> SandboxFacts {
-    let SandboxSettings { network, limits, image, .. } = sandbox.clone();
+    let SandboxSettings { network, limits, image, directory, .. } = sandbox.clone();
     let machine = &workspace.machine;
     programs.retain(|program| PROGRAMS.contains(&program.as_str()));
     let checkout = tracked::branch(&workspace.root).map(|branch| Checkout {
@@ -31,6 +31,8 @@ pub(super) fn facts(
     let date = jiff::Zoned::now().date().to_string();
     let system = shows_this_machine(sandbox).then(|| system(machine));
     SandboxFacts {
+        workspace: own_place(sandbox.backend.as_ref(), &workspace.root).unwrap_or_default(),
+        directory,
         date,
         system,
         checkout,

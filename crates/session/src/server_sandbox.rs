@@ -80,6 +80,7 @@ fn of_server(server: &ServerSettings, session: &SandboxSettings) -> SandboxSetti
         starts: Starts::AtOnce,
         network: Network::None,
         env: Vec::new(),
+        directory: std::path::PathBuf::new(),
         home: Vec::new(),
         ..session.clone()
     };

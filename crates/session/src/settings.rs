@@ -193,6 +193,8 @@ pub struct SandboxSettings {
     pub retention: Retention,
     /// Variables that commands start with, beside the sandbox's own.
     pub env: Vec<(String, String)>,
+    /// The directory of the workspace that commands start in, relative to it.
+    pub directory: PathBuf,
     /// When they start.
     pub starts: Starts,
     /// Files that are put into `$HOME`.
@@ -239,7 +241,7 @@ impl SandboxSettings {
     /// Temporary sandboxes of `backend` with its default image, no network and the default limits.
     pub fn new(backend: Arc<dyn Backend>) -> Self {
         let (network, limits, retention) = (Network::None, Limits::default(), Retention::Remove);
-        let (env, starts, home) = (Vec::new(), Starts::default(), Vec::new());
+        let (env, directory, starts, home) = (Vec::new(), PathBuf::new(), Starts::default(), Vec::new());
         let network_origin = NetworkOrigin::default();
         Self {
             backend,
@@ -250,6 +252,7 @@ impl SandboxSettings {
             limits,
             retention,
             env,
+            directory,
             starts,
             home,
         }
@@ -303,6 +306,7 @@ impl SandboxSettings {
             ephemeral,
             delete_after,
             workspace: WorkspaceMount::Empty,
+            place: None,
             snapshot: None,
         }
     }

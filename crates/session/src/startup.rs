@@ -8,16 +8,16 @@ use super::waits::Waits;
 use agent_backends::sweep_once;
 use agent_base::error::{Error, Kind, Result};
 use agent_base::lock::Lock;
+use agent_base::sanitise::one_line;
 use agent_event::{Event, Events, SandboxInfo};
 use agent_log::SessionId;
 use agent_network::Gateway;
-use agent_sandbox::layer;
-use agent_sandbox::{Backend, HomeFile, Sandbox, Spec, WorkspaceMount};
+use agent_sandbox::{Backend, Channel, EntryKind, HomeFile, Sandbox, Spec, WorkspaceMount, layer, own_place};
 use agent_tools::Reach;
 use agent_workspace::{CopyReport, Workspace, mode};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -92,6 +92,7 @@ impl Startup {
         let start = Start {
             backend: Arc::clone(&backend),
             spec: settings.spec(id),
+            directory: settings.directory.clone(),
             env: settings.env.clone(),
             home: settings.home.clone(),
             gateway: Arc::clone(&gateway),
@@ -218,6 +219,8 @@ impl Reach for Startup {
 struct Start {
     backend: Arc<dyn Backend>,
     spec: Spec,
+    /// The directory of the workspace that commands start in.
+    directory: PathBuf,
     env: Vec<(String, String)>,
     home: Vec<HomeFile>,
     gateway: Arc<Gateway>,
@@ -271,11 +274,11 @@ impl Start {
                 }
             },
         };
+        self.spec.place = self.place_of(&workspace);
         if !is_new {
             let notice = workspace.reopen(self.backend.capabilities().host_paths).await?;
             notice.into_iter().for_each(|text| self.notice(text));
         }
-        workspace.new_notices().into_iter().for_each(|text| self.notice(text));
         self.spec.workspace = workspace.mount().await;
         let ready = match self.attempt(&workspace, is_new).await {
             Err(error) if error.kind() == Kind::Sandbox && workspace.fall_back_to_copy().await? => {
@@ -288,6 +291,7 @@ impl Start {
             }
             result => result?,
         };
+        workspace.new_notices().into_iter().for_each(|text| self.notice(text));
         self.gateway.attach(&ready.sandbox).await?;
         Ok(ready)
     }
@@ -307,7 +311,7 @@ impl Start {
         let mut on_copied = |done, total| self.frontend.progress(Step::Copy(done, total));
         let (channel, info) = self.backend.start(&self.spec, &on_pull).await?;
         info.missing.iter().for_each(|text| self.notice(text.clone()));
-        let sandbox = Sandbox::connect(channel).await?.with_env(&self.env).with_host_root(workspace.root());
+        let sandbox = self.connect(channel, workspace).await?;
         let CopyReport { lost, .. } = match is_new {
             true => workspace.copy_in(&sandbox, &mut on_copied).await?,
             false => workspace.restore_into(&sandbox, &mut on_copied).await?,
@@ -318,6 +322,7 @@ impl Start {
             ));
         }
         self.put_home(&sandbox, workspace).await?;
+        let sandbox = self.in_directory(sandbox).await?;
         Ok(Ready { sandbox, info, workspace: Arc::clone(workspace), reattached: false })
     }
 
@@ -330,6 +335,7 @@ impl Start {
             }
             ForkedFrom::Snapshot(snapshot) => self.spec.snapshot = Some(snapshot.id.clone()),
         }
+        self.spec.place = self.place_of(workspace);
         self.backend.capabilities().check(self.backend.name(), &self.spec)?;
         // The backend takes the layer.
         let has_home = match from {
@@ -340,7 +346,7 @@ impl Start {
         let on_pull = |what: &str, done, total| self.show(&waits, what, done, total);
         let (channel, info) = self.backend.start(&self.spec, &on_pull).await?;
         info.missing.iter().for_each(|text| self.notice(text.clone()));
-        let sandbox = Sandbox::connect(channel).await?.with_env(&self.env).with_host_root(workspace.root());
+        let sandbox = self.connect(channel, workspace).await?;
         if let ForkedFrom::Snapshot(_) = from {
             snapshot::take_mark(&sandbox, &self.spec.session).await?;
             workspace.rejoin(&sandbox).await?;
@@ -348,17 +354,48 @@ impl Start {
         workspace.begin_forked(&sandbox, has_home).await?;
         self.gateway.attach(&sandbox).await?;
         self.put_home(&sandbox, workspace).await?;
+        let sandbox = self.in_directory(sandbox).await?;
         Ok(Ready { sandbox, info, workspace: Arc::clone(workspace), reattached: false })
     }
 
     async fn reattach(&self, workspace: &Arc<Workspace>, id: String) -> Result<Ready> {
         let channel = self.backend.attach(&self.spec.session).await?;
-        let sandbox = Sandbox::connect(channel).await?.with_env(&self.env).with_host_root(workspace.root());
+        let sandbox = self.connect(channel, workspace).await?;
         workspace.rejoin(&sandbox).await?;
         self.gateway.attach(&sandbox).await?;
         self.put_home(&sandbox, workspace).await?;
         let info = SandboxInfo { backend: self.backend.name().to_owned(), id, ..SandboxInfo::default() };
+        let sandbox = self.in_directory(sandbox).await?;
         Ok(Ready { sandbox, info, workspace: Arc::clone(workspace), reattached: true })
+    }
+
+    /// The path of the workspace inside, where the backend gives it its own.
+    fn place_of(&self, workspace: &Workspace) -> Option<PathBuf> {
+        own_place(self.backend.as_ref(), workspace.root())
+    }
+
+    async fn connect(&self, channel: Channel, workspace: &Workspace) -> Result<Sandbox> {
+        let place = self.place_of(workspace);
+        let sandbox = Sandbox::connect(channel).await?.with_env(&self.env);
+        Ok(sandbox.with_place(workspace.root(), place.as_deref(), &self.directory))
+    }
+
+    /// The sandbox, in whose workspace commands start where their directory is gone.
+    async fn in_directory(&self, sandbox: Sandbox) -> Result<Sandbox> {
+        if self.directory.as_os_str().is_empty() {
+            return Ok(sandbox);
+        }
+        match sandbox.stat(&sandbox.locate(Path::new(""))).await {
+            Ok(entry) if entry.kind == EntryKind::Directory => Ok(sandbox),
+            Err(error) if error.kind() != Kind::InSandbox => Err(error),
+            _ => {
+                self.notice(format!(
+                    "Commands start in the workspace, because {} is not a directory of it.",
+                    one_line(&self.directory.to_string_lossy(), 200)
+                ));
+                Ok(sandbox.in_whole_workspace())
+            }
+        }
     }
 
     async fn put_home(&self, sandbox: &Sandbox, workspace: &Workspace) -> Result<()> {

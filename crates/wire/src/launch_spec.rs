@@ -28,6 +28,13 @@ record! {
         overlay: Option<PathBuf>,
         /// The host directory that is the workspace itself, or none. With neither, the workspace is a private one.
         bind_workspace: Option<PathBuf>,
+        /// Where the workspace is inside, which `/workspace` then is another name of; empty: `/workspace` itself.
+        place: PathBuf,
+        /// `$HOME` inside, which `/home/agent` then is another name of; empty: `/home/agent` itself.
+        home: PathBuf,
+        /// Host directories that are shown at a path inside below writable layers of their own, `caches/N/upper` for the one
+        /// with index N. A parent stands before what is below it.
+        caches: Vec<(PathBuf, PathBuf)>,
         /// Control groups to join. Removed at the end.
         cgroups: Vec<PathBuf>,
         /// Files of control groups to show read-only in `/run/agent/cgroup/`, under their own names.
@@ -82,6 +89,8 @@ mod tests {
             binds: vec![("/usr".into(), "/usr".into())],
             symlinks: vec![("/bin".into(), "usr/bin".into())],
             overlay: Some("/home/me/project".into()),
+            place: "/home/me/project".into(),
+            caches: vec![("/home/me/.cache".into(), "/home/me/.cache".into())],
             cgroups: vec!["/sys/fs/cgroup/a".into()],
             rlimits: vec![(7, 1024)],
             seccomp: vec![0, 1, 255],

@@ -49,6 +49,7 @@ pub mod tracked;
 pub mod transfer;
 pub mod tree_path;
 mod walk;
+mod withheld;
 
 pub use changes::ChangeSet;
 pub use history::Checkpoint;

@@ -1,11 +1,14 @@
 //! How the workspace gets into the sandbox: copied, as an overlay, or bound.
 
 use crate::selection::{Picked, Selection};
+use crate::tree_path::TreePath;
 use agent_base::error::{Error, Result};
 use agent_sandbox::{WorkspaceMount, sandbox_ids};
 use rustix::fs::{Access, access};
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +16,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Overlay for a large tree where it works, else copy
+    /// Overlay for a large tree and for what git ignores where it works, else copy
     #[default]
     Auto,
     /// Every file is copied in.
@@ -24,37 +27,55 @@ pub enum Mode {
     Bind,
 }
 
-/// Trees smaller than this in both ways are copied, even where an overlay would work: it takes a fraction of a second,
-/// and what the user edits meanwhile is not visible inside.
+impl Mode {
+    /// Whether the sandbox sees what git ignores, where it can have an overlay.
+    pub fn shows_ignored(self, can_overlay: bool) -> bool {
+        can_overlay && matches!(self, Mode::Auto | Mode::Overlay)
+    }
+}
+
+/// Of trees smaller than this in both ways, without what git ignores, the files are copied, even where an overlay would work:
+/// it takes a fraction of a second, what the user edits meanwhile is not visible inside, and directories can be renamed.
 const SMALL_PATHS: usize = 2_000;
 const SMALL_BYTES: u64 = 32 << 20;
 
-/// Decides. `can_overlay`: this is Linux, and the sandbox runs on this machine. With [`Mode::Auto`], the reason
-/// why a large tree is copied all the same.
-pub fn decide(
-    mode: Mode,
-    root: &Path,
-    selection: &Selection,
-    can_overlay: bool,
-) -> Result<(WorkspaceMount, Option<String>)> {
-    let overlay = || WorkspaceMount::Overlay { lower: root.to_owned(), hidden: hidden(root, selection) };
+/// What was decided.
+pub struct Decided {
+    /// What the backend is to make.
+    pub mount: WorkspaceMount,
+    /// Whether the files are copied into it: all of them, or, into an overlay, those that git does not ignore.
+    pub copies: bool,
+    /// With [`Mode::Auto`], the reason why there is no overlay although one would have been used.
+    pub notice: Option<String>,
+}
+
+/// Decides. `can_overlay`: this is Linux, and the sandbox runs on this machine.
+pub fn decide(mode: Mode, root: &Path, selection: &Selection, can_overlay: bool) -> Result<Decided> {
+    let overlay = |copies| {
+        let hidden = hidden(root, selection, copies);
+        let mount = WorkspaceMount::Overlay { lower: root.to_owned(), hidden };
+        Decided { mount, copies, notice: None }
+    };
+    let copy = |notice| Decided { mount: WorkspaceMount::Empty, copies: true, notice };
     let obstacle = || match can_overlay {
         true => obstacle(root, selection),
         false => Ok(Some("the sandbox does not run on this Linux machine".to_owned())),
     };
     let is_small = selection.picked.len() < SMALL_PATHS && selection.bytes < SMALL_BYTES;
     match mode {
-        Mode::Copy => Ok((WorkspaceMount::Empty, None)),
-        Mode::Bind => Ok((WorkspaceMount::Bind(root.to_owned()), None)),
-        Mode::Auto if is_small => Ok((WorkspaceMount::Empty, None)),
+        Mode::Copy => Ok(copy(None)),
+        Mode::Bind => {
+            Ok(Decided { mount: WorkspaceMount::Bind(root.to_owned()), copies: false, notice: None })
+        }
+        Mode::Auto if is_small && (selection.ignored.is_empty() || !can_overlay) => Ok(copy(None)),
         Mode::Auto => match obstacle()? {
-            Some(obstacle) => Ok((WorkspaceMount::Empty, Some(copied(&obstacle)))),
-            None => Ok((overlay(), None)),
+            Some(obstacle) => Ok(copy(Some(copied(&obstacle)))),
+            None => Ok(overlay(is_small)),
         },
         Mode::Overlay => match obstacle()? {
             Some(obstacle) => Err(Error::usage(format!("the workspace cannot be an overlay: {obstacle}"))
                 .hint("use `--workspace-mode copy`")),
-            None => Ok((overlay(), None)),
+            None => Ok(overlay(false)),
         },
     }
 }
@@ -112,9 +133,28 @@ fn obstacle(root: &Path, selection: &Selection) -> Result<Option<String>> {
 /// while a session runs is seen inside.
 const SECRETS_TO_COME: [&str; 4] = [".env", ".env.local", ".env.development", ".env.production"];
 
-/// What an overlay has to hide: everything in the picked directories that was not picked itself.
-fn hidden(root: &Path, selection: &Selection) -> Vec<PathBuf> {
+/// What an overlay has to hide. Where the files are copied into it, also the host's own: each directory that holds nothing
+/// ignored as a whole, so that the sandbox makes it anew, and can rename it (overlayfs refuses that for a directory that is
+/// underneath as well).
+fn hidden(root: &Path, selection: &Selection, copies: bool) -> Vec<PathBuf> {
     let is_missing = |name: &&&str| root.join(name).symlink_metadata().is_err();
     let to_come = SECRETS_TO_COME.iter().filter(is_missing).map(PathBuf::from);
-    to_come.chain(selection.hidden.iter().map(|path| path.as_path().to_owned())).collect()
+    let mut hidden: Vec<PathBuf> =
+        to_come.chain(selection.hidden.iter().map(|path| path.as_path().to_owned())).collect();
+    if copies {
+        let shown: HashSet<TreePath> = selection.ignored.iter().flat_map(TreePath::ancestors).collect();
+        let is_covered = |path: &TreePath| path.ancestors().any(|above| !shown.contains(&above));
+        let picked = selection.picked.iter().map(|(path, _)| path);
+        let whole: Vec<&TreePath> =
+            picked.filter(|path| !shown.contains(*path) && !is_covered(path)).collect();
+        // What is hidden with all that is in it has nothing left to be hidden.
+        hidden.retain(|path| {
+            let parents = path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty());
+            parents
+                .map(|above| above.as_os_str().as_bytes())
+                .all(|above| whole.binary_search_by(|path| path.as_bytes().cmp(above)).is_err())
+        });
+        hidden.extend(whole.into_iter().map(|path| path.as_path().to_owned()));
+    }
+    hidden
 }

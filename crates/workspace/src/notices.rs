@@ -8,6 +8,7 @@ use crate::tree_path::TreePath;
 use agent_base::hash::Hash;
 use agent_base::paths;
 use agent_base::plain_file::{self, Links};
+use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -15,15 +16,23 @@ use std::path::Path;
 const LISTED: usize = 5;
 
 /// The notices for a selection of `root`: what is left out, in one line, and what does not work because of it. Blocking:
-/// looks into git configurations.
-pub fn of(root: &Path, selection: &Selection) -> Vec<String> {
+/// looks into git configurations. `shows_ignored` says whether the sandbox sees what git ignores.
+pub fn of(root: &Path, selection: &Selection, shows_ignored: bool) -> Vec<String> {
     let mut parts = Vec::new();
+    let left_out = selection.left_out.iter();
+    let withheld = selection.withheld.iter().filter(|_| shows_ignored);
     // What `--exclude` names is known to the user.
-    let left_out = selection.left_out.iter().filter(|(_, reason)| **reason != LeftOut::Excluded);
+    let left_out = left_out.chain(withheld).filter(|(_, reason)| **reason != LeftOut::Excluded);
     let left_out = left_out.map(|(path, reason)| format!("{path} ({})", reason.reason()));
     parts.extend(
         list(left_out).map(|names| format!("left out: {names}; --include copies files all the same")),
     );
+    if !shows_ignored {
+        let ignored = list(selection.ignored.iter().map(ToString::to_string));
+        parts.extend(
+            ignored.map(|names| format!("what git ignores is not copied without --include: {names}")),
+        );
+    }
     let tracked = list(selection.secrets_tracked.iter().map(ToString::to_string));
     parts.extend(
         tracked.map(|names| format!("copied although it looks secret, because git tracks it: {names}")),
@@ -39,6 +48,13 @@ pub fn of(root: &Path, selection: &Selection) -> Vec<String> {
         true => Vec::new(),
         false => vec![format!("Workspace: {}.", parts.join("; "))],
     }
+}
+
+/// The notice of what is withheld among the files that git ignores.
+pub fn withheld(withheld: &BTreeMap<TreePath, LeftOut>) -> Option<String> {
+    let names = withheld.iter().map(|(path, reason)| format!("{path} ({})", reason.reason()));
+    let names = list(names)?;
+    Some(format!("Workspace: left out of what git ignores: {names}; --include copies files all the same."))
 }
 
 /// Those of `notices` about the workspace `root` that were not reported before, by what `data` records of it.

@@ -92,6 +92,13 @@ impl Repository {
         Ok(Some(Self { top: top.to_owned(), git_dir, common, prefix }))
     }
 
+    /// Whether what git needs to know it by lies in it, without symlinks.
+    pub fn is_plain(&self) -> bool {
+        let is_file = |path: PathBuf| path.symlink_metadata().is_ok_and(|found| found.is_file());
+        let is_directory = |name| self.common.join(name).symlink_metadata().is_ok_and(|found| found.is_dir());
+        is_file(self.git_dir.join("HEAD")) && is_directory("objects") && is_directory("refs")
+    }
+
     /// Whether it is a directory of `root`'s own.
     pub fn is_in(&self, root: &Path) -> bool {
         self.common == root.join(".git")

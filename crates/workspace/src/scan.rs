@@ -236,6 +236,13 @@ impl Scanner {
         Self { ignored, ..Self::default() }
     }
 
+    /// Takes note of directories that are ignored, so that the first look need not go through them.
+    pub fn skip(&mut self, ignored: &[TreePath]) {
+        if !self.ignored.may_include_below() {
+            self.skip = ignored.to_vec();
+        }
+    }
+
     /// Takes note of a sandbox that is known to hold `tree`, so that the first look need not read every file.
     ///
     /// With `hashed`, files whose hash is another one, in the guest's word, are left to the next look; without, a

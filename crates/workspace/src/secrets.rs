@@ -39,6 +39,17 @@ pub fn is_named_like_one(path: &Path) -> bool {
     }
 }
 
+/// Whether a file of this name may be a secret because of the directory that it stands in.
+pub fn is_known_by_place(directory: &TreePath, name: &[u8]) -> bool {
+    let directory = directory.as_bytes();
+    if directory.first() != Some(&b'.') && memmem::find(directory, b"/.").is_none() {
+        return false;
+    }
+    let is_name =
+        |place: &str| place.rsplit('/').next().is_some_and(|last| last.as_bytes().eq_ignore_ascii_case(name));
+    memmem::find(directory, b".envs").is_some() || PLACES.iter().any(|(place, _)| is_name(place))
+}
+
 fn certain(name: &str) -> Option<&'static str> {
     const PUBLIC_ENV: [&str; 6] = ["example", "sample", "template", "dist", "defaults", "schema"];
     if name.starts_with(".env")
@@ -88,25 +99,27 @@ fn is_private_key_name(name: &str) -> bool {
     STEMS.contains(&name) || EXTENSIONS.iter().any(|extension| name.ends_with(extension))
 }
 
+/// Credential files, with the directory that makes them ones.
+const PLACES: [(&str, &str); 15] = [
+    (".aws/credentials", "cloud credentials"),
+    (".azure/accesstokens.json", "cloud credentials"),
+    (".azure/msal_token_cache.json", "cloud credentials"),
+    (".config/gcloud/credentials.db", "cloud credentials"),
+    (".config/gcloud/access_tokens.db", "cloud credentials"),
+    (".config/gh/hosts.yml", "GitHub token"),
+    (".kube/config", "cluster credentials"),
+    (".docker/config.json", "registry credentials"),
+    (".cargo/credentials", "registry token"),
+    (".cargo/credentials.toml", "registry token"),
+    (".gem/credentials", "registry token"),
+    (".m2/settings.xml", "registry token"),
+    (".gradle/gradle.properties", "registry token"),
+    (".hg/hgrc", "repository credentials"),
+    (".git/credentials", "git credentials"),
+];
+
 /// Credential files that are known by the directory they stand in.
 fn in_directory(path: &TreePath) -> Option<&'static str> {
-    const PLACES: [(&str, &str); 15] = [
-        (".aws/credentials", "cloud credentials"),
-        (".azure/accesstokens.json", "cloud credentials"),
-        (".azure/msal_token_cache.json", "cloud credentials"),
-        (".config/gcloud/credentials.db", "cloud credentials"),
-        (".config/gcloud/access_tokens.db", "cloud credentials"),
-        (".config/gh/hosts.yml", "GitHub token"),
-        (".kube/config", "cluster credentials"),
-        (".docker/config.json", "registry credentials"),
-        (".cargo/credentials", "registry token"),
-        (".cargo/credentials.toml", "registry token"),
-        (".gem/credentials", "registry token"),
-        (".m2/settings.xml", "registry token"),
-        (".gradle/gradle.properties", "registry token"),
-        (".hg/hgrc", "repository credentials"),
-        (".git/credentials", "git credentials"),
-    ];
     // The directories in question are all hidden ones.
     let directory = path.parent_bytes();
     if directory.first() != Some(&b'.') && memmem::find(directory, b"/.").is_none() {
@@ -218,6 +231,13 @@ pub fn needed_git_config(config: &[u8]) -> Option<Vec<u8>> {
         }
     }
     (clean != config).then_some(clean)
+}
+
+/// Whether a git configuration holds a password or token, in a URL or as a setting.
+pub fn git_config_has_credentials(config: &[u8]) -> bool {
+    config
+        .split(|&b| b == b'\n')
+        .any(|line| without_userinfo(line).is_some() || sets_any(line, &["password", "token", "extraheader"]))
 }
 
 /// Sections of a repository's configuration that git itself uses, without those that name programs or rewrite URLs.

@@ -8,15 +8,19 @@ use crate::ignored::{PatternBudget, Rules, read_rules};
 use crate::secrets::{self, Suspicion};
 use crate::selection::{LeftOut, MAX_PATHS, Picked, PickedKind, Selection, Stamp};
 use crate::tracked::{self, Tracked};
+use crate::transfer::is_git_config;
 use crate::tree_path::TreePath;
 use crate::walk::{self, Queue};
+use crate::withheld::Search;
 use agent_base::error::{Error, Result};
 use agent_base::machine::Machine;
 use agent_base::plain_file::{self, Links};
+use agent_sandbox::WorkspaceMount;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use rustix::fs::{AtFlags, CWD, Dir, DirEntry, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -35,13 +39,16 @@ pub struct Options {
     pub max_file_bytes: u64,
     /// Bytes in all; more is an error that asks for `--exclude`.
     pub max_total_bytes: u64,
+    /// Whether what git ignores is looked through for what is never shown of it: see [`withheld`] too.
+    pub shows_ignored: bool,
 }
 
 impl Options {
     /// Everything that is selected by default.
     pub fn new(machine: Arc<Machine>) -> Self {
         let (include, exclude) = (Vec::new(), Vec::new());
-        Self { machine, include, exclude, max_file_bytes: 256 << 20, max_total_bytes: 8 << 30 }
+        let (max_file_bytes, max_total_bytes) = (256 << 20, 8 << 30);
+        Self { machine, include, exclude, max_file_bytes, max_total_bytes, shows_ignored: false }
     }
 }
 
@@ -76,10 +83,61 @@ pub fn list_again(
     walk.decide(found, &tracked).finish(options.max_total_bytes)
 }
 
+impl Options {
+    /// The same, to look at a tree of which the sandbox sees what git ignores, or not. Patterns that hold for that too are followed
+    /// now; else [`Options::search`] looks through it later.
+    pub fn looking(&self, shows_ignored: bool) -> Self {
+        Self { shows_ignored: shows_ignored && self.has_patterns(), ..self.clone() }
+    }
+
+    /// The look through what git ignores that is still to be made, for a sandbox with this mount.
+    pub fn search(&self, root: &Path, mount: &WorkspaceMount, selection: &Selection) -> Option<Search> {
+        let is_shown = matches!(mount, WorkspaceMount::Overlay { .. });
+        if is_shown && !self.has_patterns() { Search::begin(root, self, &selection.ignored) } else { None }
+    }
+
+    fn has_patterns(&self) -> bool {
+        !self.include.is_empty() || !self.exclude.is_empty()
+    }
+}
+
 /// Whether a file that is there is selected, unless the user excludes it. Blocking.
 pub fn is_selected(root: &Path, options: &Options, path: &TreePath) -> bool {
     let selection = list_again(root, options, BTreeSet::from([path.parent()]), &|_| true);
     selection.is_ok_and(|selection| selection.get(path.as_bytes()).is_some())
+}
+
+/// What of `ignored`, files and directories that git ignores, is never shown. Blocking.
+///
+/// # Errors
+/// There are more files than can be looked at.
+pub fn withheld(root: &Path, options: &Options, ignored: &[TreePath]) -> Result<BTreeMap<TreePath, LeftOut>> {
+    let options = Options { shows_ignored: true, ..options.clone() };
+    let walk = Walk::new(root, &options, &|_| false)?;
+    let (mut found, mut directories) = (Found::default(), Vec::new());
+    for path in ignored {
+        // Removed since it was listed.
+        let Ok(stat) = rustix::fs::lstat(root.join(path.as_path())) else { continue };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => {
+                let (rules, inside) = (Rules::default(), Inside::Ignored(0));
+                directories.push(Directory { path: Some(path.clone()), rules, inside });
+            }
+            kind => found.take_ignored_file(path.clone(), kind),
+        }
+    }
+    found.merge(walk.run(directories));
+    walk.judge_ignored(&mut found);
+    if found.withheld.iter().any(|(_, reason)| *reason == LeftOut::TooMany) {
+        return Err(Error::sandbox(format!("git ignores more than {MAX_IGNORED} files")));
+    }
+    Ok(found.withheld.into_iter().collect())
+}
+
+/// Whether git ignores a directory of the tree. Blocking.
+pub fn is_ignored(root: &Path, options: &Options, directory: &TreePath) -> bool {
+    let walk = Walk::new(root, options, &|_| true);
+    walk.is_ok_and(|walk| matches!(walk.directory(Some(directory.clone())).inside, Inside::Ignored(_)))
 }
 
 struct Walk<'a> {
@@ -87,9 +145,12 @@ struct Walk<'a> {
     include: Gitignore,
     exclude: Gitignore,
     max_file_bytes: u64,
+    shows_ignored: bool,
     patterns: PatternBudget,
     /// Paths picked so far, by all threads.
     count: AtomicUsize,
+    /// Ignored entries that were looked at.
+    ignored_count: AtomicUsize,
     /// Directories that are not looked into.
     is_known: &'a (dyn Fn(&TreePath) -> bool + Sync),
     /// The rules that hold for the root from outside.
@@ -111,8 +172,8 @@ enum Inside {
     Tree,
     /// `.git`: no ignore rules hold.
     Git,
-    /// An ignored one, looked into for what `--include` names.
-    Ignored,
+    /// An ignored one, looked into for what `--include` names and for secrets; how many others are above it.
+    Ignored(u16),
 }
 
 /// What one thread found.
@@ -125,6 +186,12 @@ struct Found {
     suspects: Vec<(TreePath, Picked, Suspicion)>,
     /// What `--include` names in an ignored directory.
     included: Vec<TreePath>,
+    /// What of the ignored entries is never shown.
+    withheld: Vec<(TreePath, LeftOut)>,
+    /// Ignored files that may hold secrets.
+    ignored_suspects: Vec<(TreePath, Suspicion)>,
+    /// What the names of ignored files say: packages have the same ones over and over.
+    judged_names: HashMap<Vec<u8>, Suspicion>,
 }
 
 impl Found {
@@ -134,6 +201,47 @@ impl Found {
         self.ignored.extend(other.ignored);
         self.suspects.extend(other.suspects);
         self.included.extend(other.included);
+        self.withheld.extend(other.withheld);
+        self.ignored_suspects.extend(other.ignored_suspects);
+    }
+}
+
+impl Found {
+    /// What the name of an ignored file suggests.
+    fn judge_name(&mut self, directory: &TreePath, name: &[u8]) -> Suspicion {
+        if secrets::is_known_by_place(directory, name) {
+            return directory.join(name).map_or(Suspicion::Look, |path| secrets::name(&path));
+        }
+        if let Some(known) = self.judged_names.get(name) {
+            return *known;
+        }
+        let suspicion = TreePath::new(name).map_or(Suspicion::Look, |name| secrets::name(&name));
+        if self.judged_names.len() < MAX_JUDGED_NAMES {
+            self.judged_names.insert(name.to_owned(), suspicion);
+        }
+        suspicion
+    }
+
+    /// Takes what is itself ignored and is not a directory.
+    fn take_ignored_file(&mut self, path: TreePath, kind: FileType) {
+        match kind {
+            FileType::RegularFile => {
+                let suspicion = secrets::name(&path);
+                self.suspect(path, suspicion, 0);
+            }
+            FileType::Symlink => {}
+            _ => self.withheld.push((path, LeftOut::Special)),
+        }
+    }
+
+    /// Takes an ignored file with what its name suggests. Settings are what packages are full of: those that are read lie at
+    /// most directly in a directory that is itself ignored.
+    fn suspect(&mut self, path: TreePath, suspicion: Suspicion, depth: u16) {
+        match suspicion {
+            Suspicion::None => {}
+            Suspicion::Settings if depth > 0 && !is_git_config(&path) => {}
+            suspicion => self.ignored_suspects.push((path, suspicion)),
+        }
     }
 }
 
@@ -149,9 +257,11 @@ impl<'a> Walk<'a> {
             include: globs(root, &options.include, "--include")?,
             exclude: globs(root, &options.exclude, "--exclude")?,
             max_file_bytes: options.max_file_bytes,
+            shows_ignored: options.shows_ignored,
             outer: Rules::outer(root, &patterns),
             patterns,
             count: AtomicUsize::new(0),
+            ignored_count: AtomicUsize::new(0),
             is_known,
         })
     }
@@ -172,7 +282,7 @@ impl<'a> Walk<'a> {
                 if below.name() == b".git" {
                     inside = Inside::Git;
                 } else if rules.ignore(self.root, &below, true) {
-                    inside = Inside::Ignored;
+                    inside = Inside::Ignored(0);
                 }
             }
             above = Some(below);
@@ -210,6 +320,10 @@ impl<'a> Walk<'a> {
             Ok(listed) => listed,
             // Removed since its parent was listed.
             Err(Errno::NOENT) => return,
+            Err(_) if matches!(directory.inside, Inside::Ignored(_)) => {
+                found.withheld.extend(directory.path.map(|path| (path, LeftOut::Unreadable)));
+                return;
+            }
             Err(_) => {
                 found.left_out.extend(directory.path.map(|path| (path, LeftOut::Unreadable)));
                 return;
@@ -220,9 +334,67 @@ impl<'a> Walk<'a> {
             let text = read_rules(&absolute.join(".gitignore"));
             directory.rules = directory.rules.with(directory.path.as_ref(), &text, &self.patterns);
         }
-        for entry in entries {
-            self.take_entry(&dir, &entry, &directory, queue, found);
+        if let (Inside::Ignored(depth), Some(path)) = (directory.inside, &directory.path) {
+            self.list_ignored(path, depth, &entries, queue, found);
+        } else {
+            for entry in entries {
+                self.take_entry(&dir, &entry, &directory, queue, found);
+            }
         }
+    }
+
+    /// Looks through an ignored directory by names and kinds alone: it may hold very many files.
+    fn list_ignored(
+        &self,
+        directory: &TreePath,
+        depth: u16,
+        entries: &[DirEntry],
+        queue: &Queue<Directory>,
+        found: &mut Found,
+    ) {
+        if self.ignored_count.fetch_add(entries.len(), Ordering::Relaxed) > MAX_IGNORED {
+            return found.withheld.push((directory.clone(), LeftOut::TooMany));
+        }
+        for entry in entries {
+            let name = entry.file_name().to_bytes();
+            let kind = match entry.file_type() {
+                FileType::Unknown => self.kind_of(directory, name),
+                kind => kind,
+            };
+            let is_directory = kind == FileType::Directory;
+            let suspicion = match kind {
+                FileType::RegularFile => found.judge_name(directory, name),
+                _ => Suspicion::None,
+            };
+            let is_plain = matches!(kind, FileType::RegularFile | FileType::Symlink);
+            if is_plain && suspicion == Suspicion::None && self.include.is_empty() && self.exclude.is_empty()
+            {
+                continue;
+            }
+            let Ok(path) = directory.join(name) else {
+                found.withheld.push((directory.clone(), LeftOut::TooDeep));
+                continue;
+            };
+            if self.exclude.matched(path.as_path(), is_directory).is_ignore() {
+                found.left_out.push((path, LeftOut::Excluded));
+                continue;
+            }
+            if is_directory {
+                let inside = Inside::Ignored(depth.saturating_add(1));
+                queue.push(Directory { path: Some(path), rules: Rules::default(), inside });
+            } else if self.is_included(&path) {
+                found.included.push(path);
+            } else if self.shows_ignored && is_plain {
+                found.suspect(path, suspicion, depth);
+            } else if self.shows_ignored {
+                found.withheld.push((path, LeftOut::Special));
+            }
+        }
+    }
+
+    fn kind_of(&self, directory: &TreePath, name: &[u8]) -> FileType {
+        let path = self.root.join(directory.as_path()).join(OsStr::from_bytes(name));
+        rustix::fs::lstat(path).map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode))
     }
 
     fn take_entry(
@@ -257,17 +429,17 @@ impl<'a> Walk<'a> {
         }
         let inside = match directory.inside {
             Inside::Tree if name == b".git" => Inside::Git,
-            Inside::Tree if directory.rules.ignore(self.root, &path, is_directory) => Inside::Ignored,
+            Inside::Tree if directory.rules.ignore(self.root, &path, is_directory) => Inside::Ignored(0),
             inside => inside,
         };
-        if inside == Inside::Ignored {
-            if is_directory && !self.include.is_empty() && name != b".git" {
-                queue.push(Directory { path: Some(path.clone()), rules: Rules::default(), inside });
+        if let Inside::Ignored(_) = inside {
+            found.ignored.push(path.clone());
+            if is_directory && (self.shows_ignored || !self.include.is_empty()) {
+                queue.push(Directory { path: Some(path), rules: Rules::default(), inside });
             } else if !is_directory && self.is_included(&path) {
-                found.included.push(path.clone());
-            }
-            if directory.inside == Inside::Tree {
-                found.ignored.push(path);
+                found.included.push(path);
+            } else if self.shows_ignored && !is_directory {
+                found.take_ignored_file(path, kind);
             }
             return;
         }
@@ -335,8 +507,9 @@ impl<'a> Walk<'a> {
         // git lists them in order.
         let mut tracked: Vec<&[u8]> = tracked.names().collect();
         tracked.sort();
-        let mut hidden = std::mem::take(&mut found.ignored);
-        self.take_ignored(&mut found, &tracked, &mut hidden);
+        let mut ignored = std::mem::take(&mut found.ignored);
+        self.take_ignored(&mut found, &tracked, &mut ignored);
+        self.judge_ignored(&mut found);
         let mut secrets_tracked = Vec::new();
         for (path, picked, suspicion) in std::mem::take(&mut found.suspects) {
             let is_tracked = tracked.binary_search(&path.as_bytes()).is_ok();
@@ -361,10 +534,43 @@ impl<'a> Walk<'a> {
             has_too_many_rules: self.patterns.is_used_up(),
             ..Selection::default()
         };
-        hidden.extend(selection.left_out.keys().cloned());
-        hidden.retain(|path| selection.get(path.as_bytes()).is_none());
-        selection.hidden = hidden;
+        let is_picked = |path: &TreePath| selection.get(path.as_bytes()).is_some();
+        ignored.retain(|path| !is_picked(path));
+        found.withheld.retain(|(path, _)| !is_picked(path));
+        let left_out = selection.left_out.keys().filter(|path| !is_picked(path));
+        let hidden = left_out.chain(found.withheld.iter().map(|(path, _)| path)).cloned().collect();
+        (selection.hidden, selection.ignored) = (hidden, ignored);
+        selection.withheld = found.withheld.into_iter().collect();
         selection
+    }
+
+    /// Withholds the secrets among the ignored files.
+    fn judge_ignored(&self, found: &mut Found) {
+        let suspects = std::mem::take(&mut found.ignored_suspects);
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let judge = |suspects: &[(TreePath, Suspicion)]| {
+            let mut withheld = Vec::new();
+            for (path, suspicion) in suspects {
+                match self.is_secret(path, *suspicion, true) {
+                    Ok(true) => withheld.push((path.clone(), LeftOut::Secret)),
+                    Ok(false) => {}
+                    // Removed since it was listed.
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                    Err(_) => withheld.push((path.clone(), LeftOut::Unreadable)),
+                }
+            }
+            withheld
+        };
+        std::thread::scope(|scope| {
+            let shares = suspects.chunks(suspects.len().div_ceil(threads).max(64));
+            let shares: Vec<_> = shares.map(|share| scope.spawn(move || judge(share))).collect();
+            for share in shares {
+                match share.join() {
+                    Ok(withheld) => found.withheld.extend(withheld),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+        });
     }
 
     /// Picks, with the directories above it, what is ignored but tracked by git or named by `--include`. What else is in
@@ -414,7 +620,8 @@ impl<'a> Walk<'a> {
             Suspicion::Look | Suspicion::Settings if suspicion == Suspicion::Look || read_settings => {
                 let absolute = self.root.join(path.as_path());
                 let head = plain_file::read(&absolute, secrets::HEAD as u64, Links::Refuse)?;
-                Ok(secrets::content(path, &head).is_some())
+                Ok(secrets::content(path, &head).is_some()
+                    || is_git_config(path) && secrets::git_config_has_credentials(&head))
             }
             _ => Ok(false),
         }
@@ -440,6 +647,10 @@ fn paths_in(absolute: &Path, path: &TreePath) -> Vec<TreePath> {
     entries.filter_map(|entry| join(entry).ok()).collect()
 }
 
+/// Ignored entries that are looked at; what lies beyond is not shown.
+const MAX_IGNORED: usize = 4_000_000;
+/// Names of ignored files whose meaning one thread keeps.
+const MAX_JUDGED_NAMES: usize = 20_000;
 /// Paths of one thread from which on it pays to sort them on a thread.
 const SORTED_APART: usize = 5_000;
 /// Files below this are not asked whether they have holes.

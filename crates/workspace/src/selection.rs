@@ -15,8 +15,12 @@ pub struct Selection {
     pub picked: Vec<(TreePath, Picked)>,
     /// What is left out although git would not ignore it.
     pub left_out: BTreeMap<TreePath, LeftOut>,
-    /// What is in the picked directories without being picked, each directory as one path.
+    /// What git ignores, without what is picked of it, each directory as one path.
+    pub ignored: Vec<TreePath>,
+    /// What the sandbox does not see of the tree although it may see what git ignores.
     pub hidden: Vec<TreePath>,
+    /// What of [`Selection::ignored`] is never shown, and why. Known only where that was asked for.
+    pub withheld: BTreeMap<TreePath, LeftOut>,
     /// Bytes of all picked files.
     pub bytes: u64,
     /// Picked files that look like secrets: git tracks them.
@@ -120,6 +124,8 @@ pub enum LeftOut {
     TooDeep,
     /// Matched by `--exclude`.
     Excluded,
+    /// An ignored directory beyond the number of files that are looked at.
+    TooMany,
 }
 
 impl LeftOut {
@@ -133,6 +139,7 @@ impl LeftOut {
             LeftOut::Unreadable => "cannot be read",
             LeftOut::TooDeep => "nested too deeply",
             LeftOut::Excluded => "excluded",
+            LeftOut::TooMany => "too many files",
         }
     }
 }

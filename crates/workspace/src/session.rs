@@ -19,7 +19,7 @@ use crate::host_changes::HostView;
 use crate::ignored::Ignored;
 use crate::inner_commits::{InnerCommits, Recorded};
 use crate::manifest::{Delta, Manifest};
-use crate::mode::{self, Mode};
+use crate::mode::{self, Decided, Mode};
 use crate::notices;
 use crate::outer_repository;
 use crate::restore;
@@ -29,8 +29,10 @@ use crate::select::{self, select};
 use crate::selection::{LeftOut, Selection};
 use crate::store::Store;
 use crate::tree_path::TreePath;
+use crate::withheld::Search;
 use agent_base::error::Error;
 use agent_base::error::Result;
+use agent_base::lock::Lock;
 use agent_base::machine::Machine;
 use agent_base::sanitise::one_line;
 use agent_event::Changes;
@@ -79,6 +81,8 @@ pub struct Workspace {
     /// Whether the session's records are somebody else's to write.
     is_transient: bool,
     notices: Vec<String>,
+    /// The notice of what was withheld when a sandbox was filled.
+    withheld: Lock<Vec<String>>,
     /// The directory of all sessions, where it is known which notices the user has seen.
     data: Option<PathBuf>,
     options: select::Options,
@@ -90,6 +94,10 @@ pub struct Workspace {
 
 struct State {
     mount: WorkspaceMount,
+    /// Whether the sandbox has copies of the files that git does not ignore, also where the mount shows the others.
+    copies: bool,
+    /// The look for what of the ignored files the sandbox is not to see, until it is filled.
+    search: Option<Search>,
     /// The host's tree as [`Workspace::reopen`] found it.
     found: Option<Selection>,
     /// How the host's tree looked last; `None` until a process that attached to a running sandbox has looked.
@@ -131,7 +139,9 @@ impl State {
     /// That of a workspace in which nothing has happened yet.
     fn new(mount: WorkspaceMount, base: Base, scanner: Scanner) -> Self {
         Self {
+            copies: mount == WorkspaceMount::Empty,
             mount,
+            search: None,
             found: None,
             view: None,
             base,
@@ -164,6 +174,9 @@ struct About {
     /// As [`crate::tree_path::to_text`] writes it.
     root: String,
     mount: Mode,
+    /// Whether files were copied into an overlay.
+    #[serde(default)]
+    copies: bool,
     include: Vec<String>,
     exclude: Vec<String>,
 }
@@ -219,12 +232,13 @@ impl Workspace {
         for inside in own.iter().flatten().filter_map(|own| own.strip_prefix(&root).ok()) {
             options.select.exclude.push(format!("/{}", inside.display()));
         }
-        let selection = select(&root, &options.select)?;
-        let (mount, copied) = mode::decide(options.mode, &root, &selection, options.can_overlay)?;
+        let can_overlay = options.can_overlay && can_hold_layers(session);
+        let selection = select(&root, &options.select.looking(options.mode.shows_ignored(can_overlay)))?;
+        let Decided { mount, copies, notice } = mode::decide(options.mode, &root, &selection, can_overlay)?;
         let store = Store::open(&session.join("workspace"))?;
         let mut notices = match options.mode {
             Mode::Bind => notices::of_bound(&selection),
-            _ => notices::of(&root, &selection),
+            _ => notices::of(&root, &selection, mount != WorkspaceMount::Empty),
         };
         let own_git = match options.mode {
             Mode::Bind => notices::repository_outside(&root).map_or(Ok(None), Err),
@@ -234,11 +248,13 @@ impl Workspace {
             notices.push(format!("git does not work inside the sandbox: {}.", one_line(&why, 1000)));
             None
         });
-        notices.extend(copied);
+        notices.extend(notice);
         let view = Some(HostView::of(&root, &selection));
-        let scanner = scanner(&root, &options.select)?;
+        let search = options.select.search(&root, &mount, &selection);
+        let mut scanner = scanner(&root, &options.select)?;
+        scanner.skip(&selection.ignored);
         let mut state = State::new(mount, Base::new(selection), scanner);
-        (state.view, state.own_git) = (view, own_git);
+        (state.view, state.own_git, state.copies, state.search) = (view, own_git, copies, search);
         let max_kept = options.max_kept.unwrap_or(retention::MAX_KEPT);
         let workspace = Self::new(root, options.mode, options.select, store, state);
         Ok(Self { max_kept, notices, data, ..workspace })
@@ -253,6 +269,7 @@ impl Workspace {
             rewinds: false,
             is_transient: false,
             notices: Vec::new(),
+            withheld: Lock::default(),
             data: None,
             options,
             store,
@@ -292,7 +309,7 @@ impl Workspace {
         state.accepted = store.load(ACCEPTED)?.unwrap_or_default();
         state.applied = store.load(APPLIED)?.unwrap_or_default();
         state.skipped = store.load(SKIPPED)?.unwrap_or_default();
-        state.is_unread = true;
+        (state.is_unread, state.copies) = (true, about.copies || about.mount == Mode::Copy);
         // What became of `auto` before may not be possible any more.
         let mode = if about.mount == Mode::Overlay { Mode::Auto } else { about.mount };
         let restored_from = Some(session.to_owned());
@@ -358,7 +375,10 @@ impl Workspace {
     /// workspace is reported always.
     pub fn new_notices(&self) -> Vec<String> {
         match &self.data {
-            Some(data) if self.mode != Mode::Bind => notices::unseen(data, &self.root, &self.notices),
+            Some(data) if self.mode != Mode::Bind => {
+                let withheld = self.withheld.lock().clone();
+                notices::unseen(data, &self.root, &[self.notices.clone(), withheld].concat())
+            }
             _ => self.notices.clone(),
         }
     }
@@ -541,18 +561,30 @@ const ACCEPTED: &str = "accepted.json";
 const APPLIED: &str = "applied.json";
 const SKIPPED: &str = "skipped.json";
 
-fn about(root: &Path, mount: &WorkspaceMount, options: &select::Options) -> About {
+fn about(root: &Path, state: &State, options: &select::Options) -> About {
     use std::os::unix::ffi::OsStrExt;
     About {
         root: crate::tree_path::to_text(root.as_os_str().as_bytes()),
-        mount: match mount {
+        mount: match &state.mount {
             WorkspaceMount::Empty => Mode::Copy,
             WorkspaceMount::Overlay { .. } | WorkspaceMount::Forked { .. } => Mode::Overlay,
             WorkspaceMount::Bind(_) => Mode::Bind,
         },
+        copies: state.copies,
         include: options.include.clone(),
         exclude: options.exclude.clone(),
     }
+}
+
+/// Whether the writable layer of an overlay can lie in `directory`: not on an overlay itself (that of a container's root).
+fn can_hold_layers(directory: &Path) -> bool {
+    const OVERLAYFS: u32 = 0x794c_7630;
+    // The width of this field differs between systems.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let is_overlay =
+        |directory: &Path| rustix::fs::statfs(directory).map(|found| found.f_type as u32 == OVERLAYFS);
+    let mut there = directory.ancestors().filter_map(|directory| is_overlay(directory).ok());
+    !there.next().unwrap_or_default()
 }
 
 fn scanner(root: &Path, options: &select::Options) -> Result<Scanner> {

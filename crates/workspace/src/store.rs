@@ -33,6 +33,11 @@ pub struct Store {
 }
 
 impl Store {
+    /// Where it is kept.
+    pub fn directory(&self) -> &Path {
+        &self.dir
+    }
+
     /// The store in the session's directory `dir`, made where it is missing. Only its owner may look inside.
     pub fn open(dir: &Path) -> Result<Self> {
         let store = Self { dir: dir.to_owned(), bytes: Arc::default(), pending: Arc::default() };

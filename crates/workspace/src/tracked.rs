@@ -1,17 +1,22 @@
 //! The files that git tracks.
 
 use crate::repository::{self, Repository, setting};
+use crate::select;
 use crate::transfer::MAX_CONFIG;
+use crate::tree_path::TreePath;
 use agent_base::error::Result;
 use agent_base::host_git;
 use agent_base::machine::Machine;
 use agent_base::plain_file;
 use agent_base::plain_file::Links;
 use rustix::fs::CWD;
+use rustix::process::geteuid;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Most bytes of git's answer that are read: a million names.
@@ -141,6 +146,26 @@ fn repository_of(root: &Path) -> Option<(PathBuf, PathBuf)> {
     let link = plain_file::read(&git, MAX_LINK, Links::Refuse).ok()?;
     let target = link.strip_prefix(b"gitdir: ")?.trim_ascii_end();
     Some((top.to_owned(), top.join(OsStr::from_bytes(target))))
+}
+
+/// The repository that `directory` is part of, as git would take it from there: its top level, and where in it the directory is.
+/// `None` where there is none that names its work tree, where git ignores the directory, so that no change in it would be shown, or where the repository
+/// is another user's, or all of `$HOME`. Blocking.
+pub fn containing(directory: &Path, machine: &Arc<Machine>) -> Option<(PathBuf, PathBuf)> {
+    let repository = Repository::find(directory).ok().flatten().filter(Repository::is_plain)?;
+    let Repository { top, prefix: below, .. } = repository;
+    let is_own =
+        |path: &Path| std::fs::symlink_metadata(path).is_ok_and(|found| found.uid() == geteuid().as_raw());
+    let home = machine.home().and_then(|home| home.canonicalize().ok());
+    let is_of_user = is_own(&top) && is_own(&top.join(".git"));
+    if !is_of_user || top.parent().is_none() || home.is_some_and(|home| home.starts_with(&top)) {
+        return None;
+    }
+    let is_ignored = match TreePath::new(below.as_os_str().as_bytes()) {
+        Ok(path) => select::is_ignored(&top, &select::Options::new(Arc::clone(machine)), &path),
+        Err(_) => false,
+    };
+    (!is_ignored).then_some((top, below))
 }
 
 /// The branch that is checked out in the repository of `root`, or the beginning of the commit's name.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub async fn fork(machine: &Arc<Machine>, arguments: SessionArg) -> Result<ExitCode> {
     let options = &arguments.options();
     let store = Store::open(machine)?;
-    let source = named_or_last(&store, options, arguments.id.as_deref())?;
+    let source = named_or_last(machine, &store, options, arguments.id.as_deref())?;
     let Fork { id, has_home, unknown } = fork_session(&store, &source, machine).await?;
     if let Some(error) = unknown.filter(|_| !has_home) {
         notice(&format!(

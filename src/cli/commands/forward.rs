@@ -42,7 +42,7 @@ pub async fn forward(machine: &Arc<Machine>, arguments: ForwardArgs) -> Result<E
     let (inside, local) = parse(ports)?;
     let id = match id {
         Some(id) => id.to_owned(),
-        None => named_or_last(&Store::open(machine)?, options, None)?.to_string(),
+        None => named_or_last(machine, &Store::open(machine)?, options, None)?.to_string(),
     };
     let sandbox = attach(machine, &id, options).await?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, local)).await.map_err(|error| {

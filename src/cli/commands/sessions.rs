@@ -1,7 +1,8 @@
 //! `agent sessions`: the sessions that were kept.
 
-use crate::cli::kept_session::{directory, end_sandbox};
+use crate::cli::kept_session::end_sandbox;
 use crate::cli::options::{DirectoryArg, GlobalJsonArg, Options};
+use crate::cli::place::Place;
 use crate::cli::print::print;
 use crate::cli::ui::stderr;
 use crate::cli::ui::style::Colours;
@@ -87,7 +88,7 @@ pub async fn sessions(machine: &Arc<Machine>, arguments: SessionsArgs) -> Result
     let store = Store::open(machine)?;
     let here = SessionsCommand::List { all: false, directory: DirectoryArg::default() };
     match arguments.command.unwrap_or(here) {
-        SessionsCommand::List { all, directory } => list(options, &store, all, &directory),
+        SessionsCommand::List { all, directory } => list(machine, options, &store, all, &directory),
         SessionsCommand::Show { id } => show(options, &store, store.find(&id)?),
         SessionsCommand::Rm { id } => remove(machine, options, &store, store.find(&id)?).await,
         SessionsCommand::Prune { older_than } => prune(machine, options, &store, &older_than).await,
@@ -109,11 +110,19 @@ pub async fn sessions(machine: &Arc<Machine>, arguments: SessionsArgs) -> Result
     }
 }
 
-fn list(options: &Options, store: &Store, all: bool, named: &DirectoryArg) -> Result<ExitCode> {
-    let list = match all {
-        true => store.list()?,
-        false => store.list_of(&directory(&Options::of(&[named]))?)?,
-    };
+fn list(
+    machine: &Arc<Machine>,
+    options: &Options,
+    store: &Store,
+    all: bool,
+    named: &DirectoryArg,
+) -> Result<ExitCode> {
+    let mut list = if all { store.list()? } else { Vec::new() };
+    if !all {
+        for directory in Place::of(machine, named)?.own() {
+            list.extend(store.list_of(&directory)?);
+        }
+    }
     if list.is_empty() && !options.is_json() {
         let elsewhere = store.ids()?.len();
         let others = match elsewhere {

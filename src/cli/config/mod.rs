@@ -13,6 +13,7 @@ pub use layers::{File, SettingSource};
 use crate::agent::{DEFAULT_MAX_TURNS, Price, RunLimits};
 use crate::backends::SandboxChoice;
 use crate::cli::options::Options;
+use crate::cli::place::Place;
 use crate::cli::ui::host_programs::HostPrograms;
 use crate::cli::ui::pictures::Images;
 use crate::error::{Error, Result};
@@ -44,6 +45,8 @@ pub struct Config {
     pub workspace: PathBuf,
     /// Whether it was named on the command line.
     pub workspace_named: bool,
+    /// Where in the workspace commands start.
+    pub directory: PathBuf,
     /// The sandbox.
     pub sandbox: SandboxConfig,
     /// The bounds of tools.
@@ -121,20 +124,12 @@ impl Config {
         let notify_after = file.ui.notify_after.as_deref().map(duration).transpose();
         let notify_after =
             notify_after.map_err(|error| Error::config(format!("[ui] notify_after: {error}")))?;
-        let workspace = match &options.directory.workspace {
-            Some(directory) => current.join(directory),
-            None => current,
-        };
-        let workspace = workspace.canonicalize().map_err(|error| {
-            Error::usage(format!("the workspace {} cannot be opened", workspace.display())).caused_by(error)
-        })?;
-        if !workspace.is_dir() {
-            return Err(Error::usage(format!("the workspace {} is not a directory", workspace.display())));
-        }
+        let Place { root: workspace, directory } = Place::of(machine, &options.directory)?;
         let mcp = servers::servers(&file.mcp, &workspace, machine)?;
         Ok(Self {
             machine: Arc::clone(machine),
             workspace,
+            directory,
             workspace_named: options.directory.workspace.is_some(),
             sandbox: sandbox(options, &file)?,
             bounds: bounds(&file, options)?,

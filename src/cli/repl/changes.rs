@@ -202,7 +202,7 @@ impl Repl<'_> {
     async fn changes(&self, paths: Vec<String>, all: bool) -> Result<(Arc<Ready>, ChangeSet)> {
         let paths: Vec<PathBuf> = paths.into_iter().map(PathBuf::from).collect();
         let ready = self.ready().await?;
-        let paths = within(ready.workspace.root(), &paths)?;
+        let paths = within(ready.workspace.root(), &self.config.directory, &paths)?;
         let changes = ready.workspace.changes(&ready.sandbox).await?;
         let changes = if all { changes.with_build_files() } else { changes };
         Ok((ready, changes.select(&paths)?))

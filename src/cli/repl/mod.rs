@@ -65,7 +65,7 @@ pub async fn start(
     }
     refuse(&[("--json", options.is_json())], "in the REPL", "agent run --json \"your task\"")?;
     refuse(&of_a_run(options), "in the REPL", "ask for it there, /apply writes; or agent run \"your task\"")?;
-    let mut config = Config::load(machine, &resumed_options(resume.as_ref(), options)?)?;
+    let mut config = Config::load(machine, &resumed_options(machine, resume.as_ref(), options)?)?;
     if resume.is_none() {
         first_start::choose(&mut config, console).await?;
     }

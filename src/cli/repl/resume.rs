@@ -35,7 +35,7 @@ impl Repl<'_> {
 
     /// Ends this session, and continues as the other one.
     pub(super) async fn continue_as(&mut self, resume: Resume) -> Result<()> {
-        let options = resumed_options(Some(&resume), &self.config.options)?;
+        let options = resumed_options(&self.config.machine, Some(&resume), &self.config.options)?;
         let mut config = Config::load(&self.config.machine, &options)?;
         let connected = endpoint::model(&mut config, Some(&resume)).await?;
         let exchanges = resume.history.exchanges.clone();

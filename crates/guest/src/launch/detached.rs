@@ -161,7 +161,7 @@ fn serve(
     super::TERMINATING_SIGNALS.iter().for_each(|signal| sys::default_signal(*signal));
     std::env::set_current_dir("/workspace").step("enter /workspace")?;
     match is_root {
-        true => identity::give_up_privileges(spec, is_root)?,
+        true => identity::give_up_privileges(spec, is_root, &[])?,
         false => identity::give_up_gaining_privileges(spec)?,
     }
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());

@@ -5,6 +5,7 @@ use super::{landlock, sys};
 use crate::filters;
 use agent_wire::launch_spec::LaunchSpec;
 use std::fs;
+use std::path::Path;
 
 /// Whether this process's user namespace maps the sandbox's user and group, so that root can become them.
 pub fn can_become(spec: &LaunchSpec) -> bool {
@@ -38,18 +39,19 @@ pub fn map_caller(spec: &LaunchSpec, (uid, gid): (u32, u32)) -> Result<(), Failu
 /// For an ordinary user, who has no capability to give up: none can be gained from here on, and the rest as below.
 pub fn give_up_gaining_privileges(spec: &LaunchSpec) -> Result<(), Failure> {
     lower_limits(spec)?;
-    confine(spec)
+    confine(spec, &[])
 }
 
-/// Gives up everything: user (where it was root), capabilities in all five sets, and the hope of new ones.
-pub fn give_up_privileges(spec: &LaunchSpec, is_root: bool) -> Result<(), Failure> {
+/// Gives up everything: user (where it was root), capabilities in all five sets, and the hope of new ones. `own` are
+/// directories that are written to beside the usual ones.
+pub fn give_up_privileges(spec: &LaunchSpec, is_root: bool, own: &[&Path]) -> Result<(), Failure> {
     lower_limits(spec)?;
     sys::empty_bounding_set().step("empty the capability bounding set")?;
     if is_root {
         sys::become_user(spec.uid, spec.gid).step("become an ordinary user")?;
     }
     sys::drop_capabilities().step("drop the capabilities")?;
-    confine(spec)
+    confine(spec, own)
 }
 
 fn lower_limits(spec: &LaunchSpec) -> Result<(), Failure> {
@@ -59,8 +61,8 @@ fn lower_limits(spec: &LaunchSpec) -> Result<(), Failure> {
         .step("lower the resource limits")
 }
 
-fn confine(spec: &LaunchSpec) -> Result<(), Failure> {
+fn confine(spec: &LaunchSpec, own: &[&Path]) -> Result<(), Failure> {
     sys::set_no_new_privileges().step("set no_new_privs")?;
-    landlock::restrict().step("restrict writing by Landlock")?;
+    landlock::restrict(own).step("restrict writing by Landlock")?;
     filters::install(&spec.seccomp).step("install the seccomp filters")
 }

@@ -2,14 +2,14 @@
 
 use super::step::{Failure, Step};
 use super::sys::{self, MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_PRIVATE, MS_RDONLY, MS_REC, MS_REMOUNT};
-use super::{Plan, idmap};
+use super::{HOME, Plan, WORKSPACE, idmap};
 use agent_wire::launch_spec::LaunchSpec;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{OpenOptionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 /// The new root, which is the current directory while it is made: its own path is longer, and walked with every system call.
@@ -18,6 +18,8 @@ const ROOT: &str = ".";
 const DESCRIPTORS: &str = "fd";
 /// Where the host's `/etc` is, for as long as the new root is made.
 const ETC: &str = "etc.host";
+/// Where a tree whose owners are mapped is, while an overlay is made of it.
+const LOWER: &str = "lower";
 /// Where the guest finds its control groups' counters.
 const CGROUP_FILES: &str = "run/agent/cgroup";
 /// Device files that are the host's own, bound one by one.
@@ -48,13 +50,16 @@ pub fn enter_new_root(plan: &Plan<'_>) -> Result<(), Failure> {
     tmpfs(&new_root, "mode=0755,size=16m", 0)?;
     std::env::set_current_dir(&new_root).step("enter the new root")?;
     let root = Path::new(ROOT);
-    for directory in ["dev", "etc", "home", "home/agent", "proc", "run", "tmp", "var", "workspace"] {
+    for directory in ["dev", "etc", "home", "proc", "run", "tmp", "var"] {
         fs::create_dir(root.join(directory)).step("make the directories of the root")?;
     }
     symlink("../tmp", root.join("var/tmp")).step("link /var/tmp")?;
     symlink("../run", root.join("var/run")).step("link /var/run")?;
     // What programs written for hosted sandboxes call their home.
-    symlink("agent", root.join("home/user")).step("link /home/user")?;
+    const CLIENT_HOME: &str = "/home/user";
+    if ![plan.home(), plan.place()].iter().any(|path| path.starts_with(CLIENT_HOME)) {
+        symlink("agent", below(root, Path::new(CLIENT_HOME))).step("link /home/user")?;
+    }
     for (link, target) in &spec.symlinks {
         let link = below(root, link);
         make_parent(&link).and_then(|()| symlink(target, &link)).step_at("link", &link)?;
@@ -88,13 +93,24 @@ pub fn enter_new_root(plan: &Plan<'_>) -> Result<(), Failure> {
             bind(file, &target, MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC)?;
         }
     }
-    skeleton(spec, &root.join("etc")).step("write /etc")?;
+    skeleton(plan, &root.join("etc")).step("write /etc")?;
     devices(spec, &root.join("dev"))?;
     process_files(&root.join("proc"))?;
     tmpfs(&root.join("tmp"), &format!("mode=1777,{}", sized(spec.tmp_bytes)), 0)?;
-    bind(&private.join("home"), &root.join("home/agent"), MS_NOSUID | MS_NODEV)?;
-    workspace(plan, &root.join("workspace"))?;
+    home(plan)?;
+    caches(plan, &mounts)?;
+    let place = below(root, plan.place());
+    if plan.place().starts_with(plan.home()) && !is_plain(&place) {
+        return Err(Failure::new("find the workspace's place", io::ErrorKind::NotADirectory.into()));
+    }
+    mount_point(&place, true).step_at("make a mount point", &place)?;
+    workspace(plan, &place)?;
+    if plan.place() != Path::new(WORKSPACE) {
+        symlink(plan.place(), below(root, Path::new(WORKSPACE))).step("link the workspace")?;
+    }
     fs::remove_file(DESCRIPTORS).step("remove the link to the descriptors")?;
+    // There only where owners are mapped.
+    let _ = fs::remove_dir(LOWER);
     remount(root, MS_RDONLY | MS_NOSUID | MS_NODEV).step("make the root read-only")?;
     sys::pivot_to_current_directory().step("make the new root /")
 }
@@ -140,8 +156,43 @@ fn by_descriptor(directory: &File) -> String {
     format!("{DESCRIPTORS}/{}", directory.as_raw_fd())
 }
 
+/// `$HOME`, at both of its names.
+fn home(plan: &Plan<'_>) -> Result<(), Failure> {
+    let private = plan.private.join("home");
+    let mut names = vec![Path::new(HOME)];
+    if plan.home() != Path::new(HOME) {
+        names.push(plan.home());
+    }
+    names.into_iter().try_for_each(|name| bind(&private, &below(Path::new(ROOT), name), MS_NOSUID | MS_NODEV))
+}
+
+/// The directories that are shown copy-on-write. Where the kernel refuses a writable layer, one is shown read-only.
+fn caches(plan: &Plan<'_>, mounts: &[PathBuf]) -> Result<(), Failure> {
+    for (index, (host, inside)) in plan.spec.caches.iter().enumerate() {
+        let target = below(Path::new(ROOT), inside);
+        if !is_plain(&target) {
+            continue;
+        }
+        mount_point(&target, true).step_at("make a mount point", &target)?;
+        let owner = fs::metadata(host).map(|found| (found.uid(), found.gid())).ok();
+        let owners = plan.cache_owners.iter().find(|known| Some(known.owner) == owner);
+        let owners = owners.and_then(|known| known.map.as_ref());
+        if writable(plan, host, owners, &format!("/caches/{index}"), &target).is_err() {
+            show(host, &target, mounts)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a path of the new root leads through no symlink. In the `$HOME` of a sandbox that is started again its programs may have
+/// left one, and as long as the new root is made, it leads to the host's files.
+fn is_plain(target: &Path) -> bool {
+    let is_link = |path: &Path| fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
+    !target.ancestors().any(is_link)
+}
+
 fn workspace(plan: &Plan<'_>, target: &Path) -> Result<(), Failure> {
-    let Plan { spec, private, is_root, owners, .. } = plan;
+    let Plan { spec, private, owners, .. } = plan;
     if let Some(directory) = &spec.bind_workspace {
         return match owners {
             Some(owners) => idmap::mount(directory, target, owners, MS_NOSUID | MS_NODEV)
@@ -152,11 +203,24 @@ fn workspace(plan: &Plan<'_>, target: &Path) -> Result<(), Failure> {
     let Some(host) = &spec.overlay else {
         return bind(&private.join("workspace"), target, MS_NOSUID | MS_NODEV);
     };
-    // The trusted.* attributes that overlayfs keeps its books in are the initial user namespace's alone.
-    let books = if *is_root { "" } else { ",userxattr" };
+    writable(plan, host, owners.as_ref(), "", target).step_at("mount the overlay of the workspace", host)
+}
+
+/// Mounts `host` as the lower layer of an overlay, whose writable layer is in the directory `layers` of the private one.
+fn writable(
+    plan: &Plan<'_>,
+    host: &Path,
+    owners: Option<&File>,
+    layers: &str,
+    target: &Path,
+) -> io::Result<()> {
+    let Plan { spec, private, is_root, .. } = plan;
+    // The trusted.* attributes that overlayfs keeps its books in are the initial user namespace's alone. Only there it can rename a
+    // directory that is underneath; elsewhere that is EXDEV, and `mv` copies.
+    let books = if *is_root { ",redirect_dir=on" } else { ",userxattr" };
     let mount = |lower: &str| {
         let private = open_layer(private)?;
-        let layers = by_descriptor(&private);
+        let layers = format!("{}{layers}", by_descriptor(&private));
         let options = format!("lowerdir={lower},upperdir={layers}/upper,workdir={layers}/work{books}");
         let flags = MS_NOSUID | MS_NODEV;
         let mount = |options: &str| {
@@ -170,16 +234,16 @@ fn workspace(plan: &Plan<'_>, target: &Path) -> Result<(), Failure> {
             false => mount(&format!("{options},volatile")).or_else(|_| mount(&options)),
         }
     };
-    let mounted = match owners {
+    match owners {
         // With its owners mapped the lower layer has to be a mount of its own.
         Some(owners) => {
-            idmap::mount(host, Path::new("home"), owners, MS_RDONLY).step_at("map the owners of", host)?;
-            let mounted = mount("home");
-            sys::unmount(Path::new("home")).and(mounted)
+            mount_point(Path::new(LOWER), true)?;
+            idmap::mount(host, Path::new(LOWER), owners, MS_RDONLY)?;
+            let mounted = mount(LOWER);
+            sys::unmount(Path::new(LOWER)).and(mounted)
         }
         None => open_layer(host).and_then(|lower| mount(&by_descriptor(&lower))),
-    };
-    mounted.step_at("mount the overlay of the workspace", host)
+    }
 }
 
 /// A private `/proc` of the new PID namespace, without what tells of the host or changes it.
@@ -223,7 +287,8 @@ fn devices(spec: &LaunchSpec, dev: &Path) -> Result<(), Failure> {
 }
 
 /// The files of `/etc` that are the sandbox's own.
-fn skeleton(spec: &LaunchSpec, etc: &Path) -> io::Result<()> {
+fn skeleton(plan: &Plan<'_>, etc: &Path) -> io::Result<()> {
+    let spec = plan.spec;
     let (uid, gid) = (spec.uid, spec.gid);
     let files = [
         (
@@ -231,7 +296,8 @@ fn skeleton(spec: &LaunchSpec, etc: &Path) -> io::Result<()> {
             format!(
                 "root:x:0:0:root:/root:/usr/sbin/nologin\n\
                  nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n\
-                 agent:x:{uid}:{gid}:agent:/home/agent:/bin/sh\n"
+                 agent:x:{uid}:{gid}:agent:{}:/bin/sh\n",
+                plan.home().display()
             ),
         ),
         ("group", format!("root:x:0:\nnogroup:x:65534:\nagent:x:{gid}:\n")),

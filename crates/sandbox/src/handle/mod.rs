@@ -19,13 +19,15 @@ pub use tree::Put;
 pub use tunnel::{Tunnel, Tunnels};
 
 use super::Channel;
+use super::WORKSPACE;
 use super::wire::{Facts, Message};
 use agent_base::error::{Error, Kind, Result};
 use connection::Connection;
 use expect::Expect;
 use link::Link;
+use std::borrow::Cow;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use stream::ANSWER_TIMEOUT;
@@ -45,8 +47,17 @@ pub struct Sandbox {
     env: Arc<[(OsString, OsString)]>,
     /// Whether nothing that goes through this handle changes the workspace.
     read_only: bool,
-    /// Where the workspace is on the host, for whoever names a file by that path.
-    host_root: Option<Arc<Path>>,
+    /// Where the workspace is on this machine, and inside.
+    place: Option<Arc<Place>>,
+}
+
+/// The workspace's two paths.
+#[derive(Clone)]
+struct Place {
+    host: PathBuf,
+    inside: PathBuf,
+    /// Where commands start, where that is a subdirectory.
+    directory: Option<PathBuf>,
 }
 
 impl Sandbox {
@@ -57,7 +68,7 @@ impl Sandbox {
     ///
     /// The guest is not there, does not answer for 20 s, or speaks another version of the protocol.
     pub async fn connect(channel: Channel) -> Result<Self> {
-        Ok(Self { link: Link::open(channel).await?, env: Arc::new([]), read_only: false, host_root: None })
+        Ok(Self { link: Link::open(channel).await?, env: Arc::new([]), read_only: false, place: None })
     }
 
     /// The same sandbox, in which commands and jobs of this handle start with these variables.
@@ -66,14 +77,55 @@ impl Sandbox {
         Self { env, ..self }
     }
 
-    /// The same sandbox, whose workspace is `root` on the host.
-    pub fn with_host_root(self, root: &Path) -> Self {
-        Self { host_root: Some(root.into()), ..self }
+    /// The same sandbox, whose workspace is `host` on this machine and, where it has a path of its own, `inside` in the sandbox.
+    /// Commands start in its subdirectory `directory`, to which the paths of [`Sandbox::locate`] are relative.
+    pub fn with_place(self, host: &Path, inside: Option<&Path>, directory: &Path) -> Self {
+        let inside = inside.unwrap_or(Path::new(WORKSPACE)).to_owned();
+        let directory = (!directory.as_os_str().is_empty()).then(|| inside.join(directory));
+        Self { place: Some(Arc::new(Place { host: host.to_owned(), inside, directory })), ..self }
     }
 
-    /// Where the workspace is on the host, if that is known.
-    pub fn host_root(&self) -> Option<&Path> {
-        self.host_root.as_deref()
+    /// The same sandbox, in which commands start in the workspace itself.
+    pub fn in_whole_workspace(self) -> Self {
+        let place = self.place.map(|place| Arc::new(Place { directory: None, ..Place::clone(&place) }));
+        Self { place, ..self }
+    }
+
+    /// Where the workspace is inside.
+    pub fn workspace(&self) -> &Path {
+        self.place.as_ref().map_or(Path::new(WORKSPACE), |place| &place.inside)
+    }
+
+    /// Where commands start, where that is not the workspace itself.
+    fn directory(&self) -> Option<&Path> {
+        self.place.as_ref()?.directory.as_deref()
+    }
+
+    /// A path as somebody named it: relative to where commands start, by either of the workspace's names inside, or as on this
+    /// machine.
+    pub fn locate(&self, path: &Path) -> PathBuf {
+        let root = self.workspace();
+        let host = self.place.as_ref().map(|place| place.host.as_path());
+        let below = path.strip_prefix(WORKSPACE).ok().or_else(|| path.strip_prefix(host?).ok());
+        match below {
+            Some(below) if below.as_os_str().is_empty() => root.to_owned(),
+            Some(below) => root.join(below),
+            None => self.directory().unwrap_or(root).join(path),
+        }
+    }
+
+    /// The same relative to the workspace, if it is in it.
+    pub fn in_workspace(&self, path: &Path) -> Option<PathBuf> {
+        self.locate(path).strip_prefix(self.workspace()).map(Path::to_owned).ok()
+    }
+
+    /// What programs printed, with the workspace under its name in every sandbox.
+    pub fn with_usual_names<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let place = self.workspace().to_string_lossy();
+        match place != WORKSPACE && text.contains(&*place) {
+            true => Cow::Owned(text.replace(&*place, WORKSPACE)),
+            false => Cow::Borrowed(text),
+        }
     }
 
     /// The same sandbox, in which nothing that goes through this handle can change the workspace: neither commands, with all

@@ -79,6 +79,10 @@ impl Sandbox {
     /// A command's own variables are above those of the handle.
     fn in_environment(&self, mut command: Command) -> Command {
         command.env.splice(0..0, self.env.iter().cloned());
+        command.cwd = match command.cwd {
+            Some(directory) => Some(directory),
+            None => self.directory().map(std::path::Path::to_owned),
+        };
         command
     }
 

@@ -158,7 +158,7 @@ impl Sandbox {
         if count == 0 {
             return Ok(Vec::new());
         }
-        if self.read_only && !changes.iter().all(is_outside_of_workspace) {
+        if self.read_only && !changes.iter().all(|change| is_outside_of_workspace(self.workspace(), change)) {
             return Err(Error::new(Kind::InSandbox, "the workspace is read-only"));
         }
         let changes: Vec<Change> = changes.into_iter().flat_map(split).collect();
@@ -249,14 +249,15 @@ fn is_absent(result: &Result<()>) -> bool {
 }
 
 /// Whether the change is certainly none of the workspace.
-fn is_outside_of_workspace(change: &Change) -> bool {
+fn is_outside_of_workspace(workspace: &Path, change: &Change) -> bool {
     let path = match change {
         Change::Write(file) | Change::Begin(file) => &file.path,
         Change::Remove(path) => path,
         Change::Append(_) | Change::Finish => return true,
     };
     let is_plain = !path.components().any(|component| component == Component::ParentDir);
-    is_plain && [HOME, "/tmp"].iter().any(|outside| path.starts_with(outside))
+    let is_outside = [HOME, "/tmp"].iter().any(|outside| path.starts_with(outside));
+    is_plain && is_outside && !path.starts_with(workspace)
 }
 
 /// Sends changes in blocks. Where the guest has answered already, the answer gives the reason.

@@ -18,13 +18,13 @@ const MAX_BYTES: u64 = 4 << 30;
 const MAX_DEPTH: usize = 200;
 /// The attribute by which overlayfs knows a directory that hides the one underneath, of root's mounts and of others.
 const OPAQUE: [&CStr; 2] = [c"trusted.overlay.opaque", c"user.overlay.opaque"];
+/// The one that says where underneath a directory was before it was renamed, which nobody sets but the kernel for root's mounts.
+const REDIRECT: &CStr = c"trusted.overlay.redirect";
+/// Longest value of it: a path.
+const MAX_REDIRECT: usize = 4096;
 /// Those that stand for contents elsewhere. They exist only where the kernel was configured so.
-const ELSEWHERE: [&CStr; 4] = [
-    c"trusted.overlay.redirect",
-    c"trusted.overlay.metacopy",
-    c"user.overlay.redirect",
-    c"user.overlay.metacopy",
-];
+const ELSEWHERE: [&CStr; 3] =
+    [c"trusted.overlay.metacopy", c"user.overlay.redirect", c"user.overlay.metacopy"];
 
 /// Where files come from.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -70,8 +70,8 @@ impl Copying {
                 self.entry(from, to, name, depth)?;
             }
         }
-        for attribute in OPAQUE {
-            let mut value = [0; 8];
+        for attribute in OPAQUE.into_iter().chain([REDIRECT]) {
+            let mut value = [0; MAX_REDIRECT];
             if let Ok(length) = rustix::fs::fgetxattr(from, attribute, &mut value) {
                 rustix::fs::fsetxattr(to, attribute, &value[..length], XattrFlags::empty())?;
             }

@@ -78,11 +78,15 @@ impl Directory {
         self.write("sandbox.json", &serde_json::to_vec(record)?)?;
         builder.create(self.join("root")).map_err(failed)?;
         for name in writable {
-            let path = self.join(name);
-            DirBuilder::new().mode(0o755).create(&path).map_err(failed)?;
-            std::os::unix::fs::chown(&path, Some(ids.0), Some(ids.1)).map_err(failed)?;
+            self.make_writable(Path::new(name), ids).map_err(failed)?;
         }
         Ok(())
+    }
+
+    fn make_writable(&self, name: &Path, ids: (u32, u32)) -> io::Result<()> {
+        let path = self.path.join(name);
+        DirBuilder::new().mode(0o755).create(&path)?;
+        std::os::unix::fs::chown(&path, Some(ids.0), Some(ids.1))
     }
 
     /// Writes down what the launcher is to make.

@@ -144,10 +144,9 @@ impl Work<'_> {
     async fn changes(&self, paths: &str) -> Result<(Arc<Ready>, ChangeSet)> {
         let words = shell_words::split(paths).map_err(|_| Error::usage("a quotation mark is not closed"))?;
         let ready = self.ready().await?;
-        let root = ready.workspace.root();
         let relative = |word: String| {
             let path = PathBuf::from(word);
-            path.strip_prefix(root).map(PathBuf::from).unwrap_or(path)
+            ready.sandbox.in_workspace(&path).unwrap_or(path)
         };
         let paths: Vec<PathBuf> = words.into_iter().map(relative).collect();
         let changes = ready.workspace.changes(&ready.sandbox).await?.select(&paths)?;

@@ -46,14 +46,17 @@ impl Server {
     }
 
     pub(super) async fn list(&self, params: &Value) -> Outcome {
-        let store = self.opener.store().clone();
+        let (store, opener) = (self.opener.store().clone(), Arc::clone(&self.opener));
         let cwd = text(params, "cwd").map(PathBuf::from);
         let first: usize = match text(params, "cursor") {
             Some(cursor) => cursor.parse().map_err(|_| invalid("this cursor is not one of ours"))?,
             None => 0,
         };
         let listing = tokio::task::spawn_blocking(move || match cwd {
-            Some(cwd) => store.list_of(&cwd.canonicalize().unwrap_or(cwd)),
+            Some(cwd) => {
+                let lists = opener.own(&cwd).into_iter().map(|workspace| store.list_of(&workspace));
+                lists.collect::<Result<Vec<_>, _>>().map(|lists| lists.concat())
+            }
             None => store.list(),
         });
         let listed = listing.await.map_err(|_| Error::new(Kind::Unexpected, "the list could not be made"));
@@ -65,7 +68,7 @@ impl Server {
             .take(PAGE)
             .map(|summary| {
                 json!({
-                    "sessionId": summary.id, "cwd": summary.workspace, "title": summary.preview,
+                    "sessionId": summary.id, "cwd": Path::new(&summary.workspace).join(&summary.directory), "title": summary.preview,
                     "updatedAt": summary.updated,
                 })
             })

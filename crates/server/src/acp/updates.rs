@@ -245,7 +245,8 @@ impl Updates {
     /// The text of the user's own file, which is all that a client knows. Of files outside of the workspace, and of those behind
     /// a symlink, nothing is read: the path is the model's.
     fn former(&self, path: &str) -> Option<String> {
-        let path = Path::new(path).strip_prefix(WORKSPACE).unwrap_or(Path::new(path));
+        let path = Path::new(path);
+        let path = path.strip_prefix(WORKSPACE).or(path.strip_prefix(&self.root)).unwrap_or(path);
         let plain: PathBuf = path.components().filter(|part| *part != Component::CurDir).collect();
         let path = TreePath::new(plain.as_os_str().as_bytes()).ok()?;
         let (file, mut text) = (HostDir::open(&self.root).ok()?.open_file(&path).ok()?, String::new());

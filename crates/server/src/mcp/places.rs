@@ -173,6 +173,10 @@ mod tests {
             &self.0
         }
 
+        fn own(&self, directory: &Path) -> Vec<PathBuf> {
+            vec![directory.to_owned()]
+        }
+
         fn open<'a>(
             &'a self,
             _: &'a Path,

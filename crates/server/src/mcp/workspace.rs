@@ -238,8 +238,7 @@ async fn changes(place: &Place, Paths { paths }: Paths) -> Result<(Arc<Ready>, C
     let ready = place.ready().await?;
     // As part of this step, and not of the last one.
     place.record().await?;
-    let root = PathBuf::from(agent_sandbox::WORKSPACE);
-    let inside = |path: PathBuf| path.strip_prefix(&root).map(PathBuf::from).unwrap_or(path);
+    let inside = |path: PathBuf| ready.sandbox.in_workspace(&path).unwrap_or(path);
     let paths: Vec<PathBuf> = paths.unwrap_or_default().into_iter().map(inside).collect();
     let changes = ready.workspace.changes(&ready.sandbox).await?.select(&paths)?;
     Ok((ready, changes))

@@ -1,7 +1,7 @@
 //! The file that a path means: models and users write paths of the host, of their home, and names as they look.
 
 use agent_base::file_name::{self, Likeness};
-use agent_sandbox::{HOME, Sandbox, WORKSPACE};
+use agent_sandbox::{HOME, Sandbox};
 use std::path::{Component, Path, PathBuf};
 
 /// Entries of a directory in which a name is looked for.
@@ -25,7 +25,7 @@ pub async fn locate(sandbox: &Sandbox, path: &str, most: Likeness) -> Located {
     }
     match similar(sandbox, &exact, most).await {
         Some(found) => {
-            let name = found.strip_prefix(WORKSPACE).unwrap_or(&found).display().to_string();
+            let name = found.strip_prefix(sandbox.workspace()).unwrap_or(&found).display().to_string();
             let note = format!("{} is not there; {} is meant", path, file_name::escaped(&name));
             Located { path: found, note: Some(note) }
         }
@@ -45,14 +45,12 @@ async fn absolute(sandbox: &Sandbox, path: &str) -> PathBuf {
     if let Some(below) = below_home(path) {
         return Path::new(HOME).join(below);
     }
-    let root = Path::new(WORKSPACE);
     let written = Path::new(path);
-    if let Some(inner) = sandbox.host_root().and_then(|host| written.strip_prefix(host).ok()) {
-        return root.join(inner);
-    }
     match written.strip_prefix("workspace") {
-        Ok(inner) if sandbox.stat(&root.join("workspace")).await.is_err() => root.join(inner),
-        _ => root.join(path),
+        Ok(inner) if sandbox.stat(&sandbox.locate(Path::new("workspace"))).await.is_err() => {
+            sandbox.workspace().join(inner)
+        }
+        _ => sandbox.locate(written),
     }
 }
 
@@ -67,8 +65,8 @@ fn below_home(path: &str) -> Option<&str> {
 
 /// The only path that is like `path`, a name at a time.
 async fn similar(sandbox: &Sandbox, path: &Path, most: Likeness) -> Option<PathBuf> {
-    let inner = path.strip_prefix(WORKSPACE).ok()?;
-    let mut found = PathBuf::from(WORKSPACE);
+    let inner = path.strip_prefix(sandbox.workspace()).ok()?;
+    let mut found = sandbox.workspace().to_owned();
     for part in inner.components() {
         let Component::Normal(name) = part else { return None };
         let next = found.join(name);

@@ -2,7 +2,7 @@
 
 use agent_base::error::{Error, Kind};
 use agent_base::file_name::escaped;
-use agent_sandbox::{EntryKind, Sandbox, WORKSPACE, WalkOptions};
+use agent_sandbox::{EntryKind, Sandbox, WalkOptions};
 use std::path::{Path, PathBuf};
 
 /// Names that are listed.
@@ -16,14 +16,14 @@ pub async fn explain(sandbox: &Sandbox, path: &Path, error: Error) -> Error {
         return error;
     }
     let options = WalkOptions { hash: false, exclude: vec![PathBuf::from(".git")], max_entries: MAX_ENTRIES };
-    let Ok(entries) = sandbox.walk(Path::new(WORKSPACE), options).await else { return error };
+    let Ok(entries) = sandbox.walk(sandbox.workspace(), options).await else { return error };
     let files = entries.into_iter().filter(|entry| entry.kind == EntryKind::File).map(|entry| entry.path);
     let mut files: Vec<PathBuf> = files.collect();
     files.sort_by_key(|file| (file.components().count(), file.clone()));
     let names: Vec<String> =
         files.iter().take(MAX_NAMES).map(|file| escaped(&file.display().to_string())).collect();
     match files.len() {
-        0 => Error::new(Kind::InSandbox, format!("{error}; {WORKSPACE} has no files")),
+        0 => Error::new(Kind::InSandbox, format!("{error}; {} has no files", sandbox.workspace().display())),
         all if all > MAX_NAMES => {
             Error::new(Kind::InSandbox, format!("{error}; some of the {all} files: {}", names.join(", ")))
         }

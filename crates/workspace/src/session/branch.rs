@@ -1,6 +1,6 @@
 //! A second workspace that begins as a session's own is now, and its changes on their way back.
 
-use super::{ABOUT, ACCEPTED, BASE, ORIGIN, State, UNSETTLED, Workspace, about, blocking};
+use super::{ABOUT, ACCEPTED, BASE, ORIGIN, UNSETTLED, Workspace, about, blocking};
 use crate::apply::{Conflict, is_base, is_done, keep_host_mode};
 use crate::changes::{Change, ChangeSet};
 use crate::fetch::{Fetched, fetch_group};
@@ -46,12 +46,12 @@ impl Workspace {
     /// The sandbox writes straight into the host's directory: there is only one of it.
     pub async fn branch(&self, session: &Path) -> Result<Self> {
         let (base, delta, about) = {
-            let State { mount, base, history, .. } = &*self.state().await?;
-            if let WorkspaceMount::Bind(_) = mount {
+            let state = self.state().await?;
+            if let WorkspaceMount::Bind(_) = state.mount {
                 return Err(Error::usage("the workspace is the user's own directory, of which there is one")
                     .hint("without --workspace-mode bind, the sandbox gets a copy"));
             }
-            (base.clone(), history.delta().clone(), about(&self.root, mount, &self.options))
+            (state.base.clone(), state.history.delta().clone(), about(&self.root, &state, &self.options))
         };
         let (from, session) = (self.store.clone(), session.to_owned());
         let machine = Arc::clone(&self.options.machine);

@@ -1,14 +1,16 @@
 //! How a session's sandbox gets its files: a fresh one, that of a resumed session, one that has been there all the time.
 
 use super::State;
-use super::{ABOUT, BASE, FILLED, Workspace, about, blocking, tree};
+use super::{ABOUT, BASE, FILLED, Workspace, about, blocking, can_hold_layers, tree};
 use crate::base::Base;
 use crate::base::is_own_git;
 use crate::home;
 use crate::host_changes::HostView;
 use crate::manifest::Node;
 use crate::mode;
+use crate::mode::Decided;
 use crate::mode::Mode;
+use crate::notices;
 use crate::restore;
 use crate::select::select;
 use crate::store::Store;
@@ -64,9 +66,9 @@ impl Workspace {
         if self.mode != Mode::Auto || state.mount == WorkspaceMount::Empty {
             return Ok(false);
         }
-        state.mount = WorkspaceMount::Empty;
+        (state.mount, state.copies) = (WorkspaceMount::Empty, true);
         if !self.is_transient {
-            self.save(ABOUT, about(&self.root, &state.mount, &self.options)).await?;
+            self.save(ABOUT, about(&self.root, &state, &self.options)).await?;
         }
         Ok(true)
     }
@@ -75,32 +77,37 @@ impl Workspace {
     /// [`Workspace::restore_into`]. Returns a notice for the user.
     pub async fn reopen(&self, can_overlay: bool) -> Result<Option<String>> {
         let (root, options, mode) = (self.root.clone(), self.options.clone(), self.mode);
+        let can_overlay = can_overlay && can_hold_layers(self.store.directory());
         let look = move || {
-            let selection = select(&root, &options)?;
-            mode::decide(mode, &root, &selection, can_overlay).map(|decided| (selection, decided))
+            let selection = select(&root, &options.looking(mode.shows_ignored(can_overlay)))?;
+            let decided = mode::decide(mode, &root, &selection, can_overlay)?;
+            let search = options.search(&root, &decided.mount, &selection);
+            Ok((selection, decided, search))
         };
-        let (selection, (mount, copied)) = blocking(look).await?;
+        let (selection, Decided { mount, copies, notice }, search) = blocking(look).await?;
         let mut state = self.state.lock().await;
         if !self.is_transient {
             self.store.remove(FILLED)?;
         }
         state.view = Some(HostView::of(&self.root, &selection));
-        (state.mount, state.found) = (mount, Some(selection));
-        Ok(copied)
+        state.scanner.skip(&selection.ignored);
+        (state.mount, state.copies, state.found) = (mount, copies, Some(selection));
+        state.search = search;
+        Ok(notice)
     }
 
     /// Copies the files into a fresh sandbox of a new session, before anything runs in it.
     pub async fn copy_in(&self, sandbox: &Sandbox, on_copied: OnCopied<'_>) -> Result<CopyReport> {
         let mut state = self.state().await?;
         let report = self.fill(&mut state, sandbox, on_copied).await?;
-        let State { mount, base, scanner, .. } = &mut *state;
-        // With an overlay the files' own stamps show that they are the host's.
-        if *mount == WorkspaceMount::Empty {
+        // What was not copied shows by its own stamps that it is the host's.
+        if state.copies {
+            let State { base, scanner, .. } = &mut *state;
             scanner.remember(sandbox, &base.nodes, false).await?;
         }
         if !self.is_transient {
-            let (store, about) = (self.store.clone(), about(&self.root, mount, &self.options));
-            let base = base.clone();
+            let (store, about) = (self.store.clone(), about(&self.root, &state, &self.options));
+            let base = state.base.clone();
             blocking(move || {
                 store.save_both((ABOUT, &about), (BASE, &base))?;
                 store.mark(FILLED, &())
@@ -121,12 +128,13 @@ impl Workspace {
         sandbox: &Sandbox,
         on_copied: OnCopied<'_>,
     ) -> Result<CopyReport> {
-        let State { mount, base, own_git, .. } = state;
+        let search = state.search.take();
+        let State { mount, copies, base, own_git, .. } = state;
         let report = match mount {
-            WorkspaceMount::Empty => {
+            WorkspaceMount::Empty | WorkspaceMount::Overlay { .. } if *copies => {
                 transfer::copy_in(&self.root, base, &self.store, sandbox, on_copied).await?
             }
-            WorkspaceMount::Overlay { .. } | WorkspaceMount::Forked { .. } => {
+            WorkspaceMount::Empty | WorkspaceMount::Overlay { .. } | WorkspaceMount::Forked { .. } => {
                 transfer::check_overlay(sandbox, base).await?;
                 transfer::clean_git_configs(&self.root, base, &self.store, sandbox).await?;
                 CopyReport::default()
@@ -140,13 +148,17 @@ impl Workspace {
             transfer::write_nodes(sandbox, &self.store, git.clone().into_iter().collect()).await?;
             base.set_own_git(git.clone());
         }
+        if let Some(search) = search.filter(|_| *mount != WorkspaceMount::Empty) {
+            let withheld = search.withhold(sandbox).await?;
+            self.withheld.lock().extend(notices::withheld(&withheld));
+        }
         Ok(report)
     }
 
     /// Continues with a sandbox of this session that is still running.
     pub async fn rejoin(&self, sandbox: &Sandbox) -> Result<()> {
         // Otherwise the files' own stamps show which are the host's.
-        if self.mode != Mode::Copy {
+        if !self.state.lock().await.copies {
             return Ok(());
         }
         let mut state = self.state().await?;
@@ -204,7 +216,7 @@ impl Workspace {
         }
         let from = crate::manifest::delta(&state.base.nodes, &fresh);
         restore::restore(sandbox, &state.base, &self.store, &from, &delta).await?;
-        if state.mount == WorkspaceMount::Empty {
+        if state.copies {
             let tree = tree(&state.base, &delta);
             state.scanner.remember(sandbox, &tree, false).await?;
         }

@@ -80,7 +80,7 @@ pub async fn serve(machine: &Arc<Machine>, arguments: McpServeArgs) -> Result<Ex
         return Err(Error::usage("--session-key is empty").hint("is the variable set that it comes from?"));
     }
     let settings = Settings {
-        workspace: config.workspace.clone(),
+        workspace: config.workspace.join(&config.directory),
         key: arguments.session_key,
         allow_apply: arguments.allow_apply,
         for_programs: arguments.tools == ToolSet::All,

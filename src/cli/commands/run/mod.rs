@@ -7,6 +7,7 @@ use crate::cli::console::Console;
 use crate::cli::endpoint::{self, Connected};
 use crate::cli::open::{StartingPoint, drive, open, resumed_options};
 use crate::cli::options::{EndArgs, JsonArg, Options, PlanArg, SessionOptions};
+use crate::cli::place::Place;
 use crate::cli::session_end::{after_failure, after_run};
 use crate::cli::signals::with_signals;
 use crate::cli::{plan, prompt};
@@ -14,9 +15,9 @@ use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
 use crate::log::Store;
 use crate::machine::Machine;
-use crate::session::{Resume, check_workspace};
+use crate::session::Resume;
 use clap::Args;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// `agent run`
@@ -63,9 +64,9 @@ pub async fn run(machine: &Arc<Machine>, arguments: RunArgs) -> ExitCode {
         if let (Some(resume), Some(_), None) = (&resume, &arguments.session_key, &options.directory.workspace)
         {
             // A key is the caller's own name for a thread, and may be used in another directory by mistake.
-            check_workspace(&resume.id, &resume.history, Path::new("."))?;
+            Place::of(machine, &options.directory)?.check(&resume.id, &resume.history)?;
         }
-        let mut config = Config::load(machine, &resumed_options(resume.as_ref(), options)?)?;
+        let mut config = Config::load(machine, &resumed_options(machine, resume.as_ref(), options)?)?;
         let Connected { mut settings, notices } = endpoint::model(&mut config, resume.as_ref()).await?;
         let (prompt, notice) = prompt::read(arguments.prompt.clone()).await?;
         settings.answer_schema = schema.as_ref().map(|schema| schema.value().clone());

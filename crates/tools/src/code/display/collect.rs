@@ -6,7 +6,7 @@ use agent_base::error::{Kind, Result};
 use agent_base::sanitise::one_line;
 use agent_event::{Artifact, Content, Event};
 use agent_picture::Header;
-use agent_sandbox::{Entry, EntryKind, WORKSPACE, WalkOptions};
+use agent_sandbox::{Entry, EntryKind, WalkOptions};
 use std::path::{Path, PathBuf};
 
 /// More entries than this in a run's directory, and nothing is taken.
@@ -142,8 +142,8 @@ impl Collector<'_> {
     async fn name_written(&mut self, begun: i64) -> Result<()> {
         let exclude = NOT_SEARCHED.iter().map(PathBuf::from).collect();
         let options = WalkOptions { hash: false, exclude, max_entries: MAX_WORKSPACE };
-        let Some(entries) = absent_is_fine(self.context.sandbox.walk(Path::new(WORKSPACE), options).await)?
-        else {
+        let sandbox = &self.context.sandbox;
+        let Some(entries) = absent_is_fine(sandbox.walk(sandbox.workspace(), options).await)? else {
             return Ok(());
         };
         // The clock that stamps files ticks every few milliseconds: what an earlier call wrote in the same tick is named too.

@@ -1,0 +1,181 @@
+//! Where a project is in a sandbox with this machine's programs, and what is shown around it: at the paths that it has on the host,
+//! because virtual environments, build directories and compiled programs name them.
+
+use crate::caches::{self, Cache, Caches};
+use crate::host_tree::{self, HostTree};
+use crate::place::can_be_a_place;
+use crate::{HOME, Spec, WORKSPACE, layer};
+use agent_base::error::{Error, Result};
+use agent_base::machine::Machine;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, chown, lchown};
+use std::path::{Path, PathBuf};
+
+/// The directory of `$HOME` in a sandbox's private one, and that of the writable layers of what is shown copy-on-write.
+pub const PRIVATE_HOME: &str = "home";
+const CACHES: &str = "caches";
+
+/// The paths inside, and what is shown there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Project {
+    /// Where the workspace is.
+    pub place: PathBuf,
+    /// `$HOME`.
+    pub home: PathBuf,
+    /// What is shown copy-on-write: the path on the host and the one inside.
+    pub caches: Vec<(PathBuf, PathBuf)>,
+    /// Links of the machine's directories.
+    pub symlinks: Vec<(PathBuf, PathBuf)>,
+    /// `PATH`.
+    pub path: String,
+    /// Variables beside those of every sandbox.
+    pub env: Vec<(String, String)>,
+    hidden: Vec<Vec<PathBuf>>,
+    settings: Vec<(PathBuf, Vec<u8>)>,
+}
+
+impl Project {
+    /// What `spec` asks for on this machine; without caches where the sandbox cannot show them copy-on-write.
+    pub fn of(machine: &Machine, spec: &Spec, shows_caches: bool) -> Self {
+        let tree = host_tree::host_tree(machine);
+        let Some(place) = &spec.place else { return Self::elsewhere(&tree) };
+        let home = machine.home().filter(|home| can_be_a_home(home, place));
+        let Caches { directories, settings, env } = match home {
+            Some(_) if shows_caches => caches::find(machine),
+            _ => Caches::default(),
+        };
+        let shown = |cache: &Cache| !cache.inside.starts_with(place) && !place.starts_with(&cache.inside);
+        let directories: Vec<Cache> = directories.into_iter().filter(shown).collect();
+        let is_cached = |path: &Path| directories.iter().any(|cache| path.starts_with(&cache.inside));
+        let home = home.unwrap_or_else(|| HOME.into());
+        let symlinks = tree.symlinks.iter().filter(|(link, _)| !link.starts_with(&home) && !is_cached(link));
+        let visible = |directory: &Path| directory.starts_with(place) || is_cached(directory);
+        let java = |(name, value): &(String, String)| {
+            let own = machine.text(name).filter(|own| is_cached(Path::new(own)));
+            (name.clone(), own.unwrap_or_else(|| value.clone()))
+        };
+        Self {
+            path: host_tree::search_path(machine, &tree, &home, &visible),
+            env: tree.env.iter().map(java).chain(env).collect(),
+            symlinks: symlinks.cloned().collect(),
+            place: place.clone(),
+            home,
+            caches: directories.iter().map(|cache| (cache.host.clone(), cache.inside.clone())).collect(),
+            hidden: directories.into_iter().map(|cache| cache.hidden).collect(),
+            settings,
+        }
+    }
+
+    /// Where nothing is known of the workspace's place: in every sandbox's usual one.
+    fn elsewhere(tree: &HostTree) -> Self {
+        Self {
+            place: WORKSPACE.into(),
+            home: HOME.into(),
+            caches: Vec::new(),
+            symlinks: tree.symlinks.clone(),
+            path: tree.path.clone(),
+            env: tree.env.clone(),
+            hidden: Vec::new(),
+            settings: Vec::new(),
+        }
+    }
+
+    /// The directory of the writable layer of the cache with this index, in a sandbox's private one.
+    pub fn layers(private: &Path, index: usize) -> PathBuf {
+        private.join(CACHES).join(index.to_string())
+    }
+
+    /// Makes in the sandbox's private directory, which has that of `$HOME` already, what this needs, for `owner`.
+    ///
+    /// # Errors
+    /// Something cannot be made, or `$HOME`, which may be that of another sandbox, holds a link in its place.
+    pub fn prepare(&self, private: &Path, owner: (u32, u32)) -> Result<()> {
+        self.make(private, owner).map_err(|error| {
+            Error::sandbox(format!("{} cannot be made ready", private.display())).caused_by(error)
+        })
+    }
+
+    fn make(&self, private: &Path, owner: (u32, u32)) -> io::Result<()> {
+        for (index, ((lower, _), hidden)) in self.caches.iter().zip(&self.hidden).enumerate() {
+            let layers = Self::layers(private, index);
+            DirBuilder::new().mode(0o700).recursive(true).create(&layers)?;
+            make_writable(&layers.join("work"), owner)?;
+            make_writable(&layers.join(layer::UPPER), owner)?;
+            layer::hide(&layers.join(layer::UPPER), lower, hidden, owner)?;
+        }
+        let home = private.join(PRIVATE_HOME);
+        let mount_points = self.caches.iter().map(|(_, inside)| inside).chain([&self.place]);
+        for below in mount_points.filter_map(|inside| inside.strip_prefix(&self.home).ok()) {
+            make_in(&home, below, owner)?;
+        }
+        self.settings.iter().try_for_each(|(file, content)| write_in(&home, file, content, owner))
+    }
+}
+
+/// Makes a directory of `home` with those above it, of which some may be there already.
+fn make_in(home: &Path, directory: &Path, owner: (u32, u32)) -> io::Result<()> {
+    let mut above = home.to_owned();
+    for name in directory {
+        above.push(name);
+        match make_writable(&above, owner) {
+            // That of a fork holds what a sandbox has written: no link of it is followed.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                if !fs::symlink_metadata(&above)?.is_dir() {
+                    return Err(ErrorKind::NotADirectory.into());
+                }
+            }
+            made => made?,
+        }
+    }
+    Ok(())
+}
+
+/// Writes a file of `home` that is not there yet.
+fn write_in(home: &Path, file: &Path, content: &[u8], owner: (u32, u32)) -> io::Result<()> {
+    make_in(home, file.parent().unwrap_or(Path::new("")), owner)?;
+    let path = home.join(file);
+    let write = || {
+        File::create_new(&path)?.write_all(content)?;
+        lchown(&path, Some(owner.0), Some(owner.1))
+    };
+    match write() {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        written => written,
+    }
+}
+
+fn make_writable(directory: &Path, owner: (u32, u32)) -> io::Result<()> {
+    DirBuilder::new().mode(0o755).create(directory)?;
+    chown(directory, Some(owner.0), Some(owner.1))
+}
+
+/// Whether `$HOME` can have the path inside that it has here.
+fn can_be_a_home(home: &Path, place: &Path) -> bool {
+    const SYSTEM: [&str; 9] =
+        ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt", "/nix", "/run", "/nonexistent"];
+    let is_system = SYSTEM.iter().any(|system| home.starts_with(system));
+    can_be_a_place(home) && !is_system && home != Path::new("/tmp") && !home.starts_with(place)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{host_ids, sandbox_ids};
+
+    /// The `$HOME` of a fork is what another sandbox has written.
+    #[test]
+    fn what_a_fork_is_given_in_its_home_is_made_through_no_link() {
+        let made = tempfile::tempdir().unwrap();
+        let (home, victim) = (made.path().join("home"), made.path().join("victim"));
+        fs::create_dir(&home).unwrap();
+        fs::create_dir(&victim).unwrap();
+        std::os::unix::fs::symlink(&victim, home.join(".cargo")).unwrap();
+        let owner = host_ids(sandbox_ids());
+        make_in(&home, Path::new(".cargo/registry"), owner).unwrap_err();
+        write_in(&home, Path::new(".cargo/config.toml"), b"x", owner).unwrap_err();
+        assert_eq!(fs::read_dir(&victim).unwrap().count(), 0);
+        make_in(&home, Path::new(".npm"), owner).unwrap();
+        make_in(&home, Path::new(".npm/_cacache"), owner).unwrap();
+    }
+}

@@ -1,0 +1,52 @@
+//! What of the files that git ignores is never shown. There may be very many of them, so they are looked through beside the start of
+//! a sandbox, and what is found is removed in it before anything runs there.
+
+use crate::select;
+use crate::selection::LeftOut;
+use crate::transfer::inside;
+use crate::tree_path::TreePath;
+use agent_base::error::{Error, Result};
+use agent_sandbox::Sandbox;
+use std::collections::BTreeMap;
+use std::path::Path;
+use tokio::task::{JoinHandle, spawn_blocking};
+
+/// A look through ignored files that is under way.
+pub struct Search {
+    looking: JoinHandle<Result<BTreeMap<TreePath, LeftOut>>>,
+}
+
+impl Search {
+    /// Begins to look through what lies in `root` at `ignored`. `None` where that is nothing.
+    pub fn begin(root: &Path, options: &select::Options, ignored: &[TreePath]) -> Option<Self> {
+        if ignored.is_empty() {
+            return None;
+        }
+        let (root, options, ignored) = (root.to_owned(), options.clone(), ignored.to_vec());
+        let looking = spawn_blocking(move || select::withheld(&root, &options, &ignored));
+        Some(Self { looking })
+    }
+
+    /// Waits for the end of it, and removes what it found from the workspace's overlay, where nothing has run yet. The host's files
+    /// are underneath and stay.
+    ///
+    /// # Errors
+    /// There is more than can be looked through, or something cannot be removed.
+    pub async fn withhold(self, sandbox: &Sandbox) -> Result<BTreeMap<TreePath, LeftOut>> {
+        let looked = self.looking.await;
+        let failed =
+            |error| Error::unexpected("the files that git ignores were not looked through").caused_by(error);
+        let withheld = looked.map_err(failed)??;
+        let removed = sandbox.remove_files(withheld.keys().map(inside).collect()).await?;
+        for ((path, reason), result) in withheld.iter().zip(removed) {
+            let Err(error) = result else { continue };
+            // What the caller may not read, nobody inside may, who is the same user or has fewer rights.
+            if *reason != LeftOut::Unreadable && sandbox.stat(&inside(path)).await.is_ok() {
+                return Err(
+                    Error::sandbox(format!("{path}, which git ignores, cannot be withheld")).caused_by(error)
+                );
+            }
+        }
+        Ok(withheld)
+    }
+}

@@ -1,0 +1,76 @@
+//! What a sandbox sees of a project and of the tools around it beyond the files that git knows.
+
+use crate::projects::Project;
+use crate::support::backends::program_on_every_backend;
+
+#[test]
+fn attack_41_secrets_and_sockets_among_what_git_ignores_are_not_there_and_are_named_once() {
+    program_on_every_backend(|backend| {
+        let project = Project::new();
+        project.file(".gitignore", "node_modules/\nlocal/\n");
+        project.file("a", "a\n");
+        project.file("node_modules/dep/.env", "KEY=secret\n");
+        project.file("node_modules/dep/.npmrc", "//registry.example/:_authToken=secret\n");
+        project.file("node_modules/dep/index.js", "1\n");
+        project.file("local/id_ed25519", "secret\n");
+        project.file("local/notes", "notes\n");
+        project.repository();
+        let _socket =
+            std::os::unix::net::UnixListener::bind(project.directory.join("local/socket")).expect("a socket");
+        project.prepare("mkfifo local/pipe");
+        let list =
+            ["exec", "--", "sh", "-c", "find local node_modules ! -type d | sort; grep -rs secret . | wc -l"];
+        let ran = project.agent().sandbox(backend).args(list).run().expect_code(0);
+        assert_eq!(ran.stdout, "local/notes\nnode_modules/dep/index.js\n0\n");
+        for hidden in ["local/id_ed25519 (secret)", "node_modules/dep/.env (secret)"] {
+            assert!(ran.stderr.contains(hidden), "{}", ran.stderr);
+        }
+        let ran = project.agent().sandbox(backend).args(list).run().expect_code(0);
+        assert!(!ran.stderr.contains("left out"), "{}", ran.stderr);
+    });
+}
+
+#[test]
+fn attack_42_caches_are_written_to_inside_alone_and_credentials_beside_them_are_not_there() {
+    program_on_every_backend(|backend| {
+        let project = Project::new();
+        project.file("a", "a\n");
+        let home = |name: &str, content: &str| {
+            let path = project.beside("home").join(name);
+            std::fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
+            std::fs::write(&path, content).expect("a file");
+            path
+        };
+        let cached = home(".cargo/registry/cache/a.crate", "1\n");
+        for credentials in [
+            ".cargo/credentials.toml",
+            ".npm/.npmrc",
+            ".m2/settings-security.xml",
+            ".gradle/gradle.properties",
+            ".config/gcloud/credentials.db",
+            ".config/composer/auth.json",
+            ".pypirc",
+            ".ssh/id_ed25519",
+        ] {
+            home(credentials, "password = stolen-value\n");
+        }
+        home(".npm/_cacache/x", "x");
+        home(".m2/repository/x", "x");
+        home(".config/composer/vendor/x", "x");
+        home(
+            ".npmrc",
+            "registry=https://me:stolen-value@npm.example/\n//npm.example/:_authToken=stolen-value\n",
+        );
+        home(
+            ".m2/settings.xml",
+            "<settings><servers><server><password>stolen-value</password></server></servers></settings>",
+        );
+        let command = "cat ~/.npmrc; grep -rs stolen-value ~ /home/agent; echo 2 > ~/.cargo/registry/cache/a.crate && \
+                   rm -r ~/.m2/repository/x && cat ~/.cargo/registry/cache/a.crate";
+        let ran =
+            project.agent().sandbox(backend).args(["exec", "--", "sh", "-c", command]).run().expect_code(0);
+        assert_eq!(ran.stdout, "registry=https://npm.example/\n2\n", "{}", ran.stderr);
+        assert_eq!(std::fs::read_to_string(cached).expect("it is there"), "1\n");
+        assert!(project.beside("home").join(".m2/repository/x").exists());
+    });
+}
