@@ -38,6 +38,8 @@ mod events_schema;
 mod examples;
 mod exec;
 mod exit_codes;
+mod file_forms;
+mod git_inside;
 mod first_start;
 mod guest;
 mod hang_up;

@@ -1,4 +1,4 @@
-//! The encoding of a text file: found out by its content, decoded for whoever reads it, and kept by whoever changes it.
+//! The encoding of a text file: found out by its content, decoded for readers, and kept by each change.
 //!
 //! What cannot be decoded is never lost: a change is made in the bytes, and leaves those as they are that it is not about.
 
@@ -77,7 +77,7 @@ impl Encoding {
     }
 
     /// The encoding of a file with this content. A byte order mark decides; then UTF-8 that is valid; then what a settings
-    /// file says; then the frequency of characters. What is no text in any of them is UTF-8 with bytes that cannot be decoded.
+    /// file says; then the frequency of characters. Anything else is UTF-8 with bytes that cannot be decoded.
     pub fn of(bytes: &[u8], declared: Option<Self>) -> Self {
         if bytes.starts_with(&BOM) {
             return Self { form: Form::Utf8, has_bom: true };
@@ -262,7 +262,7 @@ impl TextFile {
         }
     }
 
-    /// Whether it is no text at all.
+    /// Tells a file that holds NULs in its text, which is binary.
     pub fn is_binary(&self) -> bool {
         self.text().contains(&0)
     }

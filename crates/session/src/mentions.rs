@@ -70,7 +70,7 @@ impl Session {
         let (mut missing, mut left) = (Vec::new(), MAX_CHARS);
         for mut mention in mentions {
             let Located { path, note } = locate(&sandbox, &mention.path, Likeness::Case).await;
-            // The name that is there is the one to go on with.
+            // From here on the name is the one that is there.
             if let (Some(_), Some(name)) = (note, path.to_str()) {
                 mention.path = name.to_owned();
             }

@@ -252,7 +252,7 @@ impl Writer<'_> {
         self.touch(path, |host| write_node(host, store, path, step, is_new))
     }
 
-    /// Whether something new gets exactly these permission bits. As with git the executable one travels and the umask decides
+    /// Whether something new gets exactly these permission bits: as with git the executable bit is taken, and the umask decides
     /// about the others; what is nobody else's stays so.
     fn sets_mode(&self, mode: u32) -> bool {
         self.restores || mode & 0o077 == 0

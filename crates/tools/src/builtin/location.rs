@@ -12,7 +12,7 @@ const MAX_ENTRIES: u64 = 5_000;
 pub struct Located {
     /// The absolute path.
     pub path: PathBuf,
-    /// That another name than the one that was written is meant, for whoever wrote it.
+    /// Names the file where it is another one than was written.
     pub note: Option<String>,
 }
 
