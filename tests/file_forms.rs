@@ -50,7 +50,7 @@ fn a_file_in_another_encoding_is_read_edited_and_written_in_it() {
     assert!(results[2].contains("is Shift_JIS, which has no 😀 (U+1F600)"), "{}", results[2]);
     assert!(results[3].ends_with(", in Shift_JIS"), "{}", results[3]);
     assert!(results[4].contains("not written") && results[4].contains("😀 (U+1F600)"), "{}", results[4]);
-    assert_eq!(bytes(&done, "a.c"), [&SHIFT_JIS[..17], b"\nconst int y = 3;\n"].concat());
+    assert_eq!(bytes(&done, "a.c"), [&SHIFT_JIS[..15], b"\nconst int y = 3;\n"].concat());
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn a_diff_shows_text_in_any_encoding_as_text() {
     assert_eq!(bytes(&ran, "w.txt"), utf16("\u{feff}kleiner\r\nz\r\n"));
 }
 
-/// Bugs: a file that was rewritten as a whole lost its byte order mark and its CRLF line ends; bytes that are no text were lost.
+/// Bugs: a file that was rewritten as a whole lost its byte order mark and its CRLF line ends; bytes that cannot be decoded were lost.
 #[test]
 fn a_file_that_is_rewritten_keeps_its_form() {
     let data = "class P\n{\n  int a;\n}\n";
@@ -150,7 +150,7 @@ fn a_path_of_the_home_or_of_the_host_leads_there() {
             ("read_file", json!({ "path": host })),
         ],
     );
-    assert_eq!((results[2].trim(), results[3].as_str()), ("n\nx", "inside\n"));
+    assert!(results[2].trim_end().ends_with("\nn\nx") && results[3] == "inside\n", "{results:?}");
     assert_eq!(std::fs::read_dir(done.again().workspace()).expect("a directory").count(), 1);
 }
 
@@ -177,7 +177,7 @@ fn what_is_new_has_the_bits_that_the_umask_leaves() {
         assert_eq!([mode(&root.join("g")), mode(&root.join("d")), mode(&root.join("x"))], expected);
         assert_eq!(mode(&root.join("old")), 0o600, "what was there has the bits that were shown");
         let again = ran.again().args(["apply", "--yes"]).run().expect_code(0);
-        assert!(again.stderr.contains("Nothing was written"), "{}", again.stderr);
+        assert!(again.stderr.contains("There is nothing to apply"), "{}", again.stderr);
         std::fs::set_permissions(root.join("d/f"), std::fs::Permissions::from_mode(0o640)).expect("the mode");
         apply(&["undo"]);
         assert!(!root.join("g").exists() && !root.join("d").exists());
@@ -256,9 +256,11 @@ fn what_root_applies_in_another_users_tree_is_that_users() {
     let call = agent().endpoint(&model);
     let root = call.workspace().to_owned();
     chown(&root, Some(12_345), Some(12_345)).expect("the owner");
-    call.args(["run", "--sandbox", "local", "--apply", "go"]).run().expect_code(0);
+    let done = call.args(["run", "--sandbox", "local", "--apply", "go"]).run().expect_code(0);
     for path in ["d", "d/e", "d/e/f", "d/e/l"] {
-        assert_eq!(std::fs::symlink_metadata(root.join(path)).expect("it is there").uid(), 12_345, "{path}");
+        let there =
+            std::fs::symlink_metadata(root.join(path)).unwrap_or_else(|_| panic!("{path}: {}", done.stderr));
+        assert_eq!(there.uid(), 12_345, "{path}");
     }
 }
 

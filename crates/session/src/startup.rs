@@ -322,6 +322,7 @@ impl Start {
             ));
         }
         self.put_home(&sandbox, workspace).await?;
+        workspace.settle_filtered_files(&sandbox).await?;
         let sandbox = self.in_directory(sandbox).await?;
         Ok(Ready { sandbox, info, workspace: Arc::clone(workspace), reattached: false })
     }

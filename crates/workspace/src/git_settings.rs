@@ -6,11 +6,13 @@
 
 use crate::repository::{self, Repository};
 use crate::transfer::MAX_CONFIG;
+use agent_base::error::Result;
 use agent_base::host_git;
 use agent_base::machine::Machine;
 use agent_base::plain_file::{self, Links};
-use agent_sandbox::HomeFile;
+use agent_sandbox::{Command, HomeFile, Program, Sandbox};
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -32,8 +34,43 @@ const CARRIED: [&str; 7] = [
     "core.symlinks",
     "core.ignorecase",
 ];
+/// Gives the files of each filter that is known inside an entry of the index without a size, and that the one of the file.
+const SETTLE: &str = "git config --get-regexp '^filter\\..*\\.clean$' | while read -r name rest; do \
+    name=${name#filter.}; files=\":(attr:filter=${name%.clean})\"; \
+    git ls-files -s -z -- \"$files\" | git update-index -z --index-info; \
+    git ls-files -z -- \"$files\" | git --literal-pathspecs add --refresh --pathspec-from-file=- --pathspec-file-nul; \
+    done 2> /dev/null; true";
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// A filter's `clean`: what the index has, whatever the file has; of a new file its content.
 const CLEAN: &str = "git cat-file blob :%f 2>/dev/null || cat";
+
+/// Has git in the sandbox look at the files that a filter passes, as if they had just been checked out: of what it knows from the
+/// host, such as their size, it would conclude that they changed, and would write them anew. Only where a filter is named.
+pub async fn settle_filtered_files(sandbox: &Sandbox, root: &Path) -> Result<()> {
+    let names_filter = |path: &Path| {
+        let rules = plain_file::read(path, MAX_RULES, Links::Refuse).unwrap_or_default();
+        memchr::memmem::find(&rules, b"filter=").is_some()
+    };
+    let Ok(Some(repository)) = Repository::find(root) else { return Ok(()) };
+    let places = [
+        root.join(".gitattributes"),
+        repository.top.join(".gitattributes"),
+        repository.common.join("info/attributes"),
+    ];
+    if !places.iter().any(|path| names_filter(path)) {
+        return Ok(());
+    }
+    let command = Command {
+        program: Program::Argv(["sh", "-c", SETTLE].map(OsString::from).to_vec()),
+        cwd: None,
+        env: Vec::new(),
+        timeout: Some(SETTLE_TIMEOUT),
+        live_bytes: 0,
+        stdin: false,
+    };
+    // Where there is no git inside, nothing has to be settled.
+    sandbox.run(command, &mut |_| {}).await.map(drop)
+}
 
 /// The files for a workspace at `root`; none where it is in no repository. Blocking.
 pub fn home_files(root: &Path, machine: &Machine) -> Vec<HomeFile> {

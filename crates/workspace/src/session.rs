@@ -407,6 +407,15 @@ impl Workspace {
         blocking(move || Ok(git_settings::home_files(&root, &machine))).await
     }
 
+    /// Has git in a fresh sandbox count the files of filters as unchanged, before anything runs there.
+    pub async fn settle_filtered_files(&self, sandbox: &Sandbox) -> Result<()> {
+        match self.mode {
+            // Its index is the user's own.
+            Mode::Bind => Ok(()),
+            _ => git_settings::settle_filtered_files(sandbox, &self.root).await,
+        }
+    }
+
     /// What the sandbox had changed at the last checkpoint.
     pub async fn recorded_changes(&self) -> Result<ChangeSet> {
         let state = self.state().await?;
