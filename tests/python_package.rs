@@ -67,6 +67,37 @@ fn the_package_and_the_suite_of_langchain_pass_on_python_3_13() {
     works_on("3.13");
 }
 
+/// The first Python of a version that `PATH` or pyenv has, and that runs.
+fn found(version: &str) -> Option<PathBuf> {
+    let pyenv = std::env::var_os("PYENV_ROOT").map(PathBuf::from);
+    let pyenv = pyenv.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".pyenv")));
+    let installed = pyenv.and_then(|root| std::fs::read_dir(root.join("versions")).ok());
+    let installed = installed.into_iter().flatten().flatten().map(|entry| entry.path().join("bin/python"));
+    let candidates = ["python3".into(), format!("python{version}").into()].into_iter().chain(installed);
+    candidates.into_iter().find(|python: &PathBuf| {
+        let asked = "import sys; print('%d.%d' % sys.version_info[:2])";
+        let output = Command::new(python).args(["-c", asked]).output();
+        output.is_ok_and(|output| output.stdout.trim_ascii_end() == version.as_bytes())
+    })
+}
+
+#[test]
+fn an_interpreter_with_a_sandbox_that_was_not_closed_ends_cleanly() {
+    // It aborted: the sandbox was closed by the garbage collection of an interpreter that was ending.
+    let pythons: Vec<_> = PYTHONS.into_iter().filter_map(found).collect();
+    assert!(!pythons.is_empty(), "there is no Python for the package");
+    for python in pythons {
+        let finished = agent()
+            .driven_by(&python)
+            .env("PYTHONPATH", root().join("python/src"))
+            .args([root().join("python/tests/interpreter_end.py")])
+            .deadline(DEADLINE)
+            .run()
+            .expect_code(0);
+        assert_eq!(finished.stdout.lines().count(), 8, "{python:?}: {}", finished.stdout);
+    }
+}
+
 #[test]
 fn the_package_is_typed() {
     let Some(python) = PYTHONS.into_iter().find_map(python_of) else { return };

@@ -8,7 +8,7 @@ import pytest
 
 from agentsandbox import AgentError, Sandbox
 from agentsandbox.langchain import run_code_tool
-from agentsandbox.llm_sandbox import SandboxSession
+from agentsandbox.llm_sandbox import SandboxBackend, SandboxSession
 from agentsandbox.minisweagent import AgentEnvironment
 
 
@@ -107,6 +107,7 @@ def test_programs_written_for_llm_sandbox() -> None:
         assert result.stdout.strip().endswith("hello") and result.exit_code == 0
         assert session.run("raise SystemExit(3)").exit_code != 0
         assert session.execute_command("pwd").stdout == "/workspace\n"
+    assert SandboxBackend.KUBERNETES == "kubernetes"
 
 
 def test_the_environment_of_mini_swe_agent(project: Path) -> None:

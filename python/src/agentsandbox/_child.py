@@ -1,7 +1,12 @@
-"""The program as a child of this process: `agent mcp`, one JSON-RPC message a line."""
+"""The program as a child of this process: `agent mcp`, one JSON-RPC message a line.
+
+Its streams have no buffers of their own: a thread that reads from one holds the buffer's lock, and an interpreter that
+ends meanwhile aborts when it closes the stream.
+"""
 
 from __future__ import annotations
 
+import atexit
 import collections
 import itertools
 import json
@@ -9,14 +14,18 @@ import os
 import shutil
 import subprocess
 import threading
+import weakref
+from collections.abc import Iterator
 from concurrent.futures import Future
-from typing import Any
+from typing import IO, Any
 
 _VERSION = "2025-11-25"
 #: How long the program may take to end when it is asked to.
 _END_TIMEOUT = 5.0
 #: Lines of its messages that are kept for an error.
 _MESSAGES = 20
+#: The most that is read at once.
+_CHUNK = 1 << 20
 
 
 class AgentError(Exception):
@@ -33,6 +42,8 @@ class Child:
         self._ids = itertools.count(1)
         self._waiting: dict[int, Future[dict[str, Any]]] = {}
         self._lock = threading.Lock()
+        self._writing = threading.Lock()
+        self._owner = os.getpid()
         self._messages: collections.deque[str] = collections.deque(maxlen=_MESSAGES)
         self._ended = False
         try:
@@ -41,6 +52,7 @@ class Child:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
+                bufsize=0,
                 # A Ctrl-C in the terminal is for this program, which then ends the child.
                 start_new_session=True,
             )
@@ -52,9 +64,14 @@ class Child:
         ]
         for thread in self._threads:
             thread.start()
+        _children.add(self)
         client = {"name": "agentsandbox", "version": "0.1.0"}
-        self.request("initialize", {"protocolVersion": _VERSION, "capabilities": {}, "clientInfo": client})
-        self._send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        try:
+            self.request("initialize", {"protocolVersion": _VERSION, "capabilities": {}, "clientInfo": client})
+            self._send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        except BaseException:
+            self.close()
+            raise
 
     def request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Sends a request and waits for its result."""
@@ -90,24 +107,38 @@ class Child:
 
     def close(self) -> None:
         """Ends the program, and with it the sandbox."""
+        self.ask_to_end()
+        try:
+            self._process.wait(_END_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for thread in self._threads:
+            thread.join(_END_TIMEOUT)
+        # One that is still read from is closed with this process: its number could become another file's.
+        for thread, stream in zip(self._threads, (self._process.stdout, self._process.stderr), strict=True):
+            if stream is not None and not thread.is_alive():
+                stream.close()
+        _children.discard(self)
+
+    def ask_to_end(self) -> None:
+        """Closes the program's input, which ends it, and does not wait for that."""
         with self._lock:
             self._ended = True
-        if self._process.poll() is None:
+        # A message that is never read is not waited for: then the program is killed.
+        if self._writing.acquire(timeout=_END_TIMEOUT):
             try:
                 if self._process.stdin is not None:
                     self._process.stdin.close()
             except OSError:
                 pass
-            try:
-                self._process.wait(_END_TIMEOUT)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-        for thread in self._threads:
-            thread.join(_END_TIMEOUT)
-        for stream in (self._process.stdout, self._process.stderr):
-            if stream is not None:
-                stream.close()
+            finally:
+                self._writing.release()
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this process started it, and is not a fork of the one that did."""
+        return self._owner == os.getpid()
 
     def _cancel(self, number: int) -> None:
         try:
@@ -116,13 +147,13 @@ class Child:
             pass
 
     def _send(self, message: dict[str, Any]) -> None:
-        line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
+        line = memoryview(json.dumps(message, separators=(",", ":")).encode() + b"\n")
         stdin = self._process.stdin
         assert stdin is not None
         try:
-            with self._lock:
-                stdin.write(line)
-                stdin.flush()
+            with self._writing:
+                while line:
+                    line = line[stdin.write(line) :]
         except (OSError, ValueError) as error:
             raise self._gone() from error
 
@@ -135,7 +166,7 @@ class Child:
         stdout = self._process.stdout
         assert stdout is not None
         try:
-            for line in stdout:
+            for line in _lines(stdout):
                 try:
                     message = json.loads(line)
                 except ValueError:
@@ -157,7 +188,34 @@ class Child:
         stderr = self._process.stderr
         assert stderr is not None
         try:
-            for line in stderr:
+            for line in _lines(stderr):
                 self._messages.append(line.decode(errors="replace").rstrip())
         except (OSError, ValueError):
             pass
+
+
+def _lines(stream: IO[bytes]) -> Iterator[bytes]:
+    """The lines of a stream without a buffer."""
+    parts: list[bytes] = []
+    while chunk := stream.read(_CHUNK):
+        first, *rest = chunk.split(b"\n")
+        parts.append(first)
+        for line in rest:
+            yield b"".join(parts)
+            parts = [line]
+    if parts[-1:] not in ([], [b""]):
+        yield b"".join(parts)
+
+
+#: The programs that have not been ended yet. The threads that read from one keep it in memory anyway.
+_children: weakref.WeakSet[Child] = weakref.WeakSet()
+
+
+@atexit.register
+def _end_all() -> None:
+    """Ends what was not closed, while threads can still be waited for."""
+    children = [child for child in _children if child.is_own]
+    for child in children:
+        child.ask_to_end()
+    for child in children:
+        child.close()

@@ -6,6 +6,7 @@ import base64
 import os
 import threading
 import uuid
+import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -165,10 +166,15 @@ class Sandbox:
         if allow_apply:
             arguments.append("--allow-apply")
         self._shared = _Shared(Child([*arguments, *options], program))
-        self._name: str | None = None
         self._id: str | None = None
-        self._open = True
+        self._begin(None)
+
+    def _begin(self, name: str | None) -> None:
+        self._name = name
         self.files = Files(self)
+        self._release = weakref.finalize(self, _forget, self._shared, name)
+        # When the interpreter ends, so do all children.
+        self._release.atexit = False
 
     @property
     def id(self) -> str:
@@ -247,22 +253,13 @@ class Sandbox:
         self._id = self.id
         fork._id = str(self._call("fork", {"name": name})["session"])
         fork._shared = self._shared.taken()
-        fork._name = name
-        fork._open = True
-        fork.files = Files(fork)
+        fork._begin(name)
         return fork
 
     def close(self) -> None:
         """Ends the sandbox. Its session stays: `agent resume ID` continues it."""
-        if not self._open:
-            return
-        self._open = False
-        if self._name is not None and not self._shared.is_last:
-            try:
-                self._call("close", {})
-            except AgentError:
-                pass
-        self._shared.give_back()
+        if self._release.detach() is not None:
+            self._shared.give_back(self._name)
 
     def _call(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
         return self._shared.child.call(tool, self._named(arguments))
@@ -278,9 +275,17 @@ class Sandbox:
     ) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        if getattr(self, "_open", False):
-            self.close()
+
+def _forget(shared: _Shared, name: str | None) -> None:
+    """Ends a sandbox that nobody can use any more.
+
+    In a thread of its own: garbage is collected in whichever thread is running, also in one that the end waits for.
+    """
+    try:
+        threading.Thread(target=shared.give_back, args=[name], daemon=True).start()
+    except RuntimeError:
+        # The interpreter is ending, and so are all children.
+        pass
 
 
 class _Shared:
@@ -291,18 +296,20 @@ class _Shared:
         self._users = 1
         self._lock = threading.Lock()
 
-    @property
-    def is_last(self) -> bool:
-        return self._users == 1
-
     def taken(self) -> _Shared:
         with self._lock:
             self._users += 1
         return self
 
-    def give_back(self) -> None:
+    def give_back(self, name: str | None) -> None:
+        """One user less: `name` is the sandbox of a fork. The last one ends the child."""
         with self._lock:
             self._users -= 1
-            last = self._users == 0
-        if last:
+            is_last = self._users == 0
+        if is_last:
             self.child.close()
+        elif name is not None:
+            try:
+                self.child.call("close", {"sandbox": name})
+            except AgentError:
+                pass

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any
 
 from ._sandbox import Sandbox
+
+
+
+class SandboxBackend(StrEnum):
+    """Where a sandbox is."""
+
+    DOCKER = "docker"
+    PODMAN = "podman"
+    KUBERNETES = "kubernetes"
+
 
 #: Names of backends there, and here.
 _BACKENDS = {"podman": "docker"}
@@ -36,7 +47,7 @@ class SandboxSession:
         self,
         lang: str = "python",
         *,
-        backend: str | None = None,
+        backend: SandboxBackend | str | None = None,
         image: str | None = None,
         workspace: str | os.PathLike[str] | None = None,
         network: str | None = None,
@@ -49,7 +60,8 @@ class SandboxSession:
         self._lang = lang
         self._empty = TemporaryDirectory(prefix="agentsandbox-") if workspace is None else None
         directory = workspace if self._empty is None else self._empty.name
-        backend = _BACKENDS.get(str(backend), backend)
+        if backend is not None:
+            backend = _BACKENDS.get(str(backend), str(backend))
         self.sandbox = Sandbox(directory, backend=backend, image=image, network=network)
 
     def open(self) -> None:
