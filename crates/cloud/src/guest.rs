@@ -224,7 +224,12 @@ mod tests {
         let (program, _open) = bootstrap::program(&machine).unwrap();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let reachable = listener.local_addr().unwrap().to_string();
-        std::thread::spawn(move || listener.accept().unwrap().0.write_all(b"\x16\x03\x03").unwrap());
+        // It answers every time: for some seconds, a block that comes late is waited for.
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let _ = stream.unwrap().write_all(b"\x16\x03\x03");
+            }
+        });
         let spec = Launch::from_label("s", "1.2.3.4.isolated").unwrap().spec().unwrap().encode();
         let arguments = ["detach", "127.0.0.1:0", &Hash::of("").to_string(), &hex::encode(spec), &reachable];
         let output = std::process::Command::new(program).args(arguments).output().unwrap();
@@ -233,6 +238,23 @@ mod tests {
         assert!(said.contains(&format!("the network is open: {reachable} can be reached")), "{said}");
         let error = check_start("daytona", &Executed { exit_code: 1, output: said }).unwrap_err();
         assert!(error.to_string().starts_with("daytona did not block the sandbox's network"), "{error}");
+    }
+
+    #[test]
+    fn a_block_of_the_network_that_comes_late_is_waited_for() {
+        // A provider that blocks in the background was found out by one trial that came too early.
+        let machine = Machine::of_this_process();
+        let (program, _open) = bootstrap::program(&machine).unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        // The first two connections are answered; then nothing listens any more.
+        std::thread::spawn(move || {
+            for stream in listener.incoming().take(2) {
+                let _ = stream.unwrap().write_all(b"\x16\x03\x03");
+            }
+        });
+        let output = std::process::Command::new(program).args(["probe", &address]).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "isolated\n", "{output:?}");
     }
 
     /// A copy of a machine with its memory has the guest of its source.

@@ -51,8 +51,12 @@ const KEEPALIVE: &str = "90";
 /// The longest that a pod lives where nothing is set.
 const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
 
+/// The share of the limit of processors that is requested where nothing is set.
+const CPU_REQUEST: f64 = 0.1;
+
 /// What process 1 does until the guest is there: a client brings it. Not for ever: that client may have been killed.
-const AWAIT_GUEST: &str = "n=0; until [ -x /agent/guest ]; do n=$((n+1)); [ $n -lt 6000 ] || exit 97; \
+/// Process 1 gets only the signals that it takes: without the trap, the pod would be removed after its grace period.
+const AWAIT_GUEST: &str = "trap 'exit 143' TERM; n=0; until [ -x /agent/guest ]; do n=$((n+1)); [ $n -lt 6000 ] || exit 97; \
                            sleep 0.02 2>/dev/null || sleep 1; done";
 
 /// What a sandbox's pod is made of.
@@ -221,7 +225,7 @@ impl Pod<'_> {
             spec["hostUsers"] = false.into();
         }
         if let Some(image) = &settings.init_image {
-            spec["initContainers"] = json!([self.init_container(image)]);
+            spec["initContainers"] = json!([self.init_container(image)?]);
         }
         Ok(spec)
     }
@@ -266,33 +270,48 @@ impl Pod<'_> {
             "command": command,
             "workingDir": WORKSPACE,
             "env": variables.collect::<Value>(),
-            "resources": { "requests": self.resources(), "limits": self.resources() },
+            "resources": { "requests": self.requests()?, "limits": self.limits() },
             "securityContext": confinement(),
             "volumeMounts": mounts,
         }))
     }
 
-    fn init_container(&self, image: &str) -> Value {
-        json!({
+    fn init_container(&self, image: &str) -> Result<Value> {
+        Ok(json!({
             "name": INIT_CONTAINER,
             "image": image,
             "imagePullPolicy": "IfNotPresent",
             "command": ["sh", "-c", AWAIT_GUEST],
             "env": [node_address()],
-            "resources": { "requests": self.resources(), "limits": self.resources() },
+            "resources": { "requests": self.requests()?, "limits": self.limits() },
             "securityContext": confinement(),
             "volumeMounts": [{ "name": "guest", "mountPath": GUEST_DIRECTORY }],
-        })
+        }))
     }
 
-    /// Equal requests and limits: what a sandbox may use is its own, and no neighbour's.
-    pub fn resources(&self) -> Value {
+    /// The most that a sandbox may use.
+    pub fn limits(&self) -> Value {
         let limits = &self.spec.limits;
         json!({
-            "cpu": format!("{}m", ((limits.cpus * 1000.0).ceil() as u64).max(1)),
+            "cpu": millicores(limits.cpus),
             "memory": limits.memory.to_string(),
             "ephemeral-storage": (limits.disk.saturating_add(BESIDE_DISK)).to_string(),
         })
+    }
+
+    /// What its node has to have free: all of the memory and the disk, which cannot be taken back, but a share of the processors,
+    /// which a sandbox uses for moments.
+    fn requests(&self) -> Result<Value> {
+        let share = self.settings.cpu_request.unwrap_or(CPU_REQUEST);
+        if !(share > 0.0 && share <= 1.0) {
+            return Err(Error::config(format!(
+                "cpu_request in [sandbox.kubernetes]: {share} is not a valid share"
+            ))
+            .hint("write a part of the limit, from 0.01 to 1"));
+        }
+        let mut requests = self.limits();
+        requests["cpu"] = millicores(self.spec.limits.cpus * share).into();
+        Ok(requests)
     }
 
     fn volumes(&self) -> Result<Value> {
@@ -385,6 +404,10 @@ pub(super) fn ownership(pod: &Value) -> Option<Ownership> {
     Ownership::from_labels(&labels).filter(|_| annotations.contains_key(HOST))
 }
 
+fn millicores(cpus: f64) -> String {
+    format!("{}m", ((cpus * 1000.0).ceil() as u64).max(1))
+}
+
 /// A duration of the settings: `90`, `90s`, `10m`, `24h`, `7d`.
 pub(super) fn duration(name: &str, text: &str) -> Result<Duration> {
     let (number, unit) = split_unit(text);
@@ -423,4 +446,62 @@ fn bytes(name: &str, text: &str) -> Result<u64> {
 fn split_unit(text: &str) -> (&str, &str) {
     let text = text.trim();
     text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use agent_event::Limits;
+    use agent_sandbox::WorkspaceMount;
+    use std::io::Read;
+
+    fn manifest(settings: &Settings) -> Result<Value> {
+        let spec = Spec {
+            session: "20260101-000000-abcd".to_owned(),
+            image: None,
+            limits: Limits { cpus: 2.0, memory: 1 << 30, ..Limits::default() },
+            network: Network::None,
+            runtime: None,
+            idle_ttl: Duration::from_secs(60),
+            ephemeral: true,
+            delete_after: None,
+            workspace: WorkspaceMount::Empty,
+            snapshot: None,
+        };
+        let machine = Machine::of_this_process();
+        Pod { spec: &spec, settings, machine: &machine, has_user_namespace: false }.manifest()
+    }
+
+    #[test]
+    fn a_pod_requests_a_share_of_its_processors_and_all_of_its_memory() {
+        // Requests were equal to limits: a second pod waited for a node of its own.
+        for (cpu_request, expected) in [(None, "200m"), (Some(1.0), "2000m"), (Some(0.0001), "1m")] {
+            let found = manifest(&Settings { cpu_request, ..Settings::default() }).unwrap();
+            let resources = &found["spec"]["containers"][0]["resources"];
+            assert_eq!(resources["requests"]["cpu"], expected);
+            assert_eq!(resources["limits"]["cpu"], "2000m");
+            for whole in ["memory", "ephemeral-storage"] {
+                assert_eq!(resources["requests"][whole], resources["limits"][whole]);
+            }
+        }
+        for cpu_request in [0.0, -1.0, 1.5, f64::NAN] {
+            let error =
+                manifest(&Settings { cpu_request: Some(cpu_request), ..Settings::default() }).unwrap_err();
+            assert!(error.to_string().contains("cpu_request"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_pod_that_waits_for_its_guest_ends_when_it_is_removed() {
+        // Process 1 of a pod ignored the signal, and the pod stayed for its grace period.
+        let text = AWAIT_GUEST.replacen("n=0;", "n=0; echo waiting;", 1);
+        let mut shell = std::process::Command::new("sh");
+        let mut waiting = shell.args(["-c", &text]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let mut said = [0; 8];
+        waiting.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+        // SAFETY: takes no pointer; the process is a child that was not waited for.
+        unsafe { libc::kill(waiting.id().cast_signed(), libc::SIGTERM) };
+        // Its own decision: a default action would be that of the kernel, which process 1 does not get.
+        assert_eq!(waiting.wait().unwrap().code(), Some(143));
+    }
 }

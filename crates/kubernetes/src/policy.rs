@@ -90,9 +90,19 @@ pub(super) fn probes(cluster: &Cluster) -> String {
     format!("{PUBLIC_ADDRESSES}{server}")
 }
 
-/// The error where the guest has reached one of them. `said` names which.
+/// What the guest says then (`guest/launch/probe.rs`), around the addresses.
+pub(super) const OPEN: &str = "the network is open: ";
+const REACHED: &str = " can be reached";
+
+/// The error where the guest has reached one of them. `said` names which, perhaps amid the command that was run.
 pub(super) fn not_enforced(said: &str) -> Error {
-    Error::sandbox(format!("the cluster does not enforce network policies, so --network none is not to be had: {said}")).hint(
+    let reached = said.split(OPEN).nth(1).and_then(|rest| rest.split(REACHED).next());
+    let reached = reached.map(failure::quote).filter(|reached| !reached.is_empty());
+    let reached = reached.unwrap_or_else(|| "an address outside".to_owned());
+    Error::sandbox(format!(
+        "the cluster does not enforce network policies, so --network none is not possible: the pod can reach {reached}"
+    ))
+    .hint(
         "install a CNI that enforces NetworkPolicy (Calico, Cilium, …); or the cluster's administrator takes the responsibility with \
          isolation = \"trusted\" in [sandbox.kubernetes]; or use --network full",
     )
@@ -101,6 +111,18 @@ pub(super) fn not_enforced(said: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cluster_that_enforces_nothing_is_one_sentence() {
+        // The script that brings the guest in was the message.
+        let said = "n=/agent/guest.$$ && head -c 99 >\"$n\"\nguest: the network is open: 1.1.1.1:443, 10.0.0.1:6443 can be reached\n";
+        assert_eq!(
+            not_enforced(said).to_string(),
+            "the cluster does not enforce network policies, so --network none is not possible: \
+             the pod can reach 1.1.1.1:443, 10.0.0.1:6443"
+        );
+        assert!(not_enforced("").to_string().ends_with("the pod can reach an address outside"));
+    }
 
     #[test]
     fn a_policy_that_adds_something_to_a_pod_is_found() {

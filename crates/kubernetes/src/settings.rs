@@ -33,6 +33,8 @@ pub struct Settings {
     pub labels: BTreeMap<String, String>,
     /// Further annotations of the pods.
     pub annotations: BTreeMap<String, String>,
+    /// The share of the limit of processors that a node has to have free (default: 0.1).
+    pub cpu_request: Option<f64>,
     /// The most that `/tmp` takes, as `--disk` is written (default: the sandbox's disk).
     pub tmp_size: Option<String>,
     /// The most that `$HOME` takes (default: the sandbox's disk).

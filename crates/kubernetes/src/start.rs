@@ -186,7 +186,7 @@ pub(super) async fn timed(installation: impl Future<Output = Result<()>>) -> Res
 /// What went wrong inside, as a sentence.
 pub(super) fn not_installed(error: Error) -> Error {
     let said = error.to_string();
-    if said.contains("the network is open") {
+    if said.contains(policy::OPEN) {
         return policy::not_enforced(&said);
     }
     let hint = if said.contains("xec format") {

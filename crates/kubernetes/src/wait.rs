@@ -4,6 +4,7 @@ use super::cluster::Cluster;
 use super::failure::{self, quote};
 use super::pod::CONTAINER;
 use agent_base::error::{Error, Result, Scope};
+use agent_base::lock::Lock;
 use agent_sandbox::OnProgress;
 use futures_util::TryStreamExt;
 use kube::core::WatchEvent;
@@ -24,6 +25,9 @@ const HOPELESS: [&str; 8] = [
     "RunContainerError",
     "CrashLoopBackOff",
 ];
+
+/// How long a pod may wait until its reason is shown, again and again: the display takes no notice of what passes at once.
+const SHOWN_AFTER: Duration = Duration::from_secs(2);
 
 /// How far a pod is.
 enum Stage {
@@ -81,20 +85,23 @@ pub(super) async fn running(
             Stage::Running => return Ok(()),
             Stage::Waiting(why) => why,
         };
+        let shown = Lock::new(why.clone());
         let followed =
             follow(cluster, &pods, &name, &seen, |pod| match pod.map(|pod| stage(pod, container)) {
                 None => Some(Err(deleted())),
                 Some(Ok(Stage::Running)) => Some(Ok(())),
                 Some(Ok(Stage::Waiting(now))) => {
-                    if now != why {
+                    let before = std::mem::replace(&mut *shown.lock(), now.clone());
+                    if now != before {
                         on_progress(&now, 0, 0);
                     }
-                    why = now;
                     None
                 }
                 Some(Err(error)) => Some(Err(error)),
             });
-        match timeout_at(deadline, followed).await {
+        let followed = timeout_at(deadline, repeating(followed, || on_progress(&shown.lock(), 0, 0))).await;
+        why.clone_from(&shown.lock());
+        match followed {
             Ok(Some(ended)) => return ended,
             // The watch has ended, and not the wait.
             Ok(None) => sleep(AGAIN).await,
@@ -103,6 +110,18 @@ pub(super) async fn running(
         seen = read(cluster, &name).await?.ok_or_else(deleted)?;
         if Instant::now() >= deadline {
             return Err(too_long(longest, &why));
+        }
+    }
+}
+
+/// Waits for `done`, and calls `show` every [`SHOWN_AFTER`] meanwhile.
+async fn repeating<T>(done: impl Future<Output = T>, show: impl Fn()) -> T {
+    let mut done = std::pin::pin!(done);
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut done => return done,
+            () = sleep(SHOWN_AFTER) => show(),
         }
     }
 }
@@ -353,6 +372,15 @@ mod tests {
 
     fn pod(status: Value) -> Value {
         json!({ "metadata": { "name": "p" }, "status": status })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_reason_of_a_wait_is_shown_after_two_seconds() {
+        let shown = Lock::new(0);
+        repeating(sleep(Duration::from_millis(1900)), || *shown.lock() += 1).await;
+        assert_eq!(*shown.lock(), 0);
+        repeating(sleep(Duration::from_secs(5)), || *shown.lock() += 1).await;
+        assert_eq!(*shown.lock(), 2);
     }
 
     #[test]

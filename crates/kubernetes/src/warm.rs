@@ -29,7 +29,9 @@ const POD_NAME: &str = "agents.x-k8s.io/pod-name";
 pub(super) const AWAIT_CLAIM: &str = "mkfifo /agent/start && read -r x </agent/start && rm -f /agent/start && \
                                       exec /agent/guest enter \"$(cat /agent/spec)\" </dev/null >/dev/null";
 /// Reasons of a claim or a sandbox that is not ready and will not be.
-const HOPELESS: [&str; 8] = [
+const HOPELESS: [&str; 10] = [
+    "WarmPoolNotFound",
+    "TemplateNotFound",
     "InvalidMetadata",
     "EnvVarsInjectionRejected",
     "VolumeClaimTemplatesError",
@@ -303,4 +305,25 @@ pub(super) fn state(claim: &Value) -> Option<State> {
         (_, true) => State::Running,
         _ => State::Starting,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_or_a_template_that_does_not_exist_is_not_waited_for() {
+        // The session was silent for five minutes.
+        for reason in ["WarmPoolNotFound", "TemplateNotFound"] {
+            let ready =
+                json!({ "type": "Ready", "status": "False", "reason": reason, "message": "no such thing" });
+            let claim = json!({ "status": { "conditions": [ready] } });
+            let error = give_up(&claim, "pool").unwrap_err();
+            let expected = format!("the warm pool pool gives no pod ({reason}): no such thing");
+            assert_eq!(error.to_string(), expected);
+            assert_eq!(state(&claim), Some(State::Stopped));
+        }
+        let ready = json!({ "type": "Ready", "status": "False", "reason": "PodNotReady", "message": "" });
+        give_up(&json!({ "status": { "conditions": [ready] } }), "pool").unwrap();
+    }
 }

@@ -114,7 +114,7 @@ fn of_the_container(container: &Value, spec: &Value, wanted: &Pod<'_>) -> Result
     if wanted.spec.image.as_deref().is_some_and(|image| text(container, "/image") != image) {
         lacks.push(format!("its image is {}, not the one of --image", text(container, "/image")));
     }
-    let allowed = wanted.resources();
+    let allowed = wanted.limits();
     for (limit, option) in [("cpu", "--cpus"), ("memory", "--memory"), ("ephemeral-storage", "--disk")] {
         let (found, most) = (container.pointer(&format!("/resources/limits/{limit}")), allowed.get(limit));
         let number = |value: Option<&Value>| value.and_then(Value::as_str).and_then(quantity);

@@ -21,6 +21,7 @@ mod server_sandbox;
 mod settings;
 mod snapshot;
 mod startup;
+mod waits;
 
 pub use answer_schema::AnswerSchema;
 pub use builder::{Builder, Notice, Start};

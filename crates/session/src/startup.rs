@@ -4,6 +4,7 @@
 use super::frontend::{Frontend, Step};
 use super::settings::{SandboxSettings, Starts};
 use super::snapshot::{self, NotedSnapshot};
+use super::waits::Waits;
 use agent_backends::sweep_once;
 use agent_base::error::{Error, Kind, Result};
 use agent_base::lock::Lock;
@@ -291,9 +292,18 @@ impl Start {
         Ok(ready)
     }
 
+    /// Shows the progress of a start. What it waits for is a notice too, once it is reported again: a pod may wait for minutes.
+    fn show(&self, waits: &Waits, what: &str, done: u64, total: u64) {
+        self.frontend.progress(Step::Pull(what, done, total));
+        if waits.is_repeated(what) {
+            self.notice(format!("The sandbox does not start yet: {what}."));
+        }
+    }
+
     async fn attempt(&self, workspace: &Arc<Workspace>, is_new: bool) -> Result<Ready> {
         self.backend.capabilities().check(self.backend.name(), &self.spec)?;
-        let on_pull = |what: &str, done, total| self.frontend.progress(Step::Pull(what, done, total));
+        let waits = Waits::default();
+        let on_pull = |what: &str, done, total| self.show(&waits, what, done, total);
         let mut on_copied = |done, total| self.frontend.progress(Step::Copy(done, total));
         let (channel, info) = self.backend.start(&self.spec, &on_pull).await?;
         info.missing.iter().for_each(|text| self.notice(text.clone()));
@@ -326,7 +336,8 @@ impl Start {
             ForkedFrom::Layer(layer) => layer.join(layer::HOME).is_dir(),
             ForkedFrom::Snapshot(_) => true,
         };
-        let on_pull = |what: &str, done, total| self.frontend.progress(Step::Pull(what, done, total));
+        let waits = Waits::default();
+        let on_pull = |what: &str, done, total| self.show(&waits, what, done, total);
         let (channel, info) = self.backend.start(&self.spec, &on_pull).await?;
         info.missing.iter().for_each(|text| self.notice(text.clone()));
         let sandbox = Sandbox::connect(channel).await?.with_env(&self.env);

@@ -17,9 +17,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_millis(1500);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 /// Bytes of an answer that are read.
 const MAX_ANSWER: usize = 4096;
-/// How late the policies of a pod may begin to hold: network plugins apply them after its start.
+/// How late the policies of a pod may begin to hold: network plugins apply them after its start, and so do some providers with a
+/// machine's.
 const POLICY_DELAY: Duration = Duration::from_secs(15);
-/// Between two trials of its network.
+/// Between two trials of the network.
 const POLICY_PAUSE: Duration = Duration::from_millis(200);
 /// Where the kubelet of every node of a cluster listens.
 const KUBELET_PORT: &str = "10250";
@@ -35,13 +36,7 @@ pub fn main(mut arguments: impl Iterator<Item = String>) -> Result<(), String> {
     let server = server.map(|(host, port)| address(&host, &port));
     let node = variable("KUBERNETES_NODE_ADDRESS").map(|node| address(&node, KUBELET_PORT));
     let probes: Vec<String> = std::iter::once(probes).chain(server).chain(node).collect();
-    let (probes, started) = (probes.join(","), Instant::now());
-    while let Err(open) = prove_isolation(&probes) {
-        if started.elapsed() >= POLICY_DELAY {
-            return Err(open);
-        }
-        thread::sleep(POLICY_PAUSE);
-    }
+    prove_isolation(&probes.join(","))?;
     println!("isolated");
     Ok(())
 }
@@ -51,8 +46,20 @@ fn address(host: &str, port: &str) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// Fails if any of the addresses answers.
+/// Fails if any of the addresses still answers after [`POLICY_DELAY`].
 pub fn prove_isolation(probes: &str) -> Result<(), String> {
+    let started = Instant::now();
+    while let Err(open) = try_all(probes) {
+        if started.elapsed() >= POLICY_DELAY {
+            return Err(open);
+        }
+        thread::sleep(POLICY_PAUSE);
+    }
+    Ok(())
+}
+
+/// Fails if any of the addresses answers.
+fn try_all(probes: &str) -> Result<(), String> {
     let attempts = probes.split(',').filter_map(|probe| {
         let (address, name) = probe.split_once('/').unwrap_or((probe, ""));
         let (address, name) = (address.parse::<SocketAddr>().ok()?, name.to_owned());
