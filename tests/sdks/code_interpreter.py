@@ -14,6 +14,7 @@ with Sandbox.create(timeout=600) as sandbox:
     assert (failed.error.name, failed.error.value) == ("ZeroDivisionError", "division by zero"), failed.error
     assert "Traceback" in failed.error.traceback
     assert sandbox.run_code("import os; os.environ['A'] + os.getcwd()", envs={"A": "a:"}).text == "a:/home/user"
+    assert sandbox.run_code("os.environ.get('A')").text is None
     lines = []
     sandbox.run_code("for i in range(3): print(i)", on_stdout=lambda message: lines.append(message.line))
     assert "".join(lines) == "0\n1\n2\n", lines

@@ -195,7 +195,9 @@ impl Context {
         let request = |code: String| {
             let display = run.environment();
             let display = display.into_iter().map(|(name, value)| (name.into(), value.into()));
-            let own = env.iter().map(|(name, value)| (name.into(), value.into()));
+            // A kept interpreter gets them for this execution, and not for good.
+            let own = env.iter().filter(|_| !self.language.keeps_state());
+            let own = own.map(|(name, value)| (name.into(), value.into()));
             Ok::<_, agent_base::error::Error>(Request {
                 language: self.language,
                 code,
