@@ -24,6 +24,9 @@ with Sandbox.create(timeout=600) as sandbox:
     assert sandbox.run_code("x", context=context).error.name == "NameError"
     sandbox.run_code("y = 1", context=context)
     sandbox.restart_code_context(context)
+    # An interpreter that was started for an execution kept its variables.
+    assert sandbox.run_code("import os; os.environ['B']", envs={"B": "b"}, context=context).text == "b"
+    assert sandbox.run_code("os.environ.get('B')", context=context).text is None
     assert sandbox.run_code("y", context=context).error.name == "NameError"
     assert context.id in [other.id for other in sandbox.list_code_contexts()]
     sandbox.remove_code_context(context)

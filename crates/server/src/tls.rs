@@ -3,6 +3,7 @@
 //! The authority's key is thrown away once it has signed. Clients are given a file that holds it beside the machine's own.
 
 use agent_base::error::{Error, Result};
+use agent_base::machine::Machine;
 use agent_base::paths;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
@@ -42,7 +43,7 @@ impl Identity {
     ///
     /// # Errors
     /// The files cannot be written, or a name cannot be in a certificate.
-    pub fn of(directory: &Path, names: &[String]) -> Result<Self> {
+    pub fn of(machine: &Machine, directory: &Path, names: &[String]) -> Result<Self> {
         let hash = hex::encode(Sha256::digest(names.join("\n")));
         let directory = directory.join(format!("tls-{}", &hash[..16]));
         let identity = Self { directory };
@@ -50,7 +51,7 @@ impl Identity {
         let is_fresh =
             made.is_ok_and(|made| SystemTime::now().duration_since(made).is_ok_and(|age| age < MAX_AGE));
         if !is_fresh {
-            identity.make(names)?;
+            identity.make(machine, names)?;
         }
         Ok(identity)
     }
@@ -87,10 +88,10 @@ impl Identity {
         self.directory.join("key.pem")
     }
 
-    fn make(&self, names: &[String]) -> Result<()> {
+    fn make(&self, machine: &Machine, names: &[String]) -> Result<()> {
         paths::make_dir(&self.directory)?;
         let made = make(names).map_err(|error| self.unusable(&error))?;
-        let mut authorities = machine_authorities();
+        let mut authorities = authorities_of(machine);
         authorities.extend_from_slice(made.authority.as_bytes());
         // The certificate last: it says that the others are there.
         for (path, content) in [
@@ -139,8 +140,8 @@ fn make(names: &[String]) -> std::result::Result<Made, rcgen::Error> {
 }
 
 /// The authorities that this machine's programs trust, as far as they are in a file.
-fn machine_authorities() -> Vec<u8> {
-    let named = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
+fn authorities_of(machine: &Machine) -> Vec<u8> {
+    let named = machine.variable("SSL_CERT_FILE").map(PathBuf::from);
     let read = |path: PathBuf| {
         let is_small =
             std::fs::metadata(&path).is_ok_and(|file| file.is_file() && file.len() <= MAX_AUTHORITIES);
@@ -169,14 +170,14 @@ mod tests {
 
     #[test]
     fn a_certificate_is_kept_for_its_names() {
-        let directory = tempfile::tempdir().unwrap();
+        let (machine, directory) = (Machine::of_this_process(), tempfile::tempdir().unwrap());
         let names = ["*.agent.localhost".to_owned(), "127.0.0.1".to_owned()];
-        let first = Identity::of(directory.path(), &names).unwrap();
+        let first = Identity::of(&machine, directory.path(), &names).unwrap();
         let certificate = std::fs::read(first.certificate()).unwrap();
         first.acceptor().unwrap();
-        let again = Identity::of(directory.path(), &names).unwrap();
+        let again = Identity::of(&machine, directory.path(), &names).unwrap();
         assert_eq!(std::fs::read(again.certificate()).unwrap(), certificate);
-        let other = Identity::of(directory.path(), &names[..1]).unwrap();
+        let other = Identity::of(&machine, directory.path(), &names[..1]).unwrap();
         assert_ne!(std::fs::read(other.certificate()).unwrap(), certificate);
         let authorities = std::fs::read_to_string(first.authorities()).unwrap();
         assert!(authorities.trim_end().ends_with("-----END CERTIFICATE-----"), "{authorities}");

@@ -72,7 +72,7 @@ impl Names {
             // Then PORT-ID is the name of a user at this address.
             None => format!("@{address}"),
         };
-        let identity = Identity::of(&machine.data_dir()?.join("serve"), &names)?;
+        let identity = Identity::of(machine, &machine.data_dir()?.join("serve"), &names)?;
         Ok(Self { address, domain, identity })
     }
 
