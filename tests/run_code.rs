@@ -477,6 +477,45 @@ async fn a_cell_cannot_spoil_the_streams_of_the_next_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_library_that_is_installed_later_is_found() {
+    // The directory of the user's libraries did not exist when the interpreter started, and was not looked at again.
+    on_every_backend(async |inside| {
+        let session = Session::new(inside);
+        assert!(session.run("python", "import late").await.contains("No module named 'late'"));
+        let made = "import os, site\nd = site.getusersitepackages()\nos.makedirs(d, exist_ok=True)\n";
+        let written = "open(d + '/late.py', 'w').write('x = 7')\nimport late\nlate.x";
+        assert_eq!(session.run("python", &format!("{made}{written}")).await, "value: 7");
+        // Of an editable installation, there is a path in a file alone.
+        let pointed = "os.makedirs('/tmp/elsewhere', exist_ok=True)\nopen('/tmp/elsewhere/pointed.py', 'w').write('y = 8')\n\
+                       open(d + '/pointed.pth', 'w').write('/tmp/elsewhere\\n')\nimport pointed\npointed.y";
+        assert_eq!(session.run("python", pointed).await, "value: 8");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cell_may_be_written_as_in_a_notebook() {
+    on_every_backend(async |inside| {
+        let session = Session::new(inside);
+        for (code, expected) in [
+            ("\n    x = 1\n    x + 1\n", "value: 2"),
+            ("!echo {x} $((1 + 1))", "1 2"),
+            ("found = !echo one; echo two\nfound", "value: ['one', 'two']"),
+            ("%%sh\necho from the shell", "from the shell"),
+            ("text = \"\"\"\n!no command\n\"\"\"\n!echo a command\nlen(text)", "a command\nvalue: 13"),
+            ("%matplotlib inline\n5 % 3", "value: 2"),
+        ] {
+            assert_eq!(session.run("python", code).await.replace("\n\n", "\n"), expected, "{code}");
+        }
+        let unknown = session.run("python", "%nothing").await;
+        assert!(unknown.contains("UsageError: Line magic function `%nothing` not found"), "{unknown}");
+        let broken = session.run("python", "x = 1\nif:\n").await;
+        assert!(broken.contains("line 2") && broken.contains("SyntaxError"), "{broken}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_reset_and_an_undo_start_a_new_interpreter() {
     on_every_backend(async |inside| {
         let session = Session::new(inside);

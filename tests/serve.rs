@@ -35,6 +35,128 @@ fn e2bs_own_code_interpreter_works_unchanged() {
 }
 
 #[test]
+fn novitas_own_code_interpreter_works_unchanged() {
+    let Some(novita) = sdk("novita") else { return };
+    novita.run(&server(&[]), "by_name.py novita");
+}
+
+#[test]
+fn an_sdk_that_knows_sandboxes_by_name_alone_stays_here() {
+    let Some(older) = sdk("e2b-older") else { return };
+    older.run(&server(&[]), "by_name.py");
+    let server = server(&["--domain", "sandboxes.localhost:1"]);
+    let (_, answer) = request(&server, "POST /sandboxes HTTP/1.1", &[&key()], b"{}");
+    assert!(answer.contains("\"domain\":\"sandboxes.localhost:1\""), "{answer}");
+    let printed = server.variables(&["--domain", "sandboxes.localhost:1"]);
+    assert!(printed.contains(&("E2B_DOMAIN".to_owned(), "sandboxes.localhost:1".to_owned())), "{printed:?}");
+}
+
+#[test]
+fn code_runs_by_the_token_or_the_name_of_its_sandbox() {
+    let server = server(&[]);
+    let (id, token) = create(&server);
+    let body = br#"{"code":"6 * 7"}"#;
+    let token = format!("X-Access-Token: {token}");
+    let basic = {
+        use base64::Engine;
+        base64::engine::general_purpose::STANDARD.encode(format!("49999-{id}.:"))
+    };
+    for name in ["Accept: */*".to_owned(), format!("Authorization: Basic {basic}")] {
+        let (status, answer) = request(&server, "POST /execute HTTP/1.1", &[&token, &name], body);
+        assert!(status == 200 && answer.contains("\"text\":\"42\""), "{name}: {answer}");
+    }
+    assert_eq!(request(&server, "POST /execute HTTP/1.1", &["X-Access-Token: wrong"], body).0, 401);
+}
+
+#[test]
+fn what_is_not_offered_is_no_sandbox_that_is_gone() {
+    // The SDKs reported "sandbox not found".
+    let server = server(&[]);
+    let (id, _) = create(&server);
+    for line in [
+        format!("POST /sandboxes/{id}/reset HTTP/1.1"),
+        format!("POST /sandboxes/{id}/commit HTTP/1.1"),
+        "GET /quota HTTP/1.1".to_owned(),
+        "POST /v3/templates HTTP/1.1".to_owned(),
+        "POST /v2/templates/x/builds/y HTTP/1.1".to_owned(),
+        "GET /volumes HTTP/1.1".to_owned(),
+    ] {
+        let (status, answer) = request(&server, &line, &[&key()], b"{}");
+        assert_eq!(status, 501, "{line}: {answer}");
+    }
+    assert_eq!(request(&server, "POST /sandboxes/inotthere/reset HTTP/1.1", &[&key()], b"{}").0, 404);
+}
+
+#[test]
+fn the_usual_templates_exist_and_lists_begin_with_the_newest() {
+    let server = server(&[]);
+    let get = |path: &str| request(&server, &format!("GET {path} HTTP/1.1"), &[&key()], b"");
+    assert_eq!(get("/templates/aliases/base").0, 200);
+    assert_eq!(get("/templates/aliases/nothing").0, 404);
+    assert!(get("/templates").1.contains("\"templateID\":\"code-interpreter-v1\""));
+    let (first, _) = create(&server);
+    let (second, _) = create(&server);
+    let order = |answer: &str| answer.find(&second).zip(answer.find(&first)).map(|(two, one)| two < one);
+    assert_eq!(order(&get("/v2/sandboxes").1), Some(true));
+    assert_eq!(order(&get("/v2/sandboxes?order=asc").1), Some(false));
+    let page = get("/v2/sandboxes?limit=1").1;
+    let token = page.split("x-next-token: ").nth(1).and_then(|rest| rest.split("\r\n").next()).expect(&page);
+    let next = get(&format!("/v2/sandboxes?limit=1&nextToken={token}")).1;
+    assert!(page.contains(&second) && !page.contains(&first) && next.contains(&first), "{page}{next}");
+    // The time of a measurement was not asked about.
+    assert!(get(&format!("/sandboxes/{first}/metrics")).1.contains("\"memTotal\""));
+    assert!(get(&format!("/sandboxes/{first}/metrics?start=0&end=1")).1.ends_with("[]"));
+}
+
+#[test]
+fn a_link_has_the_type_of_what_it_leads_to() {
+    // Clients that list by type left `/bin` out.
+    let server = server(&[]);
+    let (id, token) = create(&server);
+    let headers = [
+        format!("E2b-Sandbox-Id: {id}"),
+        format!("X-Access-Token: {token}"),
+        "Content-Type: application/json".to_owned(),
+    ];
+    let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
+    let stat = |path: &str| {
+        let body = format!("{{\"path\":\"{path}\"}}");
+        request(&server, "POST /filesystem.Filesystem/Stat HTTP/1.1", &headers, body.as_bytes()).1
+    };
+    let home = stat("/home/user");
+    assert!(home.contains("FILE_TYPE_DIRECTORY") && home.contains("symlinkTarget"), "{home}");
+    assert!(stat("/dev/stdin").contains("symlinkTarget"), "{}", stat("/dev/stdin"));
+}
+
+#[test]
+fn an_upload_is_read_to_its_end_before_it_is_refused() {
+    // A client that sends all of it before it reads saw its connection break, and not why.
+    let server = server(&[]);
+    let (id, token) = create(&server);
+    let (id, token) = (format!("E2b-Sandbox-Id: {id}"), format!("X-Access-Token: {token}"));
+    let part = |name: &str, size: usize| {
+        let head =
+            format!("--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{name}\"\r\n\r\n");
+        [head.as_bytes(), &vec![b'x'; size], b"\r\n"].concat()
+    };
+    let body = [part("/proc/no", 10), part("a.txt", 30 << 20), b"--b--\r\n".to_vec()].concat();
+    let form = "Content-Type: multipart/form-data; boundary=b";
+    let (status, answer) = request(&server, "POST /files HTTP/1.1", &[&id, &token, form], &body);
+    assert!((400..500).contains(&status), "{status} {answer}");
+}
+
+#[test]
+fn the_key_that_is_made_has_the_form_that_sdks_check() {
+    let printed = || {
+        let call = agent().args(["serve", "--print-env", "--listen", "127.0.0.1:4321"]);
+        call.run().expect_code(0).stdout
+    };
+    let text = printed();
+    let key = text.split("E2B_API_KEY=e2b_").nth(1).and_then(|rest| rest.lines().next()).expect(&text);
+    assert!(key.len() == 40 && key.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')), "{key}");
+}
+
+#[test]
 fn a_paused_sandbox_keeps_its_processes() {
     let Some(e2b) = sdk("e2b") else { return };
     e2b.run(&server(&[]), "pause.py");

@@ -143,6 +143,7 @@ pub fn start_for(max_sandboxes: usize) -> E2b {
             let router = Router::new().fallback(move |request: Request| forward(server.clone(), request));
             tokio::spawn(async move { axum::serve(front, router).await.expect("it serves") });
             let settings = Settings {
+                domain: None,
                 sandbox: SandboxSettings::new(Arc::new(BehindRules::default())),
                 machine: super::machine(),
                 key: Secret::new(KEY),

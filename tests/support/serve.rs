@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-pub const KEY: &str = "e2b_0123456789abcdef0123456789abcdef";
+pub const KEY: &str = "e2b_0123456789abcdef0123456789abcdef01234567";
 
 /// A server on a port of its own, with a home of its own.
 pub struct Server {
@@ -48,6 +48,19 @@ impl Server {
 
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// What `--print-env` prints for it with these further options.
+    pub fn variables(&self, options: &[&str]) -> Vec<(String, String)> {
+        let mut call = agent(self.home.path());
+        call.args(["serve", "--print-env", "--listen", &self.address])
+            .args(options)
+            .env("AGENT_SERVE_KEY", KEY);
+        let output = call.output().expect("the variables");
+        let text = String::from_utf8(output.stdout).expect("text");
+        let words = shell_words::split(&text).expect("words of a shell");
+        let assignments = words.iter().filter_map(|word| word.split_once('='));
+        assignments.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
     }
 
     /// Kills it at once.
@@ -138,18 +151,14 @@ pub fn sdk(name: &str) -> Option<Sdk> {
 }
 
 impl Sdk {
-    /// Runs a program of `tests/sdks` against the server; it has to pass.
+    /// Runs a program of `tests/sdks` against the server, with the variables that it prints; it has to pass.
     pub fn run(&self, server: &Server, script: &str) {
-        let url = format!("http://{}", server.address());
-        let of = |vendor: &str| {
-            [("API_KEY", KEY), ("API_URL", url.as_str()), ("SANDBOX_URL", url.as_str())]
-                .map(|(name, value)| (format!("{vendor}_{name}"), value.to_owned()))
-        };
-        self.run_with(script, ["E2B", "NOVITA"].into_iter().flat_map(of));
+        self.run_with(script, server.variables(&[]));
     }
 
     /// Runs a program of `tests/sdks` with these variables; it has to pass.
     pub fn run_with(&self, script: &str, variables: impl IntoIterator<Item = (String, String)>) {
+        let (script, argument) = script.split_once(' ').unwrap_or((script, ""));
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sdks").join(script);
         let (program, source) = match script.ends_with(".mjs") {
             // Node looks for packages beside the program's own file.
@@ -168,6 +177,7 @@ impl Sdk {
             .env("E2B_HTTP_VERSION", "1.1")
             .envs(variables)
             .arg(source)
+            .args(Some(argument).filter(|argument| !argument.is_empty()))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());

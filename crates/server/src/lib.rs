@@ -9,6 +9,7 @@ pub mod listen;
 pub mod mcp;
 pub mod opener;
 pub mod rpc;
+pub mod tls;
 pub mod web;
 
 pub use listen::{Address, Listener, Peer};

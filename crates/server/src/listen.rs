@@ -13,8 +13,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
 
 /// A client that has not sent the head of its request by then is disconnected.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(15);
@@ -25,6 +26,8 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 const MAX_HEADERS: usize = 100;
 /// The head of a request, and what is read ahead of its body.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
+/// The first byte of a greeting of TLS. No request in plain text begins with it.
+const TLS_HANDSHAKE: u8 = 0x16;
 /// Connections at a time; further ones wait in the kernel's queue.
 pub const DEFAULT_MAX_CONNECTIONS: usize = 1024;
 
@@ -82,11 +85,17 @@ impl fmt::Display for Address {
 pub struct Peer(pub Option<SocketAddr>);
 
 /// A bound socket. A Unix socket's file is removed when this is dropped.
-#[derive(Debug)]
 pub struct Listener {
     socket: Socket,
     address: Address,
     max_connections: usize,
+    tls: Option<TlsAcceptor>,
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Listener({})", self.address)
+    }
 }
 
 #[derive(Debug)]
@@ -126,12 +135,18 @@ impl Listener {
                 (Socket::Unix(socket, file), address.clone())
             }
         };
-        Ok(Self { socket, address, max_connections: DEFAULT_MAX_CONNECTIONS })
+        Ok(Self { socket, address, max_connections: DEFAULT_MAX_CONNECTIONS, tls: None })
     }
 
     /// Accepts this many connections at a time instead of [`DEFAULT_MAX_CONNECTIONS`].
     pub fn with_max_connections(mut self, max_connections: usize) -> Self {
         self.max_connections = max_connections;
+        self
+    }
+
+    /// Also takes TLS, on the same port.
+    pub fn with_tls(mut self, acceptor: TlsAcceptor) -> Self {
+        self.tls = Some(acceptor);
         self
     }
 
@@ -156,20 +171,25 @@ impl Listener {
                 () = &mut stop => break,
                 accepted = accepted => accepted,
             };
-            let Ok((stream, peer)) = accepted else {
+            let Ok((connection, peer)) = accepted else {
                 tokio::time::sleep(ACCEPT_RETRY).await;
                 continue;
             };
             let service = TowerToHyperService::new(router.clone().layer(axum::Extension(peer)));
-            let connection = hyper::server::conn::http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEADER_TIMEOUT)
-                .max_headers(MAX_HEADERS)
-                .max_buf_size(MAX_HEAD_BYTES)
-                .serve_connection(TokioIo::new(stream), service)
-                .with_upgrades();
-            let mut ended = connections.clone();
+            let (mut ended, tls) = (connections.clone(), self.tls.clone());
             tokio::spawn(async move {
+                let stream = tokio::select! {
+                    stream = tokio::time::timeout(HEADER_TIMEOUT, connection.open(tls)) => stream,
+                    _ = ended.changed() => return,
+                };
+                let Ok(Ok(stream)) = stream else { return };
+                let connection = hyper::server::conn::http1::Builder::new()
+                    .timer(TokioTimer::new())
+                    .header_read_timeout(HEADER_TIMEOUT)
+                    .max_headers(MAX_HEADERS)
+                    .max_buf_size(MAX_HEAD_BYTES)
+                    .serve_connection(TokioIo::new(stream), service)
+                    .with_upgrades();
                 let mut connection = std::pin::pin!(connection);
                 // A client that breaks the protocol or goes away ends its own connection alone.
                 tokio::select! {
@@ -189,14 +209,14 @@ impl Listener {
         let _ = tokio::time::timeout(STOP_TIMEOUT, ending.closed()).await;
     }
 
-    async fn accept(&self) -> std::io::Result<(Box<dyn Stream>, Peer)> {
+    async fn accept(&self) -> std::io::Result<(Connection, Peer)> {
         Ok(match &self.socket {
             Socket::Tcp(socket) => {
                 let (stream, peer) = socket.accept().await?;
                 stream.set_nodelay(true)?;
-                (Box::new(stream), Peer(Some(peer)))
+                (Connection::Tcp(stream), Peer(Some(peer)))
             }
-            Socket::Unix(socket, _) => (Box::new(socket.accept().await?.0), Peer(None)),
+            Socket::Unix(socket, _) => (Connection::Unix(socket.accept().await?.0), Peer(None)),
         })
     }
 }
@@ -208,6 +228,30 @@ impl Drop for Listener {
         {
             let _ = std::fs::remove_file(path);
         }
+    }
+}
+
+/// An accepted connection.
+enum Connection {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Connection {
+    /// What its requests come on: decrypted, where the client greets with TLS.
+    async fn open(self, tls: Option<TlsAcceptor>) -> std::io::Result<Box<dyn Stream>> {
+        Ok(match (self, tls) {
+            (Self::Tcp(stream), Some(tls)) => {
+                let mut first = [0];
+                stream.peek(&mut first).await?;
+                match first[0] {
+                    TLS_HANDSHAKE => Box::new(tls.accept(stream).await?),
+                    _ => Box::new(stream),
+                }
+            }
+            (Self::Tcp(stream), None) => Box::new(stream),
+            (Self::Unix(stream), _) => Box::new(stream),
+        })
     }
 }
 
@@ -237,7 +281,6 @@ async fn bind_unix(path: &Path) -> std::io::Result<(UnixListener, (u64, u64))> {
 mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpStream;
 
     fn hello() -> Router {
         Router::new().route(

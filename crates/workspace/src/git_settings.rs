@@ -62,7 +62,7 @@ pub async fn settle_filtered_files(sandbox: &Sandbox, root: &Path) -> Result<()>
     }
     let command = Command {
         program: Program::Argv(["sh", "-c", SETTLE].map(OsString::from).to_vec()),
-        cwd: None,
+        cwd: Some(sandbox.workspace().to_owned()),
         env: Vec::new(),
         timeout: Some(SETTLE_TIMEOUT),
         live_bytes: 0,

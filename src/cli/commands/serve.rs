@@ -1,5 +1,8 @@
 //! `agent serve`: sandboxes for programs that were written for E2B and Novita.
 
+mod key;
+mod names;
+
 use crate::cli::config::{Config, units};
 use crate::cli::options::{BackendArgs, Options, ResourceArgs};
 use crate::cli::print::offer;
@@ -9,22 +12,14 @@ use crate::cli::ui::stderr;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
 use crate::machine::Machine;
-use crate::paths;
-use crate::server::e2b::{self, Secret};
+use crate::server::e2b;
 use crate::server::{Address, Listener};
 use crate::session::Notice;
 use clap::Args;
-use std::io::{ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use names::Names;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-
-/// The variable that holds the key.
-const KEY_VARIABLE: &str = "AGENT_SERVE_KEY";
-/// The shortest key that is accepted.
-const MIN_KEY: usize = 16;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -51,6 +46,9 @@ pub struct ServeArgs {
     /// The longest time that a client may give a sandbox
     #[arg(long, value_name = "TIME", default_value = "24h")]
     max_time_to_live: String,
+    /// Below which sandboxes have names: PORT-ID.DOMAIN has to lead here
+    #[arg(long, value_name = "DOMAIN")]
+    domain: Option<String>,
     /// Print the variables that point the vendors' SDKs here, for a shell, and exit
     #[arg(long)]
     print_env: bool,
@@ -68,9 +66,10 @@ impl ServeArgs {
 
 /// Serves until a signal.
 pub async fn serve(machine: &Arc<Machine>, arguments: ServeArgs) -> Result<ExitCode> {
-    let key = key(machine)?;
+    let key = key::key(machine)?;
     if arguments.print_env {
-        offer(variables(&arguments.listen, &key)?.as_bytes())?;
+        let names = Names::printable(&arguments.listen, arguments.domain.as_deref(), machine).await?;
+        offer(names.variables(&key).as_bytes())?;
         return Ok(ExitCode::Success);
     }
     if !arguments.listen.is_local() && !arguments.allow_remote {
@@ -83,8 +82,14 @@ pub async fn serve(machine: &Arc<Machine>, arguments: ServeArgs) -> Result<ExitC
     if let Some(Notice::Always(text)) = reason {
         stderr::write(&format!("{text}\n"));
     }
-    let listener = Listener::bind(&arguments.listen).await?;
-    let address = listener.address().clone();
+    let mut listener = Listener::bind(&arguments.listen).await?;
+    let names = match listener.address().clone() {
+        Address::Tcp(address) => Some(Names::of(address, arguments.domain.as_deref(), machine).await?),
+        Address::Unix(_) => None,
+    };
+    if let Some(names) = &names {
+        listener = listener.with_tls(names.identity().acceptor()?);
+    }
     let (stop, mut stopped) = watch::channel(None);
     let listening = listen_with(move |signal| {
         let code = match signal {
@@ -95,11 +100,12 @@ pub async fn serve(machine: &Arc<Machine>, arguments: ServeArgs) -> Result<ExitC
         };
         stop.send_replace(Some(code));
     })?;
-    offer(ready(&address).as_bytes())?;
+    offer(ready(listener.address(), names.as_ref()).as_bytes())?;
     let settings = e2b::Settings {
         sandbox,
         machine: Arc::clone(machine),
         key,
+        domain: names.map(|names| names.domain),
         max_sandboxes: arguments.max_sandboxes.into(),
         max_time: max_time.max(Duration::from_secs(1)),
         snapshots: machine.data_dir()?.join("serve/snapshots"),
@@ -115,71 +121,12 @@ pub async fn serve(machine: &Arc<Machine>, arguments: ServeArgs) -> Result<ExitC
 }
 
 /// What is printed when clients can connect.
-fn ready(address: &Address) -> String {
-    match address {
-        Address::Tcp(address) => format!("listening on http://{address}\n"),
-        Address::Unix(_) => format!("listening on {address}\n"),
+fn ready(address: &Address, names: Option<&Names>) -> String {
+    match names {
+        Some(names) => format!(
+            "listening on http://{address}\nE2B_DOMAIN={domain} NOVITA_DOMAIN={domain}\n",
+            domain = names.domain
+        ),
+        None => format!("listening on {address}\n"),
     }
-}
-
-/// What a shell has to evaluate.
-fn variables(address: &Address, key: &Secret) -> Result<String> {
-    let Address::Tcp(address) = address else {
-        return Err(Error::usage("the SDKs connect to a port").hint("use --listen 127.0.0.1:PORT"));
-    };
-    if address.port() == 0 {
-        return Err(Error::usage("--print-env needs the port that the server listens on")
-            .hint("name it in --listen, here and where the server is started"));
-    }
-    let mut text = String::new();
-    for vendor in ["E2B", "NOVITA"] {
-        text.push_str(&format!(
-            "export {vendor}_API_KEY={}\nexport {vendor}_API_URL=http://{address}\nexport {vendor}_SANDBOX_URL=http://{address}\n",
-            key.reveal()
-        ));
-    }
-    // Without TLS no HTTP/2 is negotiated.
-    text.push_str("export E2B_HTTP_VERSION=1.1\n");
-    Ok(text)
-}
-
-/// The key of this user's servers.
-fn key(machine: &Machine) -> Result<Secret> {
-    let is_valid = |key: &str| {
-        key.len() >= MIN_KEY && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-    };
-    if let Some(key) = std::env::var(KEY_VARIABLE).ok().filter(|key| !key.is_empty()) {
-        return match is_valid(&key) {
-            true => Ok(Secret::new(key)),
-            false => Err(Error::config(format!("{KEY_VARIABLE} does not hold a valid key"))
-                .hint(format!("use at least {MIN_KEY} letters, digits and underscores"))),
-        };
-    }
-    let directory = machine.data_dir()?.join("serve");
-    paths::make_dir(&directory)?;
-    let path = directory.join("key");
-    match std::fs::read_to_string(&path) {
-        Ok(key) if is_valid(key.trim()) => return Ok(Secret::new(key.trim())),
-        Ok(_) => {
-            return Err(Error::config(format!("{} does not hold a valid key", path.display()))
-                .hint("remove the file: a new key is made"));
-        }
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) => return Err(unusable(&path, error)),
-    }
-    let key = Secret::generate("e2b_")?;
-    let written = std::fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&path)
-        .and_then(|mut file| file.write_all(key.reveal().as_bytes()));
-    written.map_err(|error| unusable(&path, error))?;
-    Ok(key)
-}
-
-fn unusable(path: &Path, error: std::io::Error) -> Error {
-    Error::config(format!("{} cannot be used", path.display()))
-        .caused_by(error)
-        .hint(format!("or set {KEY_VARIABLE}"))
 }

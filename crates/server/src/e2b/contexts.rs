@@ -19,6 +19,8 @@ use tokio::sync::watch;
 
 /// Contexts of one sandbox.
 const MAX_CONTEXTS: usize = 64;
+/// The languages whose default contexts are listed before they are used.
+const DEFAULTS: [Language; 2] = [Language::Python, Language::JavaScript];
 /// Clients limit executions by leaving.
 const NO_LIMIT: Duration = Duration::from_secs(7 * 24 * 3600);
 
@@ -54,9 +56,9 @@ impl State {
     }
 }
 
-/// All of a sandbox's.
+/// All of a sandbox's, the oldest first.
 #[derive(Default)]
-pub struct Contexts(Lock<BTreeMap<String, Arc<Context>>>);
+pub struct Contexts(Lock<Vec<Arc<Context>>>);
 
 impl Contexts {
     /// Makes one.
@@ -64,7 +66,16 @@ impl Contexts {
     /// # Errors
     /// The language is unknown, or there are too many.
     pub fn create(&self, hosted: &Hosted, wanted: &WantedContext) -> Result<Arc<Context>, String> {
+        self.add_defaults(hosted);
         self.add(hosted, wanted, false)
+    }
+
+    /// Makes those that clients count on.
+    fn add_defaults(&self, hosted: &Hosted) {
+        for language in DEFAULTS {
+            // Without room for one more, it is made when it is used.
+            let _ = self.default_of(hosted, Some(language.name()));
+        }
     }
 
     /// The one that is used where the client names a language, or nothing.
@@ -74,7 +85,7 @@ impl Contexts {
     pub fn default_of(&self, hosted: &Hosted, language: Option<&str>) -> Result<Arc<Context>, String> {
         let known = parse(language)?;
         let found =
-            self.0.lock().values().find(|context| context.is_default && context.language == known).cloned();
+            self.0.lock().iter().find(|context| context.is_default && context.language == known).cloned();
         match found {
             Some(context) => Ok(context),
             None => {
@@ -99,23 +110,26 @@ impl Contexts {
         if contexts.len() >= MAX_CONTEXTS {
             return Err(format!("there are {MAX_CONTEXTS} contexts already"));
         }
-        contexts.insert(context.id.clone(), Arc::clone(&context));
+        contexts.push(Arc::clone(&context));
         Ok(context)
     }
 
     /// The one of this id.
     pub fn get(&self, id: &str) -> Option<Arc<Context>> {
-        self.0.lock().get(id).cloned()
+        self.0.lock().iter().find(|context| context.id == id).cloned()
     }
 
     /// Removes one.
     pub fn remove(&self, id: &str) -> Option<Arc<Context>> {
-        self.0.lock().remove(id)
+        let mut contexts = self.0.lock();
+        let at = contexts.iter().position(|context| context.id == id)?;
+        Some(contexts.remove(at))
     }
 
-    /// All of them, described.
-    pub fn list(&self) -> Vec<Value> {
-        self.0.lock().values().map(|context| context.describe()).collect()
+    /// All of them, described. Those that clients count on are there from the beginning.
+    pub fn list(&self, hosted: &Hosted) -> Vec<Value> {
+        self.add_defaults(hosted);
+        self.0.lock().iter().map(|context| context.describe()).collect()
     }
 }
 
@@ -181,7 +195,9 @@ impl Context {
         let request = |code: String| {
             let display = run.environment();
             let display = display.into_iter().map(|(name, value)| (name.into(), value.into()));
-            let own = env.iter().map(|(name, value)| (name.into(), value.into()));
+            // A kept interpreter gets them for this execution, and not for good.
+            let own = env.iter().filter(|_| !self.language.keeps_state());
+            let own = own.map(|(name, value)| (name.into(), value.into()));
             Ok::<_, agent_base::error::Error>(Request {
                 language: self.language,
                 code,
@@ -189,25 +205,45 @@ impl Context {
                 timeout: NO_LIMIT,
                 reset: false,
                 display: run.directory().display().to_string(),
+                is_notebook: true,
                 env: hosted.variables(&self.cwd).into_iter().chain(display).chain(own).collect(),
             })
         };
-        let before = prelude(self.language, moves.then_some(&*self.cwd), env);
+        let inside = hosted.paths.inside(&self.cwd);
+        let before = prelude(self.language, moves.then_some(&*inside), env);
         if let Some(before) = before {
             runner.run(&hosted.sandbox, &(), &request(before)?, &mut |_| {}).await?;
         }
-        let code = in_directory(self.language, &self.cwd, code);
+        let code = in_directory(self.language, &inside, code);
         let mut on_output = |output: Output<'_>| {
             if let Output::Data(stream, bytes) = output {
                 lines.output(stream, bytes);
             }
         };
         let ran = runner.run(&hosted.sandbox, &(), &request(code)?, &mut on_output).await?;
+        // An interpreter that is gone has no variables of this execution.
+        let is_kept = matches!(&ran, Ran::Cell(cell) if matches!(cell.ended, Ended::Answered { .. }));
+        if let Some(after) = afterwards(self.language, env).filter(|_| is_kept) {
+            runner.run(&hosted.sandbox, &(), &request(after)?, &mut |_| {}).await?;
+        }
         let shown = results::collect(&hosted.sandbox, &run).await?;
         report(&ran, shown, lines);
         Ok(())
     }
 }
+
+/// Where the home is a link, the kernel knows its other name alone: an interpreter names its directory as clients do.
+const PYTHON_CWD: &str = r#"
+def logical(os=os, real=os.getcwd, home=os.environ.get("HOME", "")):
+    path, target = real(), os.path.realpath(home)
+    is_below = home and (path == target or path.startswith(target + "/"))
+    return home + path[len(target):] if is_below else path
+os.getcwd = logical
+del logical, os"#;
+const JAVASCRIPT_CWD: &str = r#"process.cwd = ((real, home) => () => {
+    const path = real(), target = require('fs').realpathSync(home);
+    return path === target || path.startsWith(target + '/') ? home + path.slice(target.length) : path;
+})(process.cwd.bind(process), process.env.HOME || '/');"#;
 
 /// What a kept interpreter does before the code: it moves to its directory, and takes the variables of this execution.
 fn prelude(language: Language, cwd: Option<&Path>, env: &BTreeMap<String, String>) -> Option<String> {
@@ -219,18 +255,43 @@ fn prelude(language: Language, cwd: Option<&Path>, env: &BTreeMap<String, String
     if let Some(cwd) = cwd {
         let path = json!(cwd.to_string_lossy());
         lines.push(match is_python {
-            true => format!("__import__('os').chdir({path})"),
-            false => format!("process.chdir({path})"),
+            true => format!("import os\nos.chdir({path})\n{PYTHON_CWD}"),
+            false => format!("process.chdir({path}); {JAVASCRIPT_CWD}"),
         });
     }
     if !env.is_empty() {
         let env = json!(env);
         lines.push(match is_python {
-            true => format!("__import__('os').environ.update({env})"),
-            false => format!("void Object.assign(process.env, {env})"),
+            true => format!(
+                "import os as __os\n__lent = {{name: __os.environ.get(name) for name in {env}}}\n__os.environ.update({env})"
+            ),
+            false => format!(
+                "globalThis.__lent = Object.keys({env}).map((name) => [name, process.env[name]]); \
+                 void Object.assign(process.env, {env})"
+            ),
         });
     }
     Some(lines.join("\n"))
+}
+
+/// What a kept interpreter does after the code: the variables of this execution are as they were before it.
+fn afterwards(language: Language, env: &BTreeMap<String, String>) -> Option<String> {
+    if !language.keeps_state() || env.is_empty() {
+        return None;
+    }
+    let code = match language {
+        Language::Python => {
+            "for __name, __value in __lent.items():\n    \
+             __os.environ.pop(__name, None) if __value is None else __os.environ.update({__name: __value})\n\
+             del __lent, __name, __value, __os"
+        }
+        _ => {
+            "for (const [name, value] of globalThis.__lent) {\n\
+             if (value === undefined) delete process.env[name]; else process.env[name] = value;\n}\n\
+             void delete globalThis.__lent"
+        }
+    };
+    Some(code.to_owned())
 }
 
 /// A shell script starts in the context's directory; other programs start in the workspace.
@@ -285,10 +346,10 @@ mod tests {
     fn a_kept_interpreter_moves_once_and_takes_variables() {
         let env = BTreeMap::from([("A".to_owned(), "x\"y".to_owned())]);
         let python = prelude(Language::Python, Some(Path::new("/tmp")), &env).unwrap();
-        assert_eq!(
-            python,
-            "__import__('os').chdir(\"/tmp\")\n__import__('os').environ.update({\"A\":\"x\\\"y\"})"
-        );
+        assert!(python.starts_with("import os\nos.chdir(\"/tmp\")\n"), "{python}");
+        assert!(python.ends_with("\n__os.environ.update({\"A\":\"x\\\"y\"})"), "{python}");
+        assert!(afterwards(Language::Python, &env).is_some());
+        assert_eq!(afterwards(Language::Bash, &env), None);
         assert_eq!(prelude(Language::Python, None, &BTreeMap::new()), None);
         assert_eq!(prelude(Language::Bash, Some(Path::new("/tmp")), &env), None);
         assert_eq!(in_directory(Language::Bash, Path::new("/a b"), "ls".into()), "cd '/a b' || exit\nls");

@@ -4,8 +4,10 @@ use super::create;
 use super::fleet::Fleet;
 use super::hosted::Hosted;
 use super::list;
+use super::metrics;
 use super::reply::{Refusal, answer, empty, error, final_error, json_response};
 use super::snapshots;
+use super::templates;
 use super::{ENVD_VERSION, Server};
 use agent_base::error::{Error, Kind};
 use axum::body::Body;
@@ -46,12 +48,14 @@ pub async fn call(server: &Server, parts: &Parts, body: Body) -> Response {
         ["sandboxes"] | ["v2", "sandboxes"] if get => list::list(&server.fleet, query),
         ["sandboxes", "metrics"] if get => json_response(StatusCode::OK, &json!({ "sandboxes": {} })),
         ["snapshots"] if get => answer(server.snapshots.list(query)),
-        ["templates", id] if parts.method == Method::DELETE => answer(server.snapshots.remove(id).await),
+        ["templates", rest @ ..] | ["v2" | "v3", "templates", rest @ ..] => {
+            templates::call(server, &parts.method, rest).await
+        }
         ["sandboxes", id, rest @ ..] | ["v2", "sandboxes", id, rest @ ..] => {
             // Older clients add the client's id to the sandbox's.
             let id = id.split('-').next().unwrap_or_default();
             match server.fleet.get(id) {
-                Some(hosted) => of_sandbox(server, &hosted, &parts.method, rest, &body).await,
+                Some(hosted) => of_sandbox(server, &hosted, &parts.method, rest, query, &body).await,
                 None => error(StatusCode::NOT_FOUND, &format!("sandbox {id:?} was not found")),
             }
         }
@@ -60,10 +64,14 @@ pub async fn call(server: &Server, parts: &Parts, body: Body) -> Response {
 }
 
 fn not_offered() -> Response {
-    final_error(
-        StatusCode::NOT_FOUND,
+    not_offered_because(
         "agent serve does not offer this call: docs/internals/compatibility.md lists what it does",
     )
+}
+
+/// The answer to a call that no request of the client's could make succeed. Not 404, which is a sandbox that is gone.
+pub fn not_offered_because(why: &str) -> Response {
+    final_error(StatusCode::NOT_IMPLEMENTED, why)
 }
 
 async fn of_sandbox(
@@ -71,6 +79,7 @@ async fn of_sandbox(
     hosted: &Hosted,
     method: &Method,
     rest: &[&str],
+    query: &str,
     body: &Bytes,
 ) -> Response {
     let (get, post) = (method == Method::GET, method == Method::POST);
@@ -93,7 +102,7 @@ async fn of_sandbox(
             Ok(()) => empty(StatusCode::NO_CONTENT),
             Err(failed) => failure(&failed).response(),
         },
-        ["metrics"] if get => list::metrics(hosted).await,
+        ["metrics"] if get => metrics::metrics(hosted, query).await,
         ["logs"] if get => json_response(StatusCode::OK, &json!({ "logs": [], "logEntries": [] })),
         _ => not_offered(),
     }
@@ -153,7 +162,7 @@ pub fn sandbox(hosted: &Hosted) -> Value {
         "envdVersion": ENVD_VERSION,
         "envdAccessToken": hosted.access.reveal(),
         "trafficAccessToken": hosted.traffic.reveal(),
-        "domain": null,
+        "domain": hosted.domain,
     })
 }
 

@@ -31,6 +31,8 @@ const MAX_UPLOAD: usize = 512 << 20;
 const MAX_FILES: usize = 1000;
 /// What may follow a form.
 const MAX_REST: usize = 64 << 10;
+/// What is read of an upload that is refused.
+const MAX_DRAINED: usize = MAX_UPLOAD;
 /// What is read of a file at a time.
 const CHUNK: u64 = 1 << 20;
 /// An upload that is silent for this long is given up.
@@ -51,7 +53,7 @@ impl Query {
     /// Whether its signature is one of `token` for this operation, and has not expired.
     pub fn is_signed_by(&self, token: &Secret, operation: &str) -> bool {
         let Some(signature) = &self.signature else { return false };
-        if self.signature_expiration.is_some_and(|at| at < jiff::Timestamp::now().as_second()) {
+        if self.has_expired() {
             return false;
         }
         let token = token.reveal();
@@ -61,6 +63,22 @@ impl Query {
         }
         let expected = format!("v1_{}", STANDARD_NO_PAD.encode(Sha256::digest(text)));
         Secret::new(expected).matches(signature)
+    }
+}
+
+impl Query {
+    /// Whether the time of its signature is over.
+    fn has_expired(&self) -> bool {
+        self.signature_expiration.is_some_and(|at| at < jiff::Timestamp::now().as_second())
+    }
+
+    /// The answer to an address that nobody has signed so.
+    pub fn refusal(&self) -> Response {
+        let message = match self.signature.is_some() && self.has_expired() {
+            true => "signature is already expired",
+            false => "the access token or signature is missing or wrong",
+        };
+        error(StatusCode::UNAUTHORIZED, message)
     }
 }
 
@@ -159,12 +177,13 @@ fn rest(
 pub async fn upload(hosted: &Arc<Hosted>, query: &Query, headers: &HeaderMap, body: Body) -> Response {
     let content_type =
         headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let stream = Arc::new(Lock::new(body.into_data_stream()));
     let result = match multer::parse_boundary(content_type) {
-        Ok(boundary) => upload_parts(hosted, query, body, boundary).await,
+        Ok(boundary) => upload_parts(hosted, query, &stream, boundary).await,
         Err(_) if query.path.is_empty() => Err(Failure::new(Code::InvalidArgument, "there is no path")),
         Err(_) => {
             let mut held = upload_budget::enter();
-            match collect(headers, body, &mut held).await {
+            match collect(headers, &stream, &mut held).await {
                 Ok(content) => write(hosted, &query.path, content).await.map(|file| vec![file]),
                 Err(failure) => Err(failure),
             }
@@ -173,6 +192,8 @@ pub async fn upload(hosted: &Arc<Hosted>, query: &Query, headers: &HeaderMap, bo
     match result {
         Ok(files) => json_response(StatusCode::OK, &Value::Array(files)),
         Err(failure) => {
+            // Many clients send all of it before they read why it is refused.
+            drain(&stream, MAX_DRAINED).await;
             let status = match failure.code {
                 Code::InvalidArgument | Code::PermissionDenied => StatusCode::BAD_REQUEST,
                 Code::NotFound => StatusCode::NOT_FOUND,
@@ -186,6 +207,23 @@ pub async fn upload(hosted: &Arc<Hosted>, query: &Query, headers: &HeaderMap, bo
     }
 }
 
+/// What an upload arrives on.
+type Source = Arc<Lock<BodyDataStream>>;
+
+async fn next(source: &Source) -> Option<Result<Bytes, axum::Error>> {
+    poll_fn(|context| source.lock().poll_next_unpin(context)).next().await
+}
+
+/// Reads what is left, to `most` bytes; `false` where there is more.
+async fn drain(source: &Source, most: usize) -> bool {
+    let mut left = most;
+    while let Ok(Some(Ok(piece))) = tokio::time::timeout(UPLOAD_TIMEOUT, next(source)).await {
+        let Some(rest) = left.checked_sub(piece.len()) else { return false };
+        left = rest;
+    }
+    true
+}
+
 async fn write(hosted: &Hosted, path: &str, content: Vec<u8>) -> Result<Value, Failure> {
     let inside = hosted.paths.resolve(path);
     let shown = hosted.paths.shown(&inside);
@@ -196,13 +234,12 @@ async fn write(hosted: &Hosted, path: &str, content: Vec<u8>) -> Result<Value, F
 }
 
 /// A body that is the file, compressed or not.
-async fn collect(headers: &HeaderMap, body: Body, held: &mut Held<'_>) -> Result<Vec<u8>, Failure> {
-    let mut stream = body.into_data_stream();
+async fn collect(headers: &HeaderMap, source: &Source, held: &mut Held<'_>) -> Result<Vec<u8>, Failure> {
     let encoding = headers.get(header::CONTENT_ENCODING).map(HeaderValue::as_bytes);
     match encoding {
         None | Some(b"identity") => {
             let mut content = Vec::new();
-            while let Some(piece) = piece(&mut stream).await? {
+            while let Some(piece) = piece(source).await? {
                 within(content.len() + piece.len())?;
                 held.grow(piece.len())?;
                 content.extend_from_slice(&piece);
@@ -212,7 +249,7 @@ async fn collect(headers: &HeaderMap, body: Body, held: &mut Held<'_>) -> Result
         Some(b"gzip") => {
             let damaged = |_| Failure::new(Code::InvalidArgument, "the compressed file is damaged");
             let mut decoder = GzDecoder::new(Bounded { content: Vec::new(), held });
-            while let Some(piece) = piece(&mut stream).await? {
+            while let Some(piece) = piece(source).await? {
                 decoder.write_all(&piece).map_err(damaged)?;
             }
             decoder.finish().map(|bounded| bounded.content).map_err(damaged)
@@ -248,8 +285,8 @@ fn within(bytes: usize) -> Result<(), Failure> {
     Err(Failure::new(Code::ResourceExhausted, format!("the file is larger than {} MiB", MAX_UPLOAD >> 20)))
 }
 
-async fn piece(stream: &mut BodyDataStream) -> Result<Option<Bytes>, Failure> {
-    match tokio::time::timeout(UPLOAD_TIMEOUT, stream.next()).await {
+async fn piece(source: &Source) -> Result<Option<Bytes>, Failure> {
+    match tokio::time::timeout(UPLOAD_TIMEOUT, next(source)).await {
         Ok(Some(Ok(bytes))) => Ok(Some(bytes)),
         Ok(None) => Ok(None),
         Ok(Some(Err(_))) => Err(Failure::new(Code::InvalidArgument, "the upload broke off")),
@@ -261,14 +298,13 @@ async fn piece(stream: &mut BodyDataStream) -> Result<Option<Bytes>, Failure> {
 async fn upload_parts(
     hosted: &Hosted,
     query: &Query,
-    body: Body,
+    stream: &Source,
     boundary: String,
 ) -> Result<Vec<Value>, Failure> {
     let malformed =
         |_: multer::Error| Failure::new(Code::InvalidArgument, "the form is malformed or broke off");
     let late = |_| Failure::new(Code::DeadlineExceeded, "the upload did not arrive in time");
-    let stream = Arc::new(Lock::new(body.into_data_stream()));
-    let source = Arc::clone(&stream);
+    let source = Arc::clone(stream);
     let mut form =
         multer::Multipart::new(poll_fn(move |context| source.lock().poll_next_unpin(context)), boundary);
     let (mut files, mut held) = (Vec::new(), upload_budget::enter());
@@ -300,14 +336,10 @@ async fn upload_parts(
         held.clear();
     }
     // What follows the form is read as well, without which the connection could not be used again.
-    let mut left = MAX_REST;
-    let mut rest = poll_fn(move |context| stream.lock().poll_next_unpin(context));
-    while let Ok(Some(Ok(piece))) = tokio::time::timeout(UPLOAD_TIMEOUT, rest.next()).await {
-        left = left
-            .checked_sub(piece.len())
-            .ok_or_else(|| Failure::new(Code::InvalidArgument, "the form is followed by something else"))?;
+    match drain(stream, MAX_REST).await {
+        true => Ok(files),
+        false => Err(Failure::new(Code::InvalidArgument, "the form is followed by something else")),
     }
-    Ok(files)
 }
 
 /// A file that cannot be read.

@@ -12,12 +12,16 @@ use agent_envd::messages::filesystem::{
 use agent_sandbox::{Command, Entry, EntryKind, FileWrite, Node, Outcome, Output, Program, WORKSPACE};
 use axum::body::Body;
 use axum::response::Response;
-use std::path::Path;
+use futures_util::{StreamExt, stream};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The most entries of one listing.
 const MAX_ENTRIES: u64 = 100_000;
+/// Links that are followed from one to the next, and how many at a time.
+const MAX_LINKS: usize = 16;
+const LINKS_AT_A_TIME: usize = 32;
 /// How long a move or removal may take.
 const WORK_TIMEOUT: Duration = Duration::from_secs(600);
 /// What is kept of what a failed program printed.
@@ -81,7 +85,42 @@ async fn unary<Q: Wire, A: Wire>(
 async fn entry(hosted: &Hosted, path: &str) -> Result<EntryResponse, Failure> {
     let path = hosted.paths.resolve(path);
     let entry = hosted.sandbox.stat(&path).await.map_err(|error| failure(&error))?;
-    Ok(EntryResponse { entry: Some(info(hosted, &path, &entry)) })
+    Ok(EntryResponse { entry: Some(followed(hosted, &path, &entry).await) })
+}
+
+/// An entry, which has the type of what it leads to if it is a link: a client that lists programs does not leave out `/bin`. One
+/// that leads nowhere has none.
+async fn followed(hosted: &Hosted, path: &Path, entry: &Entry) -> EntryInfo {
+    let mut info = info(hosted, path, entry);
+    let EntryKind::Symlink(target) = &entry.kind else { return info };
+    let (mut link, mut target) = (path.to_owned(), target.clone());
+    info.kind = FileType::Unspecified as i32;
+    for _ in 0..MAX_LINKS {
+        link = clean(&link.parent().unwrap_or(Path::new("/")).join(&target));
+        match hosted.sandbox.stat(&link).await {
+            Ok(Entry { kind: EntryKind::Symlink(next), .. }) => target = next,
+            Ok(found) => {
+                let found = self::info(hosted, &link, &found);
+                (info.kind, info.mode, info.symlink_target) = (found.kind, found.mode, Some(found.path));
+                break;
+            }
+            Err(_) => break,
+        }
+    }
+    info
+}
+
+/// A path without `.` and `..`.
+fn clean(path: &Path) -> PathBuf {
+    let mut clean = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => drop(clean.pop()),
+            Component::CurDir => {}
+            part => clean.push(part),
+        }
+    }
+    clean
 }
 
 async fn list(hosted: &Hosted, request: ListDirRequest) -> Result<ListDirResponse, Failure> {
@@ -92,8 +131,9 @@ async fn list(hosted: &Hosted, request: ListDirRequest) -> Result<ListDirRespons
         _ => failure(&error),
     })?;
     entries.sort_by(|one, other| one.path.cmp(&other.path));
-    let entries = entries.iter().map(|entry| info(hosted, &root.join(&entry.path), entry));
-    Ok(ListDirResponse { entries: entries.collect() })
+    let entries =
+        entries.into_iter().map(async |entry| followed(hosted, &root.join(&entry.path), &entry).await);
+    Ok(ListDirResponse { entries: stream::iter(entries).buffered(LINKS_AT_A_TIME).collect().await })
 }
 
 async fn make_dir(hosted: &Hosted, request: PathRequest) -> Result<EntryResponse, Failure> {

@@ -1,12 +1,14 @@
 //! All sandboxes of the server: made within its limits, removed when their time is over.
 
 use super::hosted::{Hosted, Wanted};
+use super::metrics;
 use super::secret::random_text;
 use super::snapshots::HostedSnapshot;
 use agent_backends::sweep_once;
 use agent_base::error::{Error, Kind, Result};
 use agent_base::lock::Lock;
 use agent_base::machine::Machine;
+use agent_event::Limits;
 use agent_session::SandboxSettings;
 use futures_util::future::join_all;
 use jiff::Timestamp;
@@ -23,18 +25,25 @@ const END_PAUSE: Duration = Duration::from_millis(250);
 pub struct Fleet {
     settings: SandboxSettings,
     machine: Arc<Machine>,
+    domain: Option<Arc<str>>,
     max_sandboxes: usize,
     slots: Arc<Semaphore>,
     sandboxes: Lock<Option<BTreeMap<String, Arc<Hosted>>>>,
 }
 
 impl Fleet {
-    /// At most `max_sandboxes` of these settings at a time.
-    pub fn new(settings: SandboxSettings, machine: Arc<Machine>, max_sandboxes: usize) -> Arc<Self> {
+    /// At most `max_sandboxes` of these settings at a time, with names below `domain`.
+    pub fn new(
+        settings: SandboxSettings,
+        machine: Arc<Machine>,
+        domain: Option<String>,
+        max_sandboxes: usize,
+    ) -> Arc<Self> {
         sweep_once(&settings.backend);
         Arc::new(Self {
             settings,
             machine,
+            domain: domain.map(Arc::from),
             max_sandboxes,
             slots: Arc::new(Semaphore::new(max_sandboxes)),
             sandboxes: Lock::new(Some(BTreeMap::new())),
@@ -63,7 +72,8 @@ impl Fleet {
         let created = tokio::spawn(async move {
             let id = format!("i{}", random_text::<19>()?);
             let (settings, machine) = (&fleet.settings, &fleet.machine);
-            let hosted = Hosted::start(id, wanted, snapshot.as_deref(), settings, machine, slot).await?;
+            let mut hosted = Hosted::start(id, wanted, snapshot.as_deref(), settings, machine, slot).await?;
+            hosted.domain = fleet.domain.clone();
             let hosted = Arc::new(hosted);
             let is_kept = match &mut *fleet.sandboxes.lock() {
                 Some(sandboxes) => sandboxes.insert(hosted.id.clone(), Arc::clone(&hosted)).is_none(),
@@ -74,9 +84,15 @@ impl Fleet {
                 return Err(Error::new(Kind::Terminated, "the server is ending"));
             }
             tokio::spawn(Arc::clone(&fleet).watch(Arc::clone(&hosted)));
+            tokio::spawn(metrics::record(Arc::clone(&fleet), hosted.id.clone()));
             Ok(hosted)
         });
         created.await.map_err(|error| Error::unexpected("the sandbox was not created").caused_by(error))?
+    }
+
+    /// What each may use.
+    pub fn limits(&self) -> &Limits {
+        &self.settings.limits
     }
 
     /// The sandbox of this id.

@@ -1,6 +1,7 @@
 //! One sandbox of a client: what it was created with, its life, and what runs in it.
 
 use super::contexts::Contexts;
+use super::metrics::Measurements;
 use super::paths::{CLIENT_HOME, Paths};
 use super::processes::Processes;
 use super::secret::Secret;
@@ -20,7 +21,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore, watch};
 
 /// How long a sandbox may take to end by itself.
 const SHUTDOWN: Duration = Duration::from_secs(5);
@@ -58,6 +59,8 @@ pub struct Hosted {
     pub started: Timestamp,
     pub limits: Limits,
     pub network: Network,
+    /// Below which its names are.
+    pub domain: Option<Arc<str>>,
     /// What clients of envd show.
     pub access: Secret,
     /// What clients of other ports show.
@@ -67,11 +70,14 @@ pub struct Hosted {
     pub processes: Processes,
     pub watches: Watches,
     pub contexts: Contexts,
+    pub measurements: Measurements,
     /// What is left of the connections to its ports that there may be at a time.
     pub connections: Arc<Semaphore>,
     life: Lock<Life>,
     /// Its end was moved.
     pub changed: Notify,
+    /// Becomes `true` when its removal begins.
+    pub removed: watch::Sender<bool>,
     /// One change of its state at a time; `true` once it has ended.
     ended: Mutex<bool>,
     backend: Arc<dyn Backend>,
@@ -128,6 +134,7 @@ impl Hosted {
             started,
             limits: spec.limits,
             network: spec.network,
+            domain: None,
             access: Secret::generate("")?,
             traffic: Secret::generate("")?,
             sandbox,
@@ -135,8 +142,10 @@ impl Hosted {
             processes: Processes::default(),
             watches: Watches::default(),
             contexts: Contexts::default(),
+            measurements: Measurements::default(),
             connections: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
             changed: Notify::new(),
+            removed: watch::Sender::new(false),
             ended: Mutex::new(false),
             backend,
             gateway,
@@ -234,6 +243,7 @@ impl Hosted {
         if std::mem::replace(&mut *ended, true) {
             return Ok(());
         }
+        self.removed.send_replace(true);
         self.processes.end();
         self.gateway.end().await;
         if !self.life().is_paused {

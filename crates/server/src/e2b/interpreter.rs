@@ -15,7 +15,7 @@ use http::{Method, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::convert::Infallible;
+use std::io::Error;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -30,6 +30,11 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_OUTPUT: usize = 64 << 20;
 /// How often a silent execution gets a keepalive.
 const KEEPALIVE: Duration = Duration::from_secs(5);
+
+/// Whether a path is one of its calls, and none of envd's.
+pub fn has(path: &str) -> bool {
+    path == "/execute" || path == "/contexts" || path.starts_with("/contexts/")
+}
 
 /// Answers a call of a client that has shown a token.
 pub async fn call(hosted: &Arc<Hosted>, parts: &Parts, body: Body) -> Response {
@@ -46,7 +51,7 @@ pub async fn call(hosted: &Arc<Hosted>, parts: &Parts, body: Body) -> Response {
     let missing = || error(StatusCode::NOT_FOUND, "there is no such context");
     match path.as_slice() {
         ["health"] if get => json_response(StatusCode::OK, &"OK"),
-        ["contexts"] if get => json_response(StatusCode::OK, &contexts.list()),
+        ["contexts"] if get => json_response(StatusCode::OK, &contexts.list(hosted)),
         ["contexts"] if post => answer(parse(&body).and_then(|wanted: WantedContext| {
             let context = contexts.create(hosted, &wanted).map_err(Refusal::bad_request)?;
             Ok(json_response(StatusCode::OK, &context.describe()))
@@ -94,18 +99,24 @@ fn execute(hosted: &Arc<Hosted>, body: &Bytes) -> Result<Response, Refusal> {
     Ok(Response::new(stream(Arc::clone(hosted), context, asked.code, asked.env_vars.unwrap_or_default())))
 }
 
-/// Runs the code as long as the client reads: one that leaves interrupts it.
+/// Runs the code as long as the client reads: one that leaves interrupts it. If the sandbox is removed meanwhile, the answer
+/// breaks off, which the SDKs report as that.
 fn stream(hosted: Arc<Hosted>, context: Arc<Context>, code: String, env: BTreeMap<String, String>) -> Body {
     let (sender, lines) = mpsc::unbounded_channel();
+    let removed = hosted.removed.subscribe();
     let work: BoxFuture<'static, ()> = Box::pin(async move {
         let lines = Lines { sender, left: MAX_OUTPUT };
         context.execute(&hosted, code, env, lines).await;
     });
-    let frames = unfold(Some((work, lines, false)), |state| async move {
-        let (mut work, mut lines, mut has_ended) = state?;
+    let frames = unfold(Some((work, lines, removed, false)), |state| async move {
+        let (mut work, mut lines, mut removed, mut has_ended) = state?;
         let line = loop {
             tokio::select! {
                 biased;
+                // The sender may go first, when all has ended.
+                Ok(_) = removed.wait_for(|is_removed| *is_removed) => {
+                    return Some((Err(Error::other("the sandbox was removed")), None));
+                }
                 line = lines.recv() => break line,
                 // Its end closes the channel.
                 () = &mut work, if !has_ended => has_ended = true,
@@ -113,7 +124,7 @@ fn stream(hosted: Arc<Hosted>, context: Arc<Context>, code: String, env: BTreeMa
             }
         };
         let frame = format!("{}\n", line?);
-        Some((Ok::<Bytes, Infallible>(frame.into()), Some((work, lines, has_ended))))
+        Some((Ok::<Bytes, Error>(frame.into()), Some((work, lines, removed, has_ended))))
     });
     Body::from_stream(frames)
 }

@@ -26,7 +26,7 @@ struct Filter {
     limit: Option<usize>,
     /// The last sandbox of the page before.
     after: Option<String>,
-    is_descending: bool,
+    is_ascending: bool,
 }
 
 impl Filter {
@@ -52,7 +52,7 @@ impl Filter {
                     filter.limit = Some(limit.ok_or_else(|| format!("limit is from 1 to {PAGE}"))?);
                 }
                 "nextToken" => filter.after = Some(value).filter(|token| !token.is_empty()),
-                "order" => filter.is_descending = value == "desc",
+                "order" => filter.is_ascending = value == "asc",
                 _ => {}
             }
         }
@@ -82,13 +82,13 @@ pub fn list(fleet: &Fleet, query: &str) -> Response {
     };
     let mut found: Vec<Arc<Hosted>> =
         fleet.all().into_iter().filter(|hosted| filter.accepts(hosted)).collect();
-    if filter.is_descending {
+    if !filter.is_ascending {
         found.reverse();
     }
     if let Some(after) = &filter.after {
-        let is_behind = |hosted: &Arc<Hosted>| match filter.is_descending {
-            true => place(hosted) < *after,
-            false => place(hosted) > *after,
+        let is_behind = |hosted: &Arc<Hosted>| match filter.is_ascending {
+            true => place(hosted) > *after,
+            false => place(hosted) < *after,
         };
         found.retain(is_behind);
     }
@@ -119,6 +119,7 @@ pub fn detail(hosted: &Hosted) -> Value {
         "diskSizeMB": hosted.limits.disk >> 20,
         "state": state(hosted),
         "envdVersion": ENVD_VERSION,
+        "domain": hosted.domain,
         "metadata": hosted.wanted.metadata,
         "allowInternetAccess": hosted.network != Network::None,
         "lifecycle": {
@@ -126,28 +127,4 @@ pub fn detail(hosted: &Hosted) -> Value {
             "onTimeout": if hosted.wanted.auto_pause { "pause" } else { "kill" },
         },
     })
-}
-
-/// What a sandbox uses now; the past is not recorded.
-pub async fn metrics(hosted: &Hosted) -> Response {
-    if hosted.life().is_paused {
-        return json_response(StatusCode::OK, &json!([]));
-    }
-    let Ok(facts) = hosted.sandbox.facts(&[]).await else {
-        return error(StatusCode::BAD_GATEWAY, "the sandbox does not answer");
-    };
-    let now = Timestamp::now();
-    let disk = facts.disk_bytes.unwrap_or(0);
-    let metric = json!({
-        "timestamp": now.to_string(),
-        "timestampUnix": now.as_second(),
-        "cpuCount": hosted.limits.cpus.ceil() as u64,
-        "cpuUsedPct": 0.0,
-        "memUsed": facts.memory_bytes.unwrap_or(0),
-        "memTotal": facts.memory_limit.unwrap_or(hosted.limits.memory),
-        "memCache": 0,
-        "diskUsed": disk,
-        "diskTotal": disk.saturating_add(facts.disk_free.unwrap_or(hosted.limits.disk)),
-    });
-    json_response(StatusCode::OK, &[metric])
 }

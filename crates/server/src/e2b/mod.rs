@@ -14,6 +14,7 @@ mod fleet;
 mod hosted;
 mod interpreter;
 mod list;
+mod metrics;
 mod paths;
 mod ports;
 mod process;
@@ -22,6 +23,7 @@ mod reply;
 mod results;
 mod secret;
 mod snapshots;
+mod templates;
 mod upload_budget;
 mod watch;
 
@@ -62,6 +64,8 @@ pub struct Settings {
     pub machine: Arc<Machine>,
     /// What clients have to show.
     pub key: Secret,
+    /// Below which each sandbox has names, `PORT-ID.DOMAIN`, that lead to the server; a port may follow.
+    pub domain: Option<String>,
     /// Sandboxes at a time.
     pub max_sandboxes: usize,
     /// The longest time that a sandbox may be given.
@@ -78,16 +82,20 @@ struct Server {
     max_time: Duration,
     creations: Creations,
     snapshots: Snapshots,
+    started: jiff::Timestamp,
 }
 
 /// Serves until `stop` completes, and removes all sandboxes then.
 pub async fn serve(settings: Settings, listener: Listener, stop: impl Future<Output = ()>) {
-    let Settings { sandbox, machine, key, max_sandboxes, max_time, snapshots } = settings;
+    let Settings { sandbox, machine, key, domain, max_sandboxes, max_time, snapshots } = settings;
     let network = sandbox.network.clone();
-    let fleet = Fleet::new(sandbox, machine, max_sandboxes);
+    let fleet = Fleet::new(sandbox, machine, domain, max_sandboxes);
     let creations = Creations::default();
     let snapshots = Snapshots::below(snapshots);
-    let server = Arc::new(Server { fleet: Arc::clone(&fleet), network, key, max_time, creations, snapshots });
+    let started = jiff::Timestamp::now();
+    let fleet_of_server = Arc::clone(&fleet);
+    let server =
+        Arc::new(Server { fleet: fleet_of_server, network, key, max_time, creations, snapshots, started });
     let serving = Arc::clone(&server);
     let router = Router::new().fallback(move |request: Request| {
         let server = Arc::clone(&serving);
@@ -121,7 +129,10 @@ async fn answer(server: &Server, request: Request) -> Response {
         && let Some(hosted) = control::find(&server.fleet, |hosted| hosted.access.matches(token))
         && !is_control(parts.uri.path())
     {
-        return envd(&hosted, &parts, body).await;
+        return match interpreter::has(parts.uri.path()) {
+            true => code(&hosted, &parts, body).await,
+            false => envd(&hosted, &parts, body).await,
+        };
     }
     if parts.uri.path() == "/files" {
         return signed_file(server, &parts, body).await;
@@ -132,7 +143,8 @@ async fn answer(server: &Server, request: Request) -> Response {
     control::call(server, &parts, body).await
 }
 
-/// The sandbox and its port that a request is for: by headers, or by the first label of the host name.
+/// The sandbox and its port that a request is for: by headers, or by the first label of the host name, which is the user's
+/// name of `https://PORT-ID.@HOST` where there is no domain whose names lead here.
 fn target(parts: &Parts) -> Option<(String, u16)> {
     let text = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
     for vendor in ["e2b", "novita"] {
@@ -141,19 +153,23 @@ fn target(parts: &Parts) -> Option<(String, u16)> {
             return Some((id.to_owned(), port.map_or(Some(ENVD_PORT), |port| port.parse().ok())?));
         }
     }
-    let host = parts.uri.host().or_else(|| text(header::HOST.as_str()))?;
-    let mut label = host.split(['.', ':']).next()?.split('-');
+    let host = parts.uri.host().or_else(|| text(header::HOST.as_str()));
+    host.and_then(named).or_else(|| named(&user(&parts.headers)?))
+}
+
+/// The sandbox and port of a name `PORT-ID.…`; older clients add the client's id to the sandbox's.
+fn named(name: &str) -> Option<(String, u16)> {
+    let mut label = name.split(['.', ':']).next()?.split('-');
     let port = label.next()?.parse().ok()?;
     Some((label.next()?.to_owned(), port))
 }
 
 /// Whether the path is one of the control plane's: some SDKs send the headers of a sandbox with its calls as well.
 fn is_control(path: &str) -> bool {
-    let path = path.strip_prefix("/v2").unwrap_or(path);
-    path == "/sandboxes"
-        || path == "/snapshots"
-        || path.starts_with("/sandboxes/")
-        || path.starts_with("/templates/")
+    let path = ["/v2", "/v3"].into_iter().find_map(|version| path.strip_prefix(version)).unwrap_or(path);
+    ["/sandboxes", "/snapshots", "/templates", "/volumes", "/secrets", "/teams"]
+        .into_iter()
+        .any(|calls| path.strip_prefix(calls).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
 }
 
 /// Whether the request carries the key.
@@ -169,7 +185,7 @@ async fn signed_file(server: &Server, parts: &Parts, body: Body) -> Response {
     let operation = files::operation(&parts.method);
     match control::find(&server.fleet, |hosted| query.is_signed_by(&hosted.access, operation)) {
         Some(hosted) => file(&hosted, parts, &query, body).await,
-        None => error(StatusCode::UNAUTHORIZED, "the signature is missing, wrong or expired"),
+        None => query.refusal(),
     }
 }
 
@@ -204,7 +220,7 @@ async fn envd(hosted: &Arc<Hosted>, parts: &Parts, body: Body) -> Response {
             return error(StatusCode::BAD_REQUEST, "the address is malformed");
         };
         if !is_owner && !query.is_signed_by(&hosted.access, files::operation(&parts.method)) {
-            return error(StatusCode::UNAUTHORIZED, "the access token or signature is missing or wrong");
+            return query.refusal();
         }
         return file(hosted, parts, &query, body).await;
     }
@@ -215,7 +231,7 @@ async fn envd(hosted: &Arc<Hosted>, parts: &Parts, body: Body) -> Response {
         Some((service @ ("process.Process" | "filesystem.Filesystem"), method)) => {
             rpc(hosted, service, method, parts, body).await
         }
-        _ if path == "/metrics" => list::metrics(hosted).await,
+        _ if path == "/metrics" => metrics::now(hosted).await,
         _ if path == "/envs" => json_response(StatusCode::OK, &hosted.wanted.env),
         _ => error(StatusCode::NOT_FOUND, "there is no such call"),
     }
@@ -242,7 +258,7 @@ async fn rpc(hosted: &Arc<Hosted>, service: &str, method: &str, parts: &Parts, b
     let (true, Some((codec, is_stream))) = (parts.method == Method::POST, codec) else {
         return error(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the content type is not one of Connect's");
     };
-    if !is_known_user(user(&parts.headers).as_deref()) {
+    if !is_known_user(user(&parts.headers).filter(|name| named(name).is_none()).as_deref()) {
         let failure = Failure::new(Code::Unauthenticated, "there is no such user");
         return match is_stream {
             true => connect::refused_stream(codec, failure),

@@ -6,7 +6,7 @@ use super::reply::{error, json_response};
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
-use http::{HeaderMap, StatusCode, Uri};
+use http::{HeaderMap, StatusCode, Uri, header};
 use hyper::client::conn::http1;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
@@ -53,6 +53,9 @@ pub async fn forward(hosted: &Hosted, port: u16, mut request: Request) -> Respon
 fn strip(headers: &mut HeaderMap) {
     for name in ROUTING {
         headers.remove(name);
+    }
+    if super::user(headers).is_some_and(|name| super::named(&name).is_some()) {
+        headers.remove(header::AUTHORIZATION);
     }
 }
 

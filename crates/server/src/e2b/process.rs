@@ -247,7 +247,7 @@ impl Events for Following {
                 Ok(Some(Event::End(end).response()))
             }
             Ok(Some(News::Failed(failure))) => Err(failure),
-            Ok(None) => Err(Failure::new(Code::Unavailable, "the sandbox was removed")),
+            Ok(None) => Err(Failure::removed()),
         }
     }
 }

@@ -5,6 +5,7 @@ use agent_sandbox::{EntryKind, Sandbox};
 use agent_tools::code::display::Run;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
@@ -12,6 +13,48 @@ use std::path::{Path, PathBuf};
 const MAX_FILES: usize = 100;
 /// The most bytes of all of them.
 const MAX_BYTES: u64 = 64 << 20;
+
+/// How the name of a file ends that has everything that a value can be shown as, by media type.
+const BUNDLE: &str = ".bundle.json";
+/// The fields of a result for media types; others are extra.
+const FIELDS: [(&str, &str); 12] = [
+    ("text/plain", "text"),
+    ("text/html", "html"),
+    ("text/markdown", "markdown"),
+    ("image/svg+xml", "svg"),
+    ("image/png", "png"),
+    ("image/jpeg", "jpeg"),
+    ("application/pdf", "pdf"),
+    ("text/latex", "latex"),
+    ("application/json", "json"),
+    ("application/javascript", "javascript"),
+    ("e2b/data", "data"),
+    ("e2b/chart", "chart"),
+];
+
+/// A value with all that it can be shown as, from the sandbox.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Bundle {
+    is_main: bool,
+    data: Map<String, Value>,
+}
+
+impl Bundle {
+    fn result(self) -> (Map<String, Value>, bool) {
+        let (mut result, mut extra) = (Map::new(), Map::new());
+        for (media_type, data) in self.data {
+            match FIELDS.iter().find(|(known, _)| *known == media_type) {
+                Some((_, field)) => result.insert((*field).to_owned(), data),
+                None => extra.insert(media_type, data),
+            };
+        }
+        if !extra.is_empty() {
+            result.insert("extra".into(), extra.into());
+        }
+        (result, self.is_main)
+    }
+}
 
 /// The files that an execution has shown, in order.
 pub struct Shown(Vec<(PathBuf, Vec<u8>)>);
@@ -42,8 +85,10 @@ pub async fn collect(sandbox: &Sandbox, run: &Run) -> Result<Shown> {
 /// The field of a result that a file fills, by its extension.
 fn field(path: &Path) -> Option<&'static str> {
     let name = path.file_name()?.to_str()?;
-    if name.ends_with(".plotly.json") {
-        return Some("plotly");
+    for (ending, field) in [(".plotly.json", "plotly"), (BUNDLE, "bundle")] {
+        if name.ends_with(ending) {
+            return Some(field);
+        }
     }
     Some(match name.rsplit_once('.')?.1 {
         "png" => "png",
@@ -82,16 +127,24 @@ impl Shown {
     pub fn results(self, value: Option<&str>) -> Vec<Value> {
         let mut files = self.0;
         let mut main = Map::new();
+        let is_main =
+            |bytes: &[u8]| serde_json::from_slice::<Bundle>(bytes).is_ok_and(|bundle| bundle.is_main);
+        let has_main = files.iter().any(|(path, bytes)| field(path) == Some("bundle") && is_main(bytes));
+        let value = value.filter(|_| !has_main);
         if let Some(value) = value {
             main.insert("text".into(), json!(value));
             // Its representations were written last.
             while let Some((path, bytes)) = files.pop_if(|(path, _)| {
-                is_of_value(path) && field(path).is_some_and(|field| !main.contains_key(field))
+                is_of_value(path)
+                    && field(path).is_some_and(|field| field != "bundle" && !main.contains_key(field))
             }) {
                 insert(&mut main, &path, &bytes);
             }
         }
         let finish = |mut result: Map<String, Value>, is_main: bool| {
+            if let Some(Value::String(text)) = result.get_mut("text") {
+                *text = unquoted(text).to_owned();
+            }
             result.insert("type".into(), json!("result"));
             result.insert("is_main_result".into(), json!(is_main));
             result.entry("extra").or_insert_with(|| json!({}));
@@ -99,6 +152,13 @@ impl Shown {
         };
         let mut results: Vec<Value> = Vec::new();
         for (path, bytes) in files {
+            if field(&path) == Some("bundle") {
+                // Written by a program: what is not one shows nothing.
+                let bundle: Bundle = serde_json::from_slice(&bytes).unwrap_or_default();
+                let (result, is_main) = bundle.result();
+                results.extend((!result.is_empty()).then(|| finish(result, is_main)));
+                continue;
+            }
             let mut result = Map::new();
             insert(&mut result, &path, &bytes);
             results.push(finish(result, false));
@@ -108,6 +168,12 @@ impl Shown {
         }
         results
     }
+}
+
+/// The text of a string without its quotes, as clients expect it.
+fn unquoted(text: &str) -> &str {
+    let within = |quote: char| text.strip_prefix(quote)?.strip_suffix(quote);
+    within('\'').or_else(|| within('"')).unwrap_or(text)
 }
 
 /// The name and text of the exception that a traceback ends with.
@@ -145,6 +211,22 @@ mod tests {
         assert_eq!((&results[1]["text"], &results[1]["html"]), (&json!("df"), &json!("x")));
         assert_eq!(results[1]["is_main_result"], json!(true));
         assert!(shown(&[]).results(None).is_empty());
+    }
+
+    #[test]
+    fn a_bundle_is_one_result_with_all_media_types() {
+        let bundle = |text: &str| Shown(vec![("7-d0001.bundle.json".into(), text.as_bytes().to_vec())]);
+        let shown =
+            r#"{"is_main":true,"data":{"text/plain":"'a'","text/latex":"x","e2b/data":{"a":[1]},"x/y":1}}"#;
+        let expected = json!([{
+            "text": "a", "latex": "x", "data": {"a": [1]}, "extra": {"x/y": 1}, "type": "result", "is_main_result": true,
+        }]);
+        assert_eq!(json!(bundle(shown).results(Some("'a'"))), expected);
+        // What a program wrote there itself.
+        for garbage in ["", "[]", r#"{"data":1}"#, "{}"] {
+            assert!(bundle(garbage).results(None).is_empty(), "{garbage}");
+            assert_eq!(bundle(garbage).results(Some("1")).len(), 1, "{garbage}");
+        }
     }
 
     #[test]

@@ -18,12 +18,12 @@ impl Secret {
         Self(text.into())
     }
 
-    /// A new one, of 160 random bits.
+    /// A new one, of 160 random bits in 40 hexadecimal digits: some SDKs refuse keys of another form.
     ///
     /// # Errors
     /// The kernel gives no random numbers.
     pub fn generate(prefix: &str) -> Result<Self> {
-        Ok(Self(format!("{prefix}{}", random_text::<32>()?)))
+        Ok(Self(format!("{prefix}{}", hex::encode(random::<20>()?))))
     }
 
     /// Whether `other` is the same, in a time that depends on its length alone.
@@ -45,11 +45,15 @@ impl fmt::Debug for Secret {
 
 /// `N` random characters of `[a-z2-7]`, 5 bits each.
 pub fn random_text<const N: usize>() -> Result<String> {
+    Ok(random::<N>()?.iter().map(|byte| char::from(ALPHABET[usize::from(byte % 32)])).collect())
+}
+
+fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     std::fs::File::open("/dev/urandom")
         .and_then(|mut file| file.read_exact(&mut bytes))
         .map_err(|error| Error::unexpected("the kernel gives no random numbers").caused_by(error))?;
-    Ok(bytes.iter().map(|byte| char::from(ALPHABET[usize::from(byte % 32)])).collect())
+    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -60,7 +64,8 @@ mod tests {
     fn secrets_differ_and_are_not_shown() {
         let (one, other) = (Secret::generate("k_").unwrap(), Secret::generate("k_").unwrap());
         assert!(one.matches(one.reveal()) && !one.matches(other.reveal()) && !one.matches(""));
-        assert!(one.reveal().starts_with("k_") && one.reveal().len() == 34);
+        let digits = one.reveal().strip_prefix("k_").unwrap();
+        assert!(digits.len() == 40 && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')));
         assert_eq!(format!("{one:?}"), "Secret(…)");
     }
 }

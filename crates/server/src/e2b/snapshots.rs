@@ -154,6 +154,11 @@ impl Snapshots {
         }
     }
 
+    /// Whether there is one of this name or id.
+    pub fn has(&self, template: &str) -> bool {
+        self.kept.lock().iter().any(|snapshot| snapshot.is_called(template))
+    }
+
     /// `GET /snapshots`
     pub fn list(&self, query: &str) -> Result<Response, Refusal> {
         let (mut source, mut name, mut after, mut limit) = (None, None, None, PAGE);

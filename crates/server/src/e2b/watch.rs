@@ -72,20 +72,21 @@ impl Watch {
             match self.seen.get(path) {
                 None => {
                     events.push(event(path, EventType::Create, Some(entry)));
-                    if entry.kind == EntryKind::File && entry.size > 0 {
-                        events.push(event(path, EventType::Write, Some(entry)));
+                    if entry.kind == EntryKind::File {
+                        // Its mode, owner and times are set after it is made, which the kernel reports as this.
+                        events.push(event(path, EventType::Chmod, Some(entry)));
+                        events.extend((entry.size > 0).then(|| event(path, EventType::Write, Some(entry))));
                     }
                 }
-                Some(before) if before.mode != entry.mode => {
-                    events.push(event(path, EventType::Chmod, Some(entry)));
+                Some(before) => {
+                    let is_written = (before.size, before.mtime_ns) != (entry.size, entry.mtime_ns);
+                    if entry.kind != EntryKind::Directory && is_written {
+                        events.push(event(path, EventType::Write, Some(entry)));
+                    }
+                    if before.mode != entry.mode {
+                        events.push(event(path, EventType::Chmod, Some(entry)));
+                    }
                 }
-                Some(before)
-                    if entry.kind != EntryKind::Directory
-                        && (before.size, before.mtime_ns) != (entry.size, entry.mtime_ns) =>
-                {
-                    events.push(event(path, EventType::Write, Some(entry)));
-                }
-                Some(_) => {}
             }
         }
         events.sort_by(|one, other| (&one.name, one.kind).cmp(&(&other.name, other.kind)));

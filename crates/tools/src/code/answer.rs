@@ -8,8 +8,13 @@ use memchr::memmem;
 const MAX_TEXT: usize = 256 << 10;
 /// The longest first line of an answer.
 const MAX_HEADER: usize = 128;
-/// Stands on both sides of the nonce that ends a cell's output.
+/// Stands before the nonce of a mark, and behind that of the one that ends a cell's output.
 const MARK: u8 = 0x1e;
+/// Stands behind the nonce of a mark that is followed by the length of a piece of standard error, a new line and the piece.
+const ERRORS: u8 = 0x1f;
+/// The longest piece, and the digits of its length.
+const MAX_PIECE: usize = 1 << 16;
+const MAX_DIGITS: usize = 6;
 /// What the driver writes before it reads the first request.
 const READY: &[u8] = b"\x1eready\n";
 
@@ -39,20 +44,55 @@ pub enum Status {
     Interrupted,
 }
 
-/// Finds the mark that ends a cell's output, and passes on what is before it.
+/// Finds the mark that ends a cell's output, and passes on what is before it: pieces of standard error as such.
 pub struct Mark {
-    mark: Vec<u8>,
-    /// What may be the beginning of the mark.
+    /// How every mark begins.
+    begin: Vec<u8>,
+    /// What may be the beginning of a mark.
     held: Vec<u8>,
+    /// What is still to come of a piece of standard error.
+    errors: usize,
     pub is_found: bool,
     /// What arrived behind it.
     pub behind: Vec<u8>,
 }
 
+/// What stands behind the beginning of a mark.
+enum Kind {
+    End,
+    /// A piece of this length, behind so many bytes.
+    Errors {
+        length: usize,
+        digits: usize,
+    },
+    Unfinished,
+    /// Something that a program has printed.
+    Other,
+}
+
+impl Kind {
+    fn of(rest: &[u8]) -> Self {
+        match rest.first() {
+            None => Self::Unfinished,
+            Some(&MARK) => Self::End,
+            Some(&ERRORS) => {
+                let digits = rest[1..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+                let length = std::str::from_utf8(&rest[1..=digits]).ok().and_then(|text| text.parse().ok());
+                match (rest.get(1 + digits), length) {
+                    (None, _) if digits <= MAX_DIGITS => Self::Unfinished,
+                    (Some(b'\n'), Some(length)) if length <= MAX_PIECE => Self::Errors { length, digits },
+                    _ => Self::Other,
+                }
+            }
+            Some(_) => Self::Other,
+        }
+    }
+}
+
 impl Mark {
     pub fn new(nonce: &str) -> Self {
-        let mark = [&[MARK], nonce.as_bytes(), &[MARK]].concat();
-        Self { mark, held: Vec::new(), is_found: false, behind: Vec::new() }
+        let begin = [&[MARK], nonce.as_bytes()].concat();
+        Self { begin, held: Vec::new(), errors: 0, is_found: false, behind: Vec::new() }
     }
 
     pub fn take(&mut self, bytes: &[u8], on_output: &mut (dyn FnMut(Output<'_>) + Send)) {
@@ -62,23 +102,55 @@ impl Mark {
         }
         let mut all = std::mem::take(&mut self.held);
         all.extend_from_slice(bytes);
-        let pass = match memmem::find(&all, &self.mark) {
-            Some(at) => {
-                self.is_found = true;
-                self.behind = all.split_off(at + self.mark.len());
-                at
-            }
-            None => {
-                let tail = all.len().saturating_sub(self.mark.len() - 1);
-                let begin = memchr::memchr(MARK, &all[tail..]).map_or(all.len(), |at| tail + at);
-                let begin = if self.mark.starts_with(&all[begin..]) { begin } else { all.len() };
-                self.held = all[begin..].to_vec();
-                begin
+        let mut rest = &all[..];
+        let mut pass = |stream, bytes: &[u8]| {
+            if !bytes.is_empty() {
+                on_output(Output::Data(stream, bytes));
             }
         };
-        if pass > 0 {
-            on_output(Output::Data(Stream::Stdout, &all[..pass]));
+        while !rest.is_empty() {
+            if self.errors > 0 {
+                let (piece, after) = rest.split_at(self.errors.min(rest.len()));
+                self.errors -= piece.len();
+                rest = after;
+                pass(Stream::Stderr, piece);
+                continue;
+            }
+            let at = memmem::find(rest, &self.begin);
+            let (before, from) = rest.split_at(at.unwrap_or_else(|| self.partial(rest)));
+            pass(Stream::Stdout, before);
+            if at.is_none() {
+                self.held = from.to_vec();
+                return;
+            }
+            let behind = &from[self.begin.len()..];
+            match Kind::of(behind) {
+                Kind::End => {
+                    self.is_found = true;
+                    self.behind = behind[1..].to_vec();
+                    return;
+                }
+                Kind::Errors { length, digits } => {
+                    self.errors = length;
+                    rest = &behind[digits + 2..];
+                }
+                Kind::Unfinished => {
+                    self.held = from.to_vec();
+                    return;
+                }
+                Kind::Other => {
+                    pass(Stream::Stdout, &from[..self.begin.len()]);
+                    rest = behind;
+                }
+            }
         }
+    }
+
+    /// Where the end of `rest` may be the beginning of a mark.
+    fn partial(&self, rest: &[u8]) -> usize {
+        let tail = rest.len().saturating_sub(self.begin.len() - 1);
+        let mut marks = memchr::memchr_iter(MARK, &rest[tail..]).map(|at| tail + at);
+        marks.find(|at| self.begin.starts_with(&rest[*at..])).unwrap_or(rest.len())
     }
 
     /// There is no mark to come: what was held back is output.
@@ -166,6 +238,29 @@ mod tests {
         let bytes: Vec<&[u8]> = whole.chunks(1).collect();
         assert_eq!(output_of(&bytes), ("one\x1e two".into(), true, "three".into()));
         assert_eq!(output_of(&[b"no mark \x1eab"]), ("no mark \x1eab".into(), false, String::new()));
+    }
+
+    #[test]
+    fn standard_error_is_told_apart_wherever_the_output_is_cut() {
+        let whole = b"one\n\x1eabc\x1f4\nerr\ntwo\x1eabc\x1fno\x1e\x1eabc\x1ethree";
+        let all: Vec<Vec<&[u8]>> = (0..whole.len())
+            .map(|cut| vec![&whole[..cut], &whole[cut..]])
+            .chain([whole.chunks(1).collect()])
+            .collect();
+        for pieces in all {
+            let mut mark = Mark::new("abc");
+            let mut printed = (Vec::new(), Vec::new());
+            for piece in pieces {
+                mark.take(piece, &mut |output| match output {
+                    Output::Data(Stream::Stdout, bytes) => printed.0.extend_from_slice(bytes),
+                    Output::Data(Stream::Stderr, bytes) => printed.1.extend_from_slice(bytes),
+                    Output::Gap(_) => {}
+                });
+            }
+            assert_eq!(String::from_utf8_lossy(&printed.0), "one\ntwo\x1eabc\x1fno\x1e");
+            assert_eq!(String::from_utf8_lossy(&printed.1), "err\n");
+            assert_eq!((mark.is_found, &mark.behind[..]), (true, &b"three"[..]));
+        }
     }
 
     #[test]

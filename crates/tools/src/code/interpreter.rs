@@ -25,7 +25,7 @@ const MAX_BEFORE: usize = 64 << 10;
 /// The driver's exit code when the program has closed its descriptors.
 const CHANNEL_CLOSED: i32 = 70;
 
-const PYTHON: &str = include_str!("drivers/python.py");
+const PYTHON: &str = concat!(include_str!("drivers/notebook.py"), "\n", include_str!("drivers/python.py"));
 const JAVASCRIPT: &str = include_str!("drivers/javascript.js");
 
 /// A running interpreter.
@@ -48,6 +48,8 @@ pub struct Cell<'a> {
     pub display: &'a str,
     /// Whether libraries were installed since the last cell.
     pub has_new_libraries: bool,
+    /// Whether what is shown is for a notebook: see [`super::Request::is_notebook`].
+    pub is_notebook: bool,
     /// The time limit.
     pub timeout: Duration,
 }
@@ -129,7 +131,7 @@ impl Interpreter {
         nonce: &str,
         on_output: &mut (dyn FnMut(Output<'_>) + Send),
     ) -> Result<Ended> {
-        let flags = u8::from(cell.has_new_libraries);
+        let flags = u8::from(cell.has_new_libraries) | u8::from(cell.is_notebook) << 1;
         let (display, code) = (cell.display.as_bytes(), cell.code.as_bytes());
         let mut request = format!("{nonce} {flags} {} {}\n", display.len(), code.len()).into_bytes();
         request.extend_from_slice(display);

@@ -158,6 +158,7 @@ impl RunCode {
             timeout,
             reset: arguments.reset.unwrap_or(false),
             display: pictures.directory().display().to_string(),
+            is_notebook: false,
             env: env.collect(),
         };
         let mut collector = Collector::new(bounds.output_chars);

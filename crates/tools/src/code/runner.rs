@@ -56,6 +56,9 @@ pub struct Request {
     pub reset: bool,
     /// The directory for what it shows, in the sandbox; empty: none.
     pub display: String,
+    /// Whether a notebook shows it: each value is one file with all its media types (`.bundle.json`), and what a kept Python
+    /// interpreter writes to standard error is reported as that.
+    pub is_notebook: bool,
     /// Further variables. An interpreter that is running keeps those that it was started with.
     pub env: Vec<(OsString, OsString)>,
 }
@@ -203,6 +206,7 @@ impl Runner {
             code: &request.code,
             display: &request.display,
             has_new_libraries,
+            is_notebook: request.is_notebook,
             timeout: request.timeout,
         };
         let nonce = format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..));

@@ -212,6 +212,7 @@ fn request(inside: &CommandSandbox, task: &CodeTask, code: &str, run: &Run) -> R
         timeout: inside.timeout().unwrap_or(NO_TIMEOUT),
         reset: false,
         display: run.directory().display().to_string(),
+        is_notebook: false,
         env: environment(run),
     }
 }

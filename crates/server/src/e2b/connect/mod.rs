@@ -129,18 +129,27 @@ pub struct Failure {
     pub code: Code,
     /// What happened.
     pub message: String,
+    /// Whether a stream breaks off without a word of it.
+    pub breaks_off: bool,
 }
 
 impl Failure {
     /// A failure of this kind.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        Self { code, message: message.into(), breaks_off: false }
+    }
+
+    /// The end of a sandbox while it was used.
+    pub fn removed() -> Self {
+        Self { breaks_off: true, ..Self::new(Code::Unavailable, "the sandbox was removed") }
     }
 
     fn json(&self) -> serde_json::Value {
         serde_json::json!({ "code": self.code.name(), "message": self.message })
     }
 }
+
+impl std::error::Error for Failure {}
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::stream::unfold;
 use http::{HeaderValue, StatusCode, header};
 use serde_json::json;
-use std::convert::Infallible;
+use std::io::Error;
 
 /// The answer to a unary call.
 pub fn unary<M: Wire>(codec: Codec, result: Result<M, Failure>) -> Response {
@@ -35,10 +35,12 @@ pub fn stream<E: Events>(codec: Codec, events: Result<E, Failure>) -> Response {
             Ok(mut events) => match events.next().await {
                 Ok(Some(message)) => (encode(&codec.encode(&message), false), Some(Ok(events))),
                 Ok(None) => (end(None), None),
+                // As a connection ends when its machine does: the SDKs ask then whether the sandbox is still there.
+                Err(failure) if failure.breaks_off => return Some((Err(Error::other(failure)), None)),
                 Err(failure) => (end(Some(&failure)), None),
             },
         };
-        Some((Ok::<Bytes, Infallible>(frame), next))
+        Some((Ok::<Bytes, Error>(frame), next))
     });
     with_type(StatusCode::OK, codec.content_type(true), Body::from_stream(frames))
 }

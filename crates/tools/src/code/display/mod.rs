@@ -23,9 +23,10 @@ const ROOT: &str = "/tmp/agent/display";
 /// Written into a run's directory at its beginning. Its change time is the beginning by the sandbox's clock.
 const BEGUN: &str = ".begun";
 
-const PROGRAMS: [(&str, &str); 4] = [
+const PROGRAMS: [(&str, &str); 5] = [
     ("agent_display.py", include_str!("programs/agent_display.py")),
     ("agent_matplotlib.py", include_str!("programs/agent_matplotlib.py")),
+    ("agent_charts.py", include_str!("programs/agent_charts.py")),
     ("sitecustomize.py", include_str!("programs/sitecustomize.py")),
     ("profile.R", include_str!("programs/profile.R")),
 ];

@@ -18,6 +18,9 @@
 
   const MAX_TEXT = 64 * 1024;
   const CHANNEL = 4;
+  const IS_NOTEBOOK = 2;
+  // What a pipe takes whole.
+  const PIECE = 2048;
   const RUN = Symbol.for('agent.run');
   const IMPORT = Symbol.for('agent.import');
   const KEEP = Symbol.for('agent.keep');
@@ -236,9 +239,25 @@
     });
   }
 
+  // Standard error of a notebook's cell: each piece is marked in the output, so that both keep their order.
+  const writeError = process.stderr.write.bind(process.stderr);
+  let marked = null;
+  process.stderr.write = (data, encoding, done) => {
+    if (typeof encoding === 'function') [encoding, done] = [undefined, encoding];
+    if (marked === null) return writeError(data, encoding, done);
+    const bytes = Buffer.from(data, encoding);
+    for (let at = 0; at < bytes.length; at += PIECE) {
+      const piece = bytes.subarray(at, at + PIECE);
+      writeOut(Buffer.concat([Buffer.from(`\x1e${marked}\x1f${piece.length}\n`), piece]));
+    }
+    if (done) process.nextTick(done);
+    return true;
+  };
+
   let number = 0;
-  async function serve([nonce, , display, code]) {
+  async function serve([nonce, flags, display, code]) {
     number += 1;
+    marked = flags & IS_NOTEBOOK ? nonce : null;
     env.AGENT_DISPLAY_DIR = display;
     let result;
     try {
@@ -247,6 +266,7 @@
       result = ['error', 1, '', `${util.inspect(error)}\n`];
     }
     waiting = null;
+    marked = null;
     session.post('Runtime.releaseObjectGroup', { objectGroup: 'cell' });
     const [status, exit] = result;
     const [value, error] = [shortened(result[2]), shortened(result[3])];

@@ -46,6 +46,10 @@ def save_bytes(ending, data):
     return isinstance(data, (bytes, bytearray)) and save(ending, write)
 
 
+# Shows a figure in another way than as a picture: for a kept interpreter whose client has a notebook.
+show_figure = None
+
+
 def display(value):
     """Saves the richest form of a value that has one: a picture, or HTML. True if there was one."""
     for method, ending, keep in (

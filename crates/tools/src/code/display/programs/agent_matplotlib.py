@@ -8,18 +8,23 @@ from matplotlib.backend_bases import FigureManagerBase, _Backend
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 
+def save(figure):
+    if agent_display.show_figure is not None:
+        agent_display.show_figure(figure)
+    else:
+        agent_display.save(".png", lambda path: figure.savefig(path, format="png"))
+
+
 def show(*args, **kwargs):
     for manager in Gcf.get_all_fig_managers():
-        figure = manager.canvas.figure
-        agent_display.save(".png", lambda path: figure.savefig(path, format="png"))
+        save(manager.canvas.figure)
     Gcf.destroy_all()
 
 
 class Manager(FigureManagerBase):
     def show(self):
         """Figure.show()"""
-        figure = self.canvas.figure
-        agent_display.save(".png", lambda path: figure.savefig(path, format="png"))
+        save(self.canvas.figure)
         Gcf.destroy(self)
 
     @classmethod
