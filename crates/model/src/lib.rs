@@ -16,7 +16,7 @@ pub mod results;
 pub mod size;
 pub mod tool_calls;
 
-pub use client::{Facts, OWN_FIELDS, OpenAi};
+pub use client::{Facts, OWN_FIELDS, OpenAi, plain_without_null};
 pub use ending::Ending;
 pub use endpoint::{Endpoint, Secret};
 pub use limiter::{Limiter, Slot};

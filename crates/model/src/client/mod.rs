@@ -22,4 +22,5 @@ mod wire;
 
 pub use facts::Facts;
 pub use openai::OpenAi;
+pub use schema::plain_without_null;
 pub use wire::OWN_FIELDS;

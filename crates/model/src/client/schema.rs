@@ -14,7 +14,16 @@ const KEPT: [&str; 7] = ["title", "minimum", "maximum", "minItems", "maxItems", 
 
 /// `schema` in the subset. The schema of a tool's arguments is an object in any case.
 pub fn plain(schema: &Value) -> Value {
-    let mut writer = Writer { root: schema, nodes: 0 };
+    written(schema, true)
+}
+
+/// The same without a word about null: what is optional is left out.
+pub fn plain_without_null(schema: &Value) -> Value {
+    written(schema, false)
+}
+
+fn written(schema: &Value, has_null: bool) -> Value {
+    let mut writer = Writer { root: schema, nodes: 0, has_null };
     let mut plain = writer.node(schema, 0);
     if plain.get("type").and_then(Value::as_str) != Some("object") {
         plain = any_object();
@@ -29,6 +38,7 @@ fn any_object() -> Value {
 struct Writer<'a> {
     root: &'a Value,
     nodes: usize,
+    has_null: bool,
 }
 
 impl Writer<'_> {
@@ -55,7 +65,7 @@ impl Writer<'_> {
         }
         let name = types.first().copied().unwrap_or_else(|| implied_type(&fields));
         plain.insert("type".to_owned(), name.into());
-        if is_nullable {
+        if is_nullable && self.has_null {
             plain.insert("nullable".to_owned(), true.into());
         }
         self.fill(&fields, name, &mut plain, depth);
@@ -132,7 +142,10 @@ impl Writer<'_> {
                 written.push(schema);
             }
         }
-        if written.len() > 1 {
+        if let Some(values) = enumerations(&written) {
+            plain.insert("type".to_owned(), "string".into());
+            plain.insert("enum".to_owned(), values.into());
+        } else if written.len() > 1 {
             plain.insert("anyOf".to_owned(), written.into());
         } else if let Some(Value::Object(only)) = written.pop() {
             for (name, value) in only {
@@ -141,7 +154,7 @@ impl Writer<'_> {
         } else {
             plain.insert("type".to_owned(), "string".into());
         }
-        if is_nullable {
+        if is_nullable && self.has_null {
             plain.insert("nullable".to_owned(), true.into());
         }
         plain.into()
@@ -212,6 +225,13 @@ fn alternatives(fields: &Map<String, Value>) -> Option<&[Value]> {
     let lists = ["anyOf", "oneOf"].into_iter().filter_map(|name| fields.get(name)?.as_array());
     // Beside properties they say which of them belong together, which cannot be said here.
     lists.map(Vec::as_slice).find(|list| !list.is_empty() && !fields.contains_key("properties"))
+}
+
+/// The values of several enumerations of text together.
+fn enumerations(schemas: &[Value]) -> Option<Vec<Value>> {
+    let values = schemas.iter().map(|schema| schema.get("enum").and_then(Value::as_array));
+    let values: Option<Vec<&Vec<Value>>> = values.collect();
+    values.filter(|values| values.len() > 1).map(|values| values.into_iter().flatten().cloned().collect())
 }
 
 /// The type of a schema that names none.
