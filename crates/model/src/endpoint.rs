@@ -248,7 +248,7 @@ fn normalise(text: &str) -> Result<String> {
     // It is kept with the session, and shown.
     if let Some((name, _)) = url.query_pairs().find(|(name, _)| is_secret(name)) {
         let hint = "put the key into AGENT_API_KEY, or into the headers of [models.NAME] in config.toml";
-        return Err(wrong(&format!("holds a secret ({name})")).hint(hint));
+        return Err(wrong(&format!("holds a key ({name})")).hint(hint));
     }
     if url.query() == Some("") {
         url.set_query(None);

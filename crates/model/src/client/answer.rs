@@ -32,7 +32,7 @@ pub struct Answer {
     /// When the answer last grew, or the request was sent.
     last_content: Instant,
     any_event: bool,
-    /// The last event that is no JSON object: an error, unless the answer goes on behind it.
+    /// The last event that is not a JSON object: an error, unless the answer goes on behind it.
     stray: Option<Event>,
     over: bool,
     /// The endpoint has said so itself.
@@ -85,7 +85,7 @@ impl Answer {
                     self.stray = Some(event);
                     continue;
                 }
-                if self.stray.is_some() && has_content(&event.data) {
+                if event.data.contains("\"choices\"") {
                     self.stray = None;
                 }
                 return chunk(event).map(Some);
@@ -229,7 +229,10 @@ fn chunk(event: Event) -> Result<Chunk, Failure> {
 
 /// Whether an event adds anything to the answer, or is not one of its pieces at all.
 fn has_content(data: &str) -> bool {
-    let Ok(Value::Object(event)) = serde_json::from_str(data) else { return true };
+    let event = match serde_json::from_str(data) {
+        Ok(Value::Object(event)) => event,
+        parsed => return matches!(parsed, Ok(Value::Array(_))),
+    };
     let Some(Value::Array(choices)) = event.get("choices") else { return !event.is_empty() };
     choices.iter().filter_map(Value::as_object).any(|choice| {
         let pieces = ["delta", "message"].into_iter().filter_map(|name| choice.get(name)?.as_object());

@@ -69,7 +69,7 @@ pub struct OpenAi {
     form: Lock<Form>,
     /// The ids of calls that are sent as text: the endpoint misses their signatures.
     as_text: Lock<HashSet<String>>,
-    /// Why images are not sent, until the user is told.
+    /// Why images are not sent, until the user learns of it.
     unsent_images: Lock<Vec<String>>,
     /// Shared with other clients of this endpoint.
     limiter: Option<Arc<Limiter>>,

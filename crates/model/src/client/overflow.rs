@@ -116,7 +116,7 @@ const BEFORE_A_BOUND: &[&str] = &[
 ];
 /// How far in front of a number they stand, in bytes.
 const NEAR: usize = 60;
-/// Smaller numbers are no windows: positions, codes, counts of messages.
+/// Smaller numbers are not windows: positions, codes, counts of messages.
 const SMALLEST: u64 = 512;
 
 /// The sizes that a text names.
