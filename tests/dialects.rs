@@ -1,7 +1,9 @@
 //! The command against endpoints that speak the protocol in their own way, or take less of it than others.
 
 use crate::support::agent::agent;
+use crate::support::client::{ask_with, client};
 use crate::support::endpoint::{Script, endpoint};
+use agent::model::{Message, ToolSpec};
 use agent_picture::Pixels;
 use serde_json::{Value, json};
 
@@ -218,6 +220,33 @@ fn a_large_image_is_scaled_down_before_it_is_sent() {
     );
     let header = agent_picture::Header::of(&bytes.unwrap()).unwrap();
     assert_eq!((header.width, header.height), (8_000, 296));
+}
+
+/// One tool of an MCP server ended every conversation with such an endpoint.
+#[tokio::test]
+async fn a_schema_that_an_endpoint_refuses_is_simplified_from_then_on() {
+    let refusal = "Invalid JSON payload received. Unknown name \"$schema\" at 'tools[0].function_declarations[0].parameters'";
+    let endpoint = endpoint().error(400, refusal).text("Fine.").text("Fine.").start();
+    let schema = json!({ "$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "properties": {
+        "limit": { "type": ["integer", "null"] },
+    } });
+    let tool = ToolSpec {
+        name: "search".into(),
+        description: "Searches.".into(),
+        parameters: schema.clone().into(),
+    };
+    let (model, messages) = (client(&endpoint), [Message::User { text: "Hi".into() }]);
+    for _ in 0..2 {
+        ask_with(&model, &messages, std::slice::from_ref(&tool)).await.0.unwrap();
+    }
+    let sent: Vec<Value> = endpoint
+        .chat_requests()
+        .iter()
+        .map(|body| body["tools"][0]["function"]["parameters"].clone())
+        .collect();
+    let plain =
+        json!({ "type": "object", "properties": { "limit": { "type": "integer", "nullable": true } } });
+    assert_eq!(sent, [schema, plain.clone(), plain]);
 }
 
 /// It was refused by name.

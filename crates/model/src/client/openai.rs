@@ -22,6 +22,7 @@ use crate::client::http;
 use crate::client::ids::unique;
 use crate::client::images;
 use crate::client::retry::Backoff;
+use crate::client::schema;
 use crate::client::stream::Assembly;
 use crate::client::wire;
 use crate::compact;
@@ -324,7 +325,10 @@ impl OpenAi {
             Feature::MaxTokens => self.max_tokens().is_some(),
             Feature::CallIds => has_call(request.messages),
             Feature::Images => self.encoded.lock().has_images(),
-            Feature::FullSchemas => !request.tools.is_empty() && !self.endpoint.takes_plain_schemas_only(),
+            Feature::FullSchemas => {
+                let is_plain = |tool: &ToolSpec| schema::plain(&tool.parameters) == *tool.parameters;
+                !self.endpoint.takes_plain_schemas_only() && !request.tools.iter().all(is_plain)
+            }
             // There may be more of them later: after a resume, for example.
             Feature::UnsignedCalls if !self.write_unsigned_calls_as_text(request.messages) => false,
             Feature::UnsignedCalls => {
