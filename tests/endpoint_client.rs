@@ -20,7 +20,12 @@ async fn a_request_carries_the_conversation_and_the_tools() {
     let messages = [
         Message::System { text: "Be short.".into() },
         Message::User { text: "Hi".into() },
-        Message::Assistant { text: String::new(), reasoning: Some("hm".into()), tool_calls: vec![call] },
+        Message::Assistant {
+            text: String::new(),
+            reasoning: Some("hm".into()),
+            tool_calls: vec![call],
+            opaque: Default::default(),
+        },
         Message::Tool { id: "c1".into(), name: "read_file".into(), text: "content".into() },
     ];
     ask_with(&OpenAi::new(settings).unwrap(), &messages, &tools()[..1]).await.0.unwrap();
@@ -44,7 +49,12 @@ async fn images_are_sent_to_models_that_take_them() {
     let call = ToolCall { id: "c1".into(), name: "run_code".into(), arguments: "{}".into() };
     let messages = [
         Message::User { text: "Draw.".into() },
-        Message::Assistant { text: String::new(), reasoning: None, tool_calls: vec![call] },
+        Message::Assistant {
+            text: String::new(),
+            reasoning: None,
+            tool_calls: vec![call],
+            opaque: Default::default(),
+        },
         Message::Tool { id: "c1".into(), name: "run_code".into(), text: "[image figure-1.png: …]".into() },
     ];
     let model = OpenAi::new(settings).unwrap();
@@ -61,7 +71,12 @@ async fn images_are_sent_to_models_that_take_them() {
 async fn reasoning_goes_back_only_where_the_provider_wants_it() {
     let messages = [
         Message::User { text: "Hi".into() },
-        Message::Assistant { text: "Hello.".into(), reasoning: Some("hm".into()), tool_calls: vec![] },
+        Message::Assistant {
+            text: "Hello.".into(),
+            reasoning: Some("hm".into()),
+            tool_calls: vec![],
+            opaque: Default::default(),
+        },
         Message::User { text: "And now?".into() },
     ];
     let endpoint = endpoint().text("Fine.").text("Fine.").start();
@@ -80,7 +95,12 @@ async fn missed_reasoning_is_sent_from_then_on() {
     let endpoint = endpoint().error(400, missing).text("Fine.").start();
     let messages = [
         Message::User { text: "Hi".into() },
-        Message::Assistant { text: "Hello.".into(), reasoning: Some("hm".into()), tool_calls: vec![] },
+        Message::Assistant {
+            text: "Hello.".into(),
+            reasoning: Some("hm".into()),
+            tool_calls: vec![],
+            opaque: Default::default(),
+        },
     ];
     let (reply, seen) = ask_with(&client(&endpoint), &messages, &[]).await;
     assert_eq!(reply.unwrap().text, "Fine.");
@@ -166,7 +186,7 @@ async fn calls_in_odd_pieces() {
 
     // The old form.
     let old = [delta(json!({ "function_call": { "name": "read_file", "arguments": r#"{"path":"x"}"# } }))];
-    assert_eq!(calls_of(&old).await, [asked("call_1", "read_file", r#"{"path":"x"}"#)]);
+    assert_eq!(calls_of(&old).await, [asked("call00001", "read_file", r#"{"path":"x"}"#)]);
 
     // The same id twice, an id missing.
     let doubled = [
@@ -225,6 +245,7 @@ async fn an_id_that_the_conversation_holds_already_is_made_unique() {
             text: String::new(),
             reasoning: None,
             tool_calls: vec![asked("a", "read_file", "{}")],
+            opaque: Default::default(),
         },
         Message::Tool { id: "a".into(), name: "read_file".into(), text: "content".into() },
     ];
@@ -366,12 +387,17 @@ async fn an_endpoint_that_does_not_take_tools_has_them_described() {
         let reply = reply.expect(refusal);
         assert_eq!(
             (reply.text.as_str(), reply.tool_calls.as_slice()),
-            ("", &[asked("call_1", "read_file", r#"{"path":"a"}"#)][..])
+            ("", &[asked("call00001", "read_file", r#"{"path":"a"}"#)][..])
         );
         assert!(seen.notices[0].contains("described in the prompt"), "{seen:?}");
 
-        messages.push(Message::Assistant { text: reply.text, reasoning: None, tool_calls: reply.tool_calls });
-        messages.push(Message::Tool { id: "call_1".into(), name: "read_file".into(), text: "".into() });
+        messages.push(Message::Assistant {
+            text: reply.text,
+            reasoning: None,
+            tool_calls: reply.tool_calls,
+            opaque: Default::default(),
+        });
+        messages.push(Message::Tool { id: "call00001".into(), name: "read_file".into(), text: "".into() });
         assert_eq!(ask_with(&model, &messages, &tools()).await.0.unwrap().text, "It is empty.");
         let request = endpoint.last();
         assert_eq!(request.body["tools"], Value::Null);
@@ -393,7 +419,7 @@ async fn calls_written_as_text_are_recovered_where_there_is_no_native_one() {
     let (reply, seen) = ask(&client(&endpoint)).await;
     let reply = reply.unwrap();
     assert_eq!(reply.text, "I look.");
-    assert_eq!(reply.tool_calls, [asked("call_1", "read_file", r#"{"path":"a"}"#)]);
+    assert_eq!(reply.tool_calls, [asked("call00001", "read_file", r#"{"path":"a"}"#)]);
     assert_eq!(seen.text.trim(), "I look.");
     assert_eq!(seen.notices.len(), 1);
 

@@ -105,6 +105,8 @@ async fn comments_alone_do_not_keep_a_request_alive() {
     for (keep_alive, words) in [
         (": still thinking\n\n", "did not answer"),
         ("event: ping\ndata: {}\n\n", "did not answer"),
+        ("data: ping\n\n", "did not answer"),
+        ("data: {}\n\n", "was kept alive"),
         ("data: {\"choices\":[]}\n\n", "was kept alive, but nothing came"),
         ("data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n", "was kept alive"),
     ] {

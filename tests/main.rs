@@ -27,6 +27,7 @@ mod corporate;
 mod debian_libraries;
 mod delegate;
 mod demo;
+mod dialects;
 mod diff_colours;
 mod docker;
 mod documents;

@@ -27,7 +27,7 @@ fn tool(id: &str, text: &str) -> Message {
 /// In place of an answer that was never recorded.
 fn unanswered() -> Message {
     let text = "[the session ended before this was answered]".to_owned();
-    Message::Assistant { text, reasoning: None, tool_calls: Vec::new() }
+    Message::Assistant { text, reasoning: None, tool_calls: Vec::new(), opaque: Default::default() }
 }
 
 const INTERRUPTED: &str = "interrupted: the session ended before this call was done; it may have run in part";
@@ -50,9 +50,19 @@ fn the_conversation_and_the_usage_are_restored() {
         history.messages,
         [
             user("list"),
-            Message::Assistant { text: String::new(), reasoning: None, tool_calls: calls },
+            Message::Assistant {
+                text: String::new(),
+                reasoning: None,
+                tool_calls: calls,
+                opaque: Default::default()
+            },
             tool("c1", "a b"),
-            Message::Assistant { text: "a and b".to_owned(), reasoning: None, tool_calls: Vec::new() },
+            Message::Assistant {
+                text: "a and b".to_owned(),
+                reasoning: None,
+                tool_calls: Vec::new(),
+                opaque: Default::default()
+            },
         ]
     );
     assert_eq!((history.session.as_str(), history.model.as_str(), history.turns), (SESSION, "test-model", 2));

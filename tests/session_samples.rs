@@ -1,5 +1,6 @@
 //! Sample events and sessions.
 
+use agent::event::Opaque;
 use agent::event::{
     Artifact, Changes, Event, PlanStep, Record, SandboxInfo, StepStatus, Stream, ToolCall, Usage, now,
 };
@@ -52,6 +53,7 @@ pub fn answer(text: &str, tool_calls: Vec<ToolCall>) -> Event {
         tool_calls,
         finish_reason: Some("stop".to_owned()),
         usage: Some(Usage { input: 10, output: 5, cached: 2 }),
+        opaque: Default::default(),
     }
 }
 
@@ -112,6 +114,15 @@ pub fn one_of_each() -> Vec<Event> {
             tool_calls: Vec::new(),
             finish_reason: None,
             usage: None,
+            opaque: Opaque {
+                model: "m".to_owned(),
+                message: serde_json::Map::new(),
+                calls: [(
+                    "c1".to_owned(),
+                    serde_json::Map::from_iter([("signature".to_owned(), json!("S"))]),
+                )]
+                .into(),
+            },
         },
         Event::Retry { attempt: 1, wait_ms: 500, reason: "429".to_owned() },
         Event::Notice { text: "the image host is used".to_owned() },

@@ -20,6 +20,7 @@ fn requested(count: usize) -> Event {
         tool_calls: vec![call; count],
         finish_reason: Some("tool_calls".into()),
         usage: Some(Usage { input: 1200, output: 34, cached: 1000 }),
+        opaque: Default::default(),
     }
 }
 

@@ -192,6 +192,7 @@ fn endpoint(config: &Config, choice: &EndpointChoice, model: &str) -> Result<End
     endpoint.ca_file =
         config.layers.get_from("AGENT_CA_FILE", SettingSource::Environment).map(|file| file.value.into());
     endpoint.proxy_variable = config.machine.proxy_variable();
+    endpoint.proxy = config.machine.socks_proxy();
     Ok(endpoint)
 }
 

@@ -372,7 +372,7 @@ impl Endpoint {
 
     /// The requests so far, without those for the list of models.
     pub fn requests(&self) -> Vec<Request> {
-        let is_list = |request: &Request| request.method == "GET" && request.path.ends_with("/models");
+        let is_list = |request: &Request| request.method == "GET" && path.ends_with("/models");
         self.all_requests().into_iter().filter(|request| !is_list(request)).collect()
     }
 
@@ -500,9 +500,10 @@ fn serve(stream: TcpStream, tls: Option<Arc<rustls::ServerConfig>>, shared: &Sha
     let mut reader = BufReader::new(duplex(stream, tls)?);
     while let Some(request) = read_request(&mut reader)?.map(Arc::new) {
         let streamed = request.body["stream"] == true;
-        let is_chat = request.path.ends_with("/chat/completions");
+        let path = request.path.split('?').next().unwrap_or_default();
+        let is_chat = path.ends_with("/chat/completions");
         let is_connect = request.method == "CONNECT";
-        let is_models = request.method == "GET" && request.path.ends_with("/models");
+        let is_models = request.method == "GET" && path.ends_with("/models");
         let rule = shared.script.lock().unwrap().rule.clone().filter(|_| is_chat);
         let ruled = rule.map(|rule| rule(&request.body).next());
         let is_strict = shared.script.lock().unwrap().strict;

@@ -163,7 +163,12 @@ mod tests {
     fn what_was_read_or_written_is_known() {
         let call = |name: &str, arguments: Value| {
             let call = ToolCall { id: "1".into(), name: name.into(), arguments: arguments.into() };
-            Message::Assistant { text: String::new(), reasoning: None, tool_calls: vec![call] }
+            Message::Assistant {
+                text: String::new(),
+                reasoning: None,
+                tool_calls: vec![call],
+                opaque: Default::default(),
+            }
         };
         let result = |text: &str| Message::Tool { id: "1".into(), name: "x".into(), text: text.into() };
         let messages = [

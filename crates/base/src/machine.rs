@@ -232,6 +232,14 @@ impl Machine {
         names.into_iter().find(|name| is_set(name) || is_set(&name.to_uppercase()))
     }
 
+    /// The proxy for all connections where it is written as `socks://`, as GNOME does: the HTTP client knows it as `socks5h://`.
+    pub fn socks_proxy(&self) -> Option<String> {
+        let value = ["all_proxy", "ALL_PROXY"].into_iter().find_map(|name| {
+            self.variable(name).and_then(|value| value.to_str()).filter(|value| !value.is_empty())
+        })?;
+        Some(format!("socks5h://{}", value.strip_prefix("socks://")?))
+    }
+
     /// `~/.config/agent`: `config.toml`.
     ///
     /// # Errors

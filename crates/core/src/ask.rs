@@ -53,11 +53,13 @@ impl Conversation {
             tool_calls: reply.tool_calls.clone(),
             finish_reason: reply.finish_reason.clone(),
             usage: reply.usage,
+            opaque: reply.opaque.clone(),
         })?;
         self.messages.push(Message::Assistant {
             text: reply.text.clone(),
             reasoning: reply.reasoning.clone(),
             tool_calls: reply.tool_calls.clone(),
+            opaque: reply.opaque.clone(),
         });
         Ok(reply)
     }

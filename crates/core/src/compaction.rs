@@ -302,6 +302,7 @@ mod tests {
                 text: String::new(),
                 reasoning: None,
                 tool_calls: vec![call],
+                opaque: Default::default(),
             });
             messages.push(Message::Tool { id, name: "write_file".into(), text: "x".repeat(4000) });
         }

@@ -7,6 +7,7 @@ use agent_base::error::Error;
 use agent_base::error::Kind;
 use agent_base::error::Result;
 use agent_event::Event;
+use agent_model::Ending;
 use agent_model::Message;
 use agent_model::Reply;
 
@@ -19,6 +20,11 @@ const ANSWER_CUT_OFF: &str =
     "the model's answer was cut off at the endpoint's limit on the tokens of one answer";
 const LONGER_ANSWERS: &str = "let the server give longer answers, or ask for less at a time; `agent resume` and \
                               `agent run --session ID` continue from here";
+
+const UNKNOWN_END: &str =
+    "the answer may not be complete; `agent resume` and `agent run --session ID` continue from here";
+/// Characters of an endpoint's own word that are repeated.
+const MAX_WORD: usize = 100;
 
 /// What shows that the work does not advance.
 #[derive(Default)]
@@ -201,6 +207,12 @@ impl Conversation {
         }
         if reply.text.trim().is_empty() {
             return Err(Error::endpoint("the model's answer is empty").hint(ANOTHER_MODEL));
+        }
+        if let (Ending::Unknown, Some(word)) = (reply.ending(), &reply.finish_reason) {
+            let word: String = word.chars().take(MAX_WORD).collect();
+            let message =
+                format!("the endpoint ended the model's answer for a reason that is not known: {word:?}");
+            return Err(Error::endpoint(message).hint(UNKNOWN_END));
         }
         Ok(Answer { text: reply.text })
     }

@@ -2,7 +2,7 @@
 //!
 //! Adding a field is allowed; renaming or removing one is a breaking change and goes into the changelog.
 
-use super::{Arguments, Artifact, CallForm, Content};
+use super::{Arguments, Artifact, CallForm, Content, Opaque};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -69,6 +69,9 @@ pub enum Event {
         finish_reason: Option<String>,
         /// Tokens used by this message.
         usage: Option<Usage>,
+        /// Fields that go back to the endpoint as they came.
+        #[serde(default, skip_serializing_if = "Opaque::is_empty")]
+        opaque: Opaque,
     },
     /// A request failed and is retried.
     Retry {

@@ -109,12 +109,12 @@ impl History {
                 self.finished = None;
                 self.turns = self.turns.max(turn);
             }
-            Event::AssistantMessage { text, reasoning, tool_calls, usage, .. } => {
+            Event::AssistantMessage { text, reasoning, tool_calls, usage, opaque, .. } => {
                 self.usage.add(usage.unwrap_or_default());
                 if let Some((_, answer)) = self.exchanges.last_mut().filter(|_| !text.is_empty()) {
                     answer.clone_from(&text);
                 }
-                self.messages.push(Message::Assistant { text, reasoning, tool_calls });
+                self.messages.push(Message::Assistant { text, reasoning, tool_calls, opaque });
             }
             Event::DelegateFinished { usage, .. } => self.usage.add(usage),
             Event::ToolFinished { id, name, result, .. } => {

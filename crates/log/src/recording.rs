@@ -88,8 +88,8 @@ impl Recording {
             later.any(|record| matches!(record.event, Event::UserMessage { .. }))
         };
         let reply = |(at, record): (usize, &Record)| match record.event.clone() {
-            Event::AssistantMessage { text, reasoning, tool_calls, finish_reason, usage } => {
-                Some(Reply { text, reasoning, tool_calls, finish_reason, usage })
+            Event::AssistantMessage { text, reasoning, tool_calls, finish_reason, usage, opaque } => {
+                Some(Reply { text, reasoning, tool_calls, finish_reason, usage, opaque })
             }
             // The prompt that follows needs the answer to this one to be over.
             Event::AnswerStopped { text, reason } if !self.is_limit(at) && prompts(at) => Some(Reply {

@@ -2,8 +2,9 @@
 //! results are written as text.
 
 use crate::{Message, ToolSpec};
-use agent_event::ToolCall;
+use agent_event::{Opaque, ToolCall};
 use serde_json::json;
+use std::collections::HashSet;
 
 const INSTRUCTIONS: &str = agent_prompts::TOOLS_AS_TEXT;
 
@@ -18,21 +19,38 @@ pub fn described(messages: &[Message], tools: &[ToolSpec]) -> Vec<Message> {
             Message::System { text } if plain.is_empty() => {
                 plain.push(Message::System { text: format!("{text}\n\n{}", instructions(tools)) });
             }
-            Message::Assistant { text, reasoning, tool_calls } => plain.push(Message::Assistant {
-                text: [text.clone()]
-                    .into_iter()
-                    .chain(tool_calls.iter().map(written))
-                    .filter(|t| !t.is_empty())
-                    .collect::<Vec<_>>()
-                    .join("\n"),
-                reasoning: reasoning.clone(),
-                tool_calls: Vec::new(),
-            }),
+            Message::Assistant { text, reasoning, tool_calls, .. } => {
+                plain.push(with_calls(text, reasoning.clone(), tool_calls));
+            }
             Message::Tool { name, text, .. } => add_result(&mut plain, name, text),
             Message::System { .. } | Message::User { .. } => plain.push(message.clone()),
         }
     }
     plain
+}
+
+/// The conversation with the calls of these ids, and their results, as text.
+pub fn calls_as_text(messages: &[Message], ids: &HashSet<String>) -> Vec<Message> {
+    let mut changed: Vec<Message> = Vec::with_capacity(messages.len());
+    for message in messages {
+        match message {
+            Message::Assistant { text, reasoning, tool_calls, .. }
+                if tool_calls.iter().any(|call| ids.contains(&call.id)) =>
+            {
+                changed.push(with_calls(text, reasoning.clone(), tool_calls));
+            }
+            Message::Tool { id, name, text } if ids.contains(id) => add_result(&mut changed, name, text),
+            _ => changed.push(message.clone()),
+        }
+    }
+    changed
+}
+
+/// The assistant's message with its calls in the text.
+fn with_calls(text: &str, reasoning: Option<String>, calls: &[ToolCall]) -> Message {
+    let texts = std::iter::once(text.to_owned()).chain(calls.iter().map(written));
+    let text = texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n");
+    Message::Assistant { text, reasoning, tool_calls: Vec::new(), opaque: Opaque::default() }
 }
 
 fn instructions(tools: &[ToolSpec]) -> String {

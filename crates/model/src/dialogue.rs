@@ -3,6 +3,7 @@
 //! User and assistant alternate, each tool call has exactly one answer directly after it, and nothing is sent twice.
 
 use super::Message;
+use agent_event::Opaque;
 use std::collections::{HashSet, VecDeque};
 
 /// Bytes of notes that wait for the next prompt; the oldest are dropped first.
@@ -24,7 +25,7 @@ pub fn stopped(text: &str, reason: &str) -> Message {
         "" => format!("[{reason}]"),
         text => format!("{text}\n\n[{reason}]"),
     };
-    Message::Assistant { text, reasoning: None, tool_calls: Vec::new() }
+    Message::Assistant { text, reasoning: None, tool_calls: Vec::new(), opaque: Opaque::default() }
 }
 
 /// Whether a prompt or the results of tools wait for an answer.
@@ -50,7 +51,7 @@ pub fn well_formed(messages: Vec<Message>) -> Vec<Message> {
                 formed.push(stopped("", NO_ANSWER));
                 formed.push(message);
             }
-            Message::Assistant { text, reasoning, mut tool_calls } => {
+            Message::Assistant { text, reasoning, mut tool_calls, opaque } => {
                 let mut seen = HashSet::new();
                 tool_calls.retain(|call| seen.insert(call.id.clone()));
                 open = tool_calls.iter().map(|call| (call.id.clone(), call.name.clone())).collect();
@@ -59,7 +60,7 @@ pub fn well_formed(messages: Vec<Message>) -> Vec<Message> {
                     Some(Message::Assistant { text: before, .. }) => format!("{before}\n\n{text}"),
                     _ => text,
                 };
-                formed.push(Message::Assistant { text, reasoning, tool_calls });
+                formed.push(Message::Assistant { text, reasoning, tool_calls, opaque });
             }
             message => formed.push(message),
         }

@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Everything that is needed to talk to a model. Made by [`Endpoint::new`], then adjusted field by field.
 #[derive(Clone)]
 pub struct Endpoint {
-    /// Where `/chat/completions` is appended, normalised: scheme, no trailing slash.
+    /// Where `/chat/completions` is appended to the path, normalised: scheme, no trailing slash, possibly a query.
     pub base_url: String,
     /// The key, sent to this endpoint and to nobody else.
     pub key: Option<Secret>,
@@ -50,6 +50,8 @@ pub struct Endpoint {
     pub ca_file: Option<PathBuf>,
     /// The variable that names a proxy, for messages.
     pub proxy_variable: Option<&'static str>,
+    /// The proxy for all connections, where the HTTP client cannot read it from the environment by itself.
+    pub proxy: Option<String>,
 }
 
 impl Endpoint {
@@ -82,7 +84,16 @@ impl Endpoint {
             headers: Vec::new(),
             ca_file: None,
             proxy_variable: None,
+            proxy: None,
         })
+    }
+}
+
+impl Endpoint {
+    /// Whether it is known to refuse most of JSON Schema: Google's.
+    pub(super) fn takes_plain_schemas_only(&self) -> bool {
+        let url = Url::parse(&self.base_url).ok();
+        url.is_some_and(|url| url.host_str().is_some_and(|host| host.ends_with(".googleapis.com")))
     }
 }
 
@@ -216,8 +227,9 @@ fn longest_part(key: &str, text: &str) -> usize {
 /// Brings an address into the form that `/chat/completions` can be appended to.
 fn normalise(text: &str) -> Result<String> {
     let text = text.trim();
+    let shown = without_userinfo(text.split('?').next().unwrap_or_default());
     let wrong = |why: &str| {
-        Error::config(format!("the base URL {:?} {why}", without_userinfo(text)))
+        Error::config(format!("the base URL {shown:?} {why}"))
             .hint("it looks like https://api.example.com/v1")
     };
     if text.is_empty() {
@@ -230,13 +242,41 @@ fn normalise(text: &str) -> Result<String> {
     if !url.username().is_empty() || url.password().is_some() {
         return Err(wrong("holds a user name or password").hint("put the key into AGENT_API_KEY"));
     }
-    if url.query().is_some() || url.fragment().is_some() {
-        return Err(wrong("holds a query or fragment"));
+    if url.fragment().is_some() {
+        return Err(wrong("holds a fragment"));
+    }
+    // It is kept with the session, and shown.
+    if let Some((name, _)) = url.query_pairs().find(|(name, _)| is_secret(name)) {
+        let hint = "put the key into AGENT_API_KEY, or into the headers of [models.NAME] in config.toml";
+        return Err(wrong(&format!("holds a key ({name})")).hint(hint));
+    }
+    if url.query() == Some("") {
+        url.set_query(None);
     }
     let path = url.path().trim_end_matches('/');
     let path = path.strip_suffix("/chat/completions").unwrap_or(path).trim_end_matches('/').to_owned();
     url.set_path(if path.is_empty() { "/v1" } else { &path });
-    Ok(url.as_str().trim_end_matches('/').to_owned())
+    Ok(match url.query() {
+        Some(_) => url.into(),
+        None => url.as_str().trim_end_matches('/').to_owned(),
+    })
+}
+
+/// Whether a field of a query is there to be kept from others.
+fn is_secret(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    ["key", "token", "secret", "password", "sig", "signature"]
+        .iter()
+        .any(|word| name.split(['-', '_', '.']).any(|part| part == *word))
+        || name.ends_with("key")
+}
+
+/// The address of `path` below a base URL, whose query follows it.
+pub fn joined(base_url: &str, path: &str) -> String {
+    match base_url.split_once('?') {
+        Some((base, query)) => format!("{base}{path}?{query}"),
+        None => format!("{base_url}{path}"),
+    }
 }
 
 fn with_scheme(text: &str) -> String {
@@ -285,6 +325,12 @@ mod tests {
             ("[::1]:8080", "http://[::1]:8080/v1"),
             ("api.example.com/v1", "https://api.example.com/v1"),
             (" https://api.example.com/v1\n", "https://api.example.com/v1"),
+            (
+                "https://a.b/openai/deployments/g?api-version=1",
+                "https://a.b/openai/deployments/g?api-version=1",
+            ),
+            ("https://a.b/openai/chat/completions?api-version=1", "https://a.b/openai?api-version=1"),
+            ("https://a.b/v1/?", "https://a.b/v1"),
         ] {
             assert_eq!(normalise(given).unwrap(), expected, "{given}");
         }
@@ -292,13 +338,25 @@ mod tests {
 
     #[test]
     fn addresses_that_cannot_be_are_refused() {
-        for given in
-            ["", "ftp://example.com", "https://", "https://u:secret@example.com", "https://a.b/v1?x=1"]
-        {
+        for given in [
+            "",
+            "ftp://example.com",
+            "https://",
+            "https://u:secret@example.com",
+            "https://a.b/v1#x",
+            "https://a.b/v1?api-key=secret",
+        ] {
             let error = normalise(given).unwrap_err();
             assert_eq!(error.kind(), agent_base::error::Kind::Config, "{given}");
             assert!(!error.to_string().contains("secret"), "{error}");
         }
+    }
+
+    /// The query stood in front of the path.
+    #[test]
+    fn a_path_is_joined_in_front_of_the_query() {
+        assert_eq!(joined("https://a.b/g?api-version=1", "/models"), "https://a.b/g/models?api-version=1");
+        assert_eq!(joined("https://a.b/v1", "/models"), "https://a.b/v1/models");
     }
 
     #[test]

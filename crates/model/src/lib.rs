@@ -4,6 +4,7 @@ pub mod client;
 pub mod compact;
 mod described;
 pub mod dialogue;
+mod ending;
 pub mod endpoint;
 mod limiter;
 mod messages;
@@ -15,14 +16,15 @@ pub mod results;
 pub mod size;
 pub mod tool_calls;
 
-pub use client::{Facts, OWN_FIELDS, OpenAi};
+pub use client::{Facts, OWN_FIELDS, OpenAi, plain_without_null};
+pub use ending::Ending;
 pub use endpoint::{Endpoint, Secret};
 pub use limiter::{Limiter, Slot};
 pub use messages::Messages;
 pub use replayed::Replayed;
 
 use agent_base::error::Result;
-use agent_event::{CallForm, ToolCall, Usage};
+use agent_event::{CallForm, Opaque, ToolCall, Usage};
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -51,6 +53,9 @@ pub enum Message {
         reasoning: Option<String>,
         /// The tools it asked for.
         tool_calls: Vec<ToolCall>,
+        /// Fields that go back to the endpoint as they came.
+        #[serde(default, skip_serializing_if = "Opaque::is_empty")]
+        opaque: Opaque,
     },
     /// A tool's answer.
     Tool {
@@ -68,7 +73,7 @@ impl Message {
     pub fn bytes(&self) -> usize {
         match self {
             Self::System { text } | Self::User { text } | Self::Tool { text, .. } => text.len(),
-            Self::Assistant { text, reasoning, tool_calls } => {
+            Self::Assistant { text, reasoning, tool_calls, .. } => {
                 let calls = tool_calls.iter().map(|call| call.name.len() + call.arguments.len());
                 text.len() + reasoning.as_ref().map_or(0, String::len) + calls.sum::<usize>()
             }
@@ -120,13 +125,19 @@ pub struct Reply {
     pub finish_reason: Option<String>,
     /// Tokens, where the endpoint says.
     pub usage: Option<Usage>,
+    /// Fields that go back to the endpoint as they came.
+    pub opaque: Opaque,
 }
 
 impl Reply {
-    /// Whether the answer was cut off at the token limit, as the protocol says it, or other ones behind a gateway.
+    /// How it ended.
+    pub fn ending(&self) -> Ending {
+        Ending::of(self.finish_reason.as_deref().unwrap_or_default())
+    }
+
+    /// Whether the answer was cut off at the token limit.
     pub fn is_cut_off(&self) -> bool {
-        let reason = self.finish_reason.as_deref().unwrap_or_default();
-        ["length", "max_tokens", "model_length"].iter().any(|limit| reason.eq_ignore_ascii_case(limit))
+        self.ending() == Ending::CutOff
     }
 }
 

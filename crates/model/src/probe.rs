@@ -4,7 +4,6 @@ use crate::client::stream::WRITTEN_AS_TEXT;
 use crate::{ChatModel, Endpoint, Message, OpenAi, Progress, Reply, Request, ToolSpec, compact};
 use agent_base::error::{Error, Result};
 use agent_event::CallForm;
-use agent_event::ToolCall;
 use agent_picture::Pixels;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -175,8 +174,9 @@ impl Trial<'_> {
             return Some(CallForm::Compact);
         }
         match self.tools().await {
-            Tools::Called { question, calls, form } => {
-                self.tool_result(question, calls).await;
+            Tools::Called { exchange, form } => {
+                let (question, reply) = *exchange;
+                self.tool_result(question, reply).await;
                 self.parallel_calls().await;
                 // Only in the native form images are sent.
                 if form == CallForm::Native {
@@ -221,17 +221,18 @@ impl Trial<'_> {
             }
             _ => self.works("tools", "called as they should be"),
         }
-        Tools::Called { question, calls: reply.tool_calls, form }
+        Tools::Called { exchange: Box::new((question, reply)), form }
     }
 
-    async fn tool_result(&mut self, question: Message, tool_calls: Vec<ToolCall>) {
+    async fn tool_result(&mut self, question: Message, reply: Reply) {
+        let Reply { tool_calls, opaque, .. } = reply;
         let results = tool_calls.iter().map(|call| Message::Tool {
             id: call.id.clone(),
             name: call.name.clone(),
             text: "17 degrees Celsius".into(),
         });
         let results: Vec<Message> = results.collect();
-        let called = Message::Assistant { text: String::new(), reasoning: None, tool_calls };
+        let called = Message::Assistant { text: String::new(), reasoning: None, tool_calls, opaque };
         let conversation: Vec<Message> = [question, called].into_iter().chain(results).collect();
         match self.ask("tool result", &conversation, &[thermometer()]).await {
             Ok(reply) if reply.text.contains("17") => {
@@ -337,8 +338,8 @@ impl Trial<'_> {
 /// What came of offering a tool.
 enum Tools {
     Called {
-        question: Message,
-        calls: Vec<ToolCall>,
+        /// The question, and the reply that calls the tool.
+        exchange: Box<(Message, Reply)>,
         form: CallForm,
     },
     NotCalled,

@@ -81,7 +81,12 @@ mod tests {
     }
 
     fn answer(text: &str) -> Message {
-        Message::Assistant { text: text.to_owned(), reasoning: None, tool_calls: Vec::new() }
+        Message::Assistant {
+            text: text.to_owned(),
+            reasoning: None,
+            tool_calls: Vec::new(),
+            opaque: Default::default(),
+        }
     }
 
     #[test]

@@ -141,6 +141,14 @@ mod tests {
     }
 
     #[test]
+    fn the_schemas_of_the_built_in_tools_are_ones_that_every_endpoint_takes() {
+        for spec in Registry::builtin().specs() {
+            let plain = agent_model::plain_without_null(&spec.parameters);
+            assert_eq!(*spec.parameters, plain, "{}", spec.name);
+        }
+    }
+
+    #[test]
     fn added_tools_follow_the_built_in_ones_in_order() {
         let mut registry = Registry::builtin();
         let builtin = registry.specs().len();

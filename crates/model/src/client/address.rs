@@ -1,6 +1,6 @@
 //! Where requests go and what they carry.
 
-use crate::endpoint::Endpoint;
+use crate::endpoint::{self, Endpoint};
 use agent_base::error::{Error, Result};
 use async_openai::config::Config;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
@@ -43,7 +43,7 @@ impl Config for Address {
     }
 
     fn url(&self, path: &str) -> String {
-        format!("{}{path}", self.base_url)
+        endpoint::joined(&self.base_url, path)
     }
 
     fn query(&self) -> Vec<(&str, &str)> {

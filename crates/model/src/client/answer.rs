@@ -20,6 +20,9 @@ const LONGEST_STREAM: usize = 64 << 20;
 /// Bytes of white space before anything else comes.
 const LONGEST_NOTHING: usize = 1 << 20;
 
+/// How servers name events that keep a connection alive, or what they write into them.
+const KEEP_ALIVES: [&str; 6] = ["ping", "pong", "keepalive", "keep-alive", "keep_alive", "heartbeat"];
+
 /// An answer that is being read.
 pub struct Answer {
     body: BoxStream<'static, reqwest::Result<Bytes>>,
@@ -29,6 +32,8 @@ pub struct Answer {
     /// When the answer last grew, or the request was sent.
     last_content: Instant,
     any_event: bool,
+    /// The last event that is not a JSON object: an error, unless the answer goes on behind it.
+    stray: Option<Event>,
     over: bool,
     /// The endpoint has said so itself.
     complete: bool,
@@ -55,6 +60,7 @@ impl Answer {
             received: 0,
             last_content: started,
             any_event: false,
+            stray: None,
             over: false,
             complete: false,
             timeouts,
@@ -75,10 +81,20 @@ impl Answer {
     pub async fn next(&mut self) -> Result<Option<Chunk>, Failure> {
         loop {
             if let Some(event) = self.ready.pop_front() {
+                if event.name != "error" && !event.data.trim_start().starts_with(['{', '[']) {
+                    self.stray = Some(event);
+                    continue;
+                }
+                if event.data.contains("\"choices\"") {
+                    self.stray = None;
+                }
                 return chunk(event).map(Some);
             }
             if self.over {
-                return Ok(None);
+                return match self.stray.take() {
+                    Some(event) => Err(Failure::from_error_object(&error_in(event))),
+                    None => Ok(None),
+                };
             }
             match timeout(self.silence_allowed(), self.body.next()).await {
                 Err(_) => return Err(self.silent()),
@@ -177,7 +193,7 @@ impl Answer {
     fn queue(&mut self, events: Vec<Event>) {
         let mut has_grown = false;
         for event in events {
-            if matches!(event.name.as_str(), "ping" | "keepalive" | "keep-alive") {
+            if [event.name.as_str(), event.data.trim()].iter().any(|word| KEEP_ALIVES.contains(word)) {
                 continue;
             }
             self.any_event = true;
@@ -196,21 +212,28 @@ impl Answer {
     }
 }
 
-/// The piece of an answer that an event carries. Anything but a JSON object, and any object named an error, reports one.
+/// The error that an event reports, as JSON or as text.
+fn error_in(event: Event) -> Value {
+    serde_json::from_str(&event.data).unwrap_or(Value::String(event.data))
+}
+
+/// The piece of an answer that an event carries. Any that is named an error reports one.
 fn chunk(event: Event) -> Result<Chunk, Failure> {
-    let is_object = event.data.trim_start().starts_with(['{', '[']);
-    if event.name == "error" || !is_object {
-        return Ok(Chunk::of_error(serde_json::from_str(&event.data).unwrap_or(Value::String(event.data))));
+    if event.name == "error" {
+        return Ok(Chunk::of_error(error_in(event)));
     }
     // Between JSON's tokens a line break is white space; inside a string it is not allowed anyway.
     let data = event.data.replace(['\n', '\r'], " ");
-    serde_json::from_str(&data).map_err(|error| not_json(&error, &data))
+    Chunk::read(&data).map_err(|error| not_json(&error, &data))
 }
 
 /// Whether an event adds anything to the answer, or is not one of its pieces at all.
 fn has_content(data: &str) -> bool {
-    let Ok(Value::Object(event)) = serde_json::from_str(data) else { return true };
-    let Some(Value::Array(choices)) = event.get("choices") else { return true };
+    let event = match serde_json::from_str(data) {
+        Ok(Value::Object(event)) => event,
+        parsed => return matches!(parsed, Ok(Value::Array(_))),
+    };
+    let Some(Value::Array(choices)) = event.get("choices") else { return !event.is_empty() };
     choices.iter().filter_map(Value::as_object).any(|choice| {
         let pieces = ["delta", "message"].into_iter().filter_map(|name| choice.get(name)?.as_object());
         let mut fields = pieces.flatten().filter(|(name, _)| *name != "role").map(|(_, value)| value);

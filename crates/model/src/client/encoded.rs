@@ -1,6 +1,7 @@
 //! The body of the last request, kept for the next one: each message is encoded once, and none is copied. So are the tools.
 
-use crate::client::wire::{self, WrittenTool};
+use crate::client::schema;
+use crate::client::wire::{self, Manner, WrittenTool};
 use crate::messages::Version;
 use crate::{Message, Messages, ToolSpec};
 use agent_base::sanitise::with_visible_controls;
@@ -16,7 +17,7 @@ const MAX_IMAGES: usize = 24 << 20;
 pub struct Encoded {
     /// Whose messages are in `body`.
     version: Option<Version>,
-    reasoning_echo: Option<&'static str>,
+    manner: Manner,
     /// What is before the messages.
     head: Vec<u8>,
     /// How many messages are in `body`, and where the last one ends.
@@ -27,8 +28,8 @@ pub struct Encoded {
     /// Images by the call that returned them or the text of the prompt that names them, as `data:` URLs.
     images: HashMap<String, Vec<String>>,
     image_bytes: usize,
-    /// The tools of the last request, and their JSON.
-    tools: (Vec<ToolSpec>, Vec<u8>),
+    /// The tools of the last request, whether their schemas are written plainly, and their JSON.
+    tools: (Vec<ToolSpec>, bool, Vec<u8>),
     /// How many messages were encoded over the whole session.
     #[cfg(test)]
     work: usize,
@@ -44,13 +45,24 @@ impl Encoded {
         }
     }
 
+    /// Whether the conversation has any.
+    pub fn has_images(&self) -> bool {
+        !self.images.is_empty()
+    }
+
     /// The JSON of `tools`, which are the same in nearly every request.
-    pub fn tools(&mut self, tools: &[ToolSpec]) -> serde_json::Result<&[u8]> {
-        if self.tools.0 != tools {
-            let written: Vec<WrittenTool<'_>> = tools.iter().map(WrittenTool::from).collect();
-            self.tools = (tools.to_vec(), serde_json::to_vec(&written)?);
+    pub fn tools(&mut self, tools: &[ToolSpec], plainly: bool) -> serde_json::Result<&[u8]> {
+        if self.tools.0 != tools || self.tools.1 != plainly {
+            let plain = |tool: &ToolSpec| {
+                let parameters = schema::plain(&tool.parameters).into();
+                ToolSpec { parameters, ..tool.clone() }
+            };
+            let plain: Vec<ToolSpec> = if plainly { tools.iter().map(plain).collect() } else { Vec::new() };
+            let written = if plainly { &plain } else { tools }.iter().map(WrittenTool::from);
+            let json = serde_json::to_vec(&written.collect::<Vec<_>>())?;
+            self.tools = (tools.to_vec(), plainly, json);
         }
-        Ok(&self.tools.1)
+        Ok(&self.tools.2)
     }
 
     /// A body: `head`, the JSON of `messages`, separated by commas, and `tail`. If `messages` is the conversation of the last
@@ -59,11 +71,11 @@ impl Encoded {
         &mut self,
         head: &[u8],
         messages: &Messages,
-        reasoning_echo: Option<&'static str>,
+        (model, manner): (&str, Manner),
         tail: &[u8],
     ) -> serde_json::Result<Bytes> {
         let version = Some(messages.version());
-        let continues = (self.version, self.reasoning_echo) == (version, reasoning_echo)
+        let continues = (self.version, self.manner) == (version, manner)
             && self.head == head
             && self.messages <= messages.len();
         let last = std::mem::take(&mut self.body);
@@ -75,11 +87,11 @@ impl Encoded {
             body.clear();
             body.extend_from_slice(head);
             head.clone_into(&mut self.head);
-            (self.messages, self.reasoning_echo) = (0, reasoning_echo);
+            (self.messages, self.manner) = (0, manner);
         }
         // Until all of them are there, the body is not one that can be continued.
         self.version = None;
-        self.append(&mut body, messages)?;
+        self.append(&mut body, messages, model)?;
         (self.version, self.messages, self.end) = (version, messages.len(), body.len());
         body.extend_from_slice(tail);
         self.body = body.freeze();
@@ -87,14 +99,14 @@ impl Encoded {
     }
 
     /// Encodes the messages that are not in `body` yet.
-    fn append(&mut self, body: &mut BytesMut, messages: &[Message]) -> serde_json::Result<()> {
+    fn append(&mut self, body: &mut BytesMut, messages: &[Message], model: &str) -> serde_json::Result<()> {
         for (index, message) in messages.iter().enumerate().skip(self.messages) {
             if index > 0 {
                 body.put_u8(b',');
             }
-            let mut written = wire::written(message, self.reasoning_echo);
+            let mut written = wire::written(message, (model, self.manner));
             if let Message::User { text } = message
-                && let Some(images) = self.images.get(text)
+                && let Some(images) = self.images.get(text).filter(|_| !self.manner.no_images)
             {
                 written["content"] = with_images(text, images);
             }
@@ -117,7 +129,10 @@ impl Encoded {
             Message::Tool { id, .. } => Some(id.clone()),
             _ => None,
         };
-        if self.images.is_empty() || messages.get(last + 1).is_some_and(|next| call(next).is_some()) {
+        if self.images.is_empty()
+            || self.manner.no_images
+            || messages.get(last + 1).is_some_and(|next| call(next).is_some())
+        {
             return None;
         }
         let round: Vec<String> = messages[..=last].iter().rev().map_while(call).collect();
@@ -142,12 +157,15 @@ fn with_images<'a>(text: &str, urls: impl IntoIterator<Item = &'a String>) -> Va
 mod tests {
     use super::*;
 
+    const PLAIN: (&str, Manner) =
+        ("m", Manner { reasoning_echo: None, short_ids: false, no_images: false, plain_schemas: false });
+
     fn user(text: &str) -> Message {
         Message::User { text: text.to_owned() }
     }
 
     fn sent(encoded: &mut Encoded, messages: &Messages) -> Vec<Value> {
-        let body = encoded.body(b"[", messages, None, b"]").unwrap();
+        let body = encoded.body(b"[", messages, PLAIN, b"]").unwrap();
         serde_json::from_slice(&body).unwrap()
     }
 
@@ -162,7 +180,7 @@ mod tests {
         let mut messages = Messages::from(Vec::new());
         for turn in 0..1_000 {
             messages.push(user(&format!("message {turn}")));
-            drop(encoded.body(b"[", &messages, None, b"]").unwrap());
+            drop(encoded.body(b"[", &messages, PLAIN, b"]").unwrap());
         }
         assert_eq!(encoded.work, 1_000);
         assert_eq!(texts(&mut encoded, &messages).len(), 1_000);
@@ -193,7 +211,7 @@ mod tests {
         assert_eq!(texts(&mut encoded, &other), ["b"]);
         one.push(user("c"));
         assert_eq!(texts(&mut encoded, &one), ["a", "c"]);
-        encoded.body(b"[", &vec![user("d")].into(), None, b"]").unwrap();
+        encoded.body(b"[", &vec![user("d")].into(), PLAIN, b"]").unwrap();
         assert_eq!(texts(&mut encoded, &one), ["a", "c"]);
         let mut copy = one.clone();
         copy.push(user("e"));
@@ -247,12 +265,17 @@ mod tests {
 
     #[test]
     fn another_name_for_the_reasoning_encodes_all_of_it_again() {
-        let reply =
-            Message::Assistant { text: "t".into(), reasoning: Some("r".into()), tool_calls: Vec::new() };
+        let reply = Message::Assistant {
+            text: "t".into(),
+            reasoning: Some("r".into()),
+            tool_calls: Vec::new(),
+            opaque: Default::default(),
+        };
         let mut encoded = Encoded::default();
         let messages = Messages::from(vec![reply]);
         sent(&mut encoded, &messages);
-        let body = encoded.body(b"[", &messages, Some("reasoning_content"), b"]").unwrap();
+        let echoed = ("m", Manner { reasoning_echo: Some("reasoning_content"), ..Manner::default() });
+        let body = encoded.body(b"[", &messages, echoed, b"]").unwrap();
         assert!(String::from_utf8_lossy(&body).contains(r#""reasoning_content":"r""#));
     }
 
@@ -260,17 +283,17 @@ mod tests {
     fn a_body_that_is_still_being_sent_does_not_change() {
         let mut encoded = Encoded::default();
         let mut messages = Messages::from(vec![user("a")]);
-        let first = encoded.body(b"[", &messages, None, b"]").unwrap();
+        let first = encoded.body(b"[", &messages, PLAIN, b"]").unwrap();
         messages.push(user("b"));
-        let second = encoded.body(b"[", &messages, None, b", 1]").unwrap();
+        let second = encoded.body(b"[", &messages, PLAIN, b", 1]").unwrap();
         messages.edit(|list| list.pop());
-        let third = encoded.body(b"{", &messages, None, b"}").unwrap();
+        let third = encoded.body(b"{", &messages, PLAIN, b"}").unwrap();
         assert_eq!(first, r#"[{"role":"user","content":"a"}]"#);
         assert_eq!(second, r#"[{"role":"user","content":"a"},{"role":"user","content":"b"}, 1]"#);
         assert_eq!(third, r#"{{"role":"user","content":"a"}}"#);
         let pointer = third.as_ptr();
         drop(third);
-        let fourth = encoded.body(b"{", &messages, None, b"}").unwrap();
+        let fourth = encoded.body(b"{", &messages, PLAIN, b"}").unwrap();
         assert_eq!(fourth.as_ptr(), pointer, "what nobody uses any more is used again");
     }
 }

@@ -1,7 +1,7 @@
 //! Reads what an endpoint says of a failure: every server has shapes, codes and words of its own.
 
 use crate::client::failure::{Feature, Reason, quote};
-use crate::client::retry;
+use crate::client::{overflow, retry};
 use reqwest::StatusCode;
 use serde_json::Value;
 use std::time::Duration;
@@ -19,6 +19,8 @@ pub struct ErrorBody {
     pub wait: Option<Duration>,
     /// Everything in lower case, to be searched.
     all: String,
+    /// `text` in lower case.
+    words: String,
     /// A context window that a field of its own names.
     window: Option<u64>,
     /// The tokens of the prompt that a field of its own names.
@@ -75,7 +77,8 @@ impl ErrorBody {
             end -= 1;
         }
         let all = all[..end].to_lowercase();
-        Self { text, status, wait: retry::wait_in(&all), all, window: None, prompt: None }
+        let words = text.to_lowercase();
+        Self { text, status, wait: retry::wait_in(&all), all, words, window: None, prompt: None }
     }
 
     /// What it means under `status`: the words correct the status, which is wrong too often.
@@ -90,6 +93,8 @@ impl ErrorBody {
             (403, _) => Reason::KeyRefused,
             (404, Some(reason @ (Reason::UnknownModel | Reason::Unsupported(_)))) => reason,
             (404, _) => Reason::NotFound,
+            (413, Some(reason @ Reason::Unsupported(Feature::Images))) => reason,
+            (413, _) if overflow::is_about_a_rate(&self.all) => Reason::Busy,
             (413, _) => self.overflow(),
             (429, Some(Reason::QuotaUsedUp)) => Reason::QuotaUsedUp,
             (409 | 425 | 429 | 503 | 529, _) => Reason::Busy,
@@ -111,7 +116,7 @@ impl ErrorBody {
         if self.has_any(QUOTA) && self.wait.is_none() && !self.has_any(&["per minute", "perminute"]) {
             return Some(Reason::QuotaUsedUp);
         }
-        if self.has_any(OVERFLOW) && !self.has("per minute") {
+        if self.has_any(OVERFLOW) && !overflow::is_about_a_rate(&self.all) {
             return Some(self.overflow());
         }
         if self.has_any(KEY) {
@@ -125,10 +130,24 @@ impl ErrorBody {
         if self.has_any(&["content_filter", "content management policy", "content_policy_violation"]) {
             return Some(Reason::Filtered);
         }
-        self.refused_feature().map(Reason::Unsupported)
+        let by_shape = || overflow::is_one(&self.words).then(|| self.overflow());
+        self.refused_feature().map(Reason::Unsupported).or_else(by_shape)
     }
 
     fn refused_feature(&self) -> Option<Feature> {
+        if self.has("signature") && self.has_any(&["missing", "required", "invalid", "corrupt", "not valid"])
+        {
+            return Some(Feature::UnsignedCalls);
+        }
+        if self.has_any(CALL_IDS) && self.has_any(FORMS_OF_IDS) {
+            return Some(Feature::CallIds);
+        }
+        if self.has_any(&["image", "picture"]) && !self.has_any(&["docker", "container"]) {
+            return Some(Feature::Images);
+        }
+        if self.has_any(SCHEMAS) && !self.has_any(&["response_format", "json_schema", "structured output"]) {
+            return Some(Feature::FullSchemas);
+        }
         if self.has("reasoning_content") {
             return Some(Feature::Reasoning);
         }
@@ -148,10 +167,13 @@ impl ErrorBody {
 
     fn overflow(&self) -> Reason {
         let after = |all: &[&str]| all.iter().find_map(|before| self.tokens_after(before));
-        Reason::ContextOverflow {
-            window: self.window.or_else(|| after(BEFORE_THE_WINDOW)),
-            prompt: self.prompt.or_else(|| after(BEFORE_THE_PROMPT)),
+        let window = self.window.or_else(|| after(BEFORE_THE_WINDOW));
+        let prompt = self.prompt.or_else(|| after(BEFORE_THE_PROMPT));
+        if window.is_some() || prompt.is_some() {
+            return Reason::ContextOverflow { window, prompt };
         }
+        let overflow::Sizes { window, prompt } = overflow::sizes(&self.words);
+        Reason::ContextOverflow { window, prompt }
     }
 
     fn tokens_after(&self, before: &str) -> Option<u64> {
@@ -244,6 +266,45 @@ const BEFORE_THE_PROMPT: &[&str] = &[
     "input token count (",
     "error: request (",
     "\"request (",
+];
+
+/// The id of a call, and the form that it should have.
+const CALL_IDS: &[&str] = &[
+    "tool call id",
+    "tool_call_id",
+    "tool_call.id",
+    "tool_use.id",
+    "tool_use_id",
+    "call_id",
+    "call id",
+    "].id",
+];
+const FORMS_OF_IDS: &[&str] = &[
+    "length",
+    "pattern",
+    "too long",
+    "a-z",
+    "a-za-z",
+    "alphanumeric",
+    "characters",
+    "begins with",
+    "format",
+];
+
+/// The schema of a tool.
+const SCHEMAS: &[&str] = &[
+    "invalid schema",
+    "schema for function",
+    "json schema",
+    "jsonschema",
+    "input_schema",
+    "function_declarations",
+    "functiondeclaration",
+    "invalid_function_parameters",
+    "function.parameters",
+    "function parameters",
+    "parameters.properties",
+    "at path 'properties",
 ];
 
 const MODEL: &[&str] = &[
@@ -415,12 +476,64 @@ mod tests {
     fn other_errors_stay_what_they_are() {
         for message in [
             "messages with role 'tool' must be a response to a preceeding message with 'tool_calls'",
-            "Invalid schema for function 'run_commands'",
             "messages must alternate between user and assistant",
             "Invalid value for content",
         ] {
             assert_eq!(reason(400, message), Reason::Refused, "{message}");
         }
+    }
+
+    /// Each of these ended the run.
+    #[test]
+    fn what_an_endpoint_refuses_about_ids_signatures_images_and_schemas_is_named() {
+        for (message, feature) in [
+            ("Tool call id was call_1 but must be a-z, A-Z, 0-9, with a length of 9.", Feature::CallIds),
+            (
+                "messages.1.content.0.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'",
+                Feature::CallIds,
+            ),
+            (
+                "Invalid 'messages[3].tool_calls[0].id': string too long. Expected a string with maximum length 40, but got a \
+                 string with length 50 instead.",
+                Feature::CallIds,
+            ),
+            ("Function call is missing a thought_signature in functionCall parts.", Feature::UnsignedCalls),
+            ("Corrupted thought signature.", Feature::UnsignedCalls),
+            ("At least one of the image dimensions exceed max allowed size: 8000 pixels", Feature::Images),
+            ("image exceeds 5 MB maximum: 5500000 bytes > 5242880 bytes", Feature::Images),
+            ("unknown variant `image_url`, expected `text`", Feature::Images),
+            ("Invalid schema for function 'run_commands'", Feature::FullSchemas),
+            (
+                "Invalid JSON payload received. Unknown name \"$schema\" at 'tools[0].function_declarations[0].parameters'",
+                Feature::FullSchemas,
+            ),
+            ("At path 'properties.X': type is not defined", Feature::FullSchemas),
+        ] {
+            assert_eq!(reason(400, message), Reason::Unsupported(feature), "{message}");
+        }
+        let unanswered = "The following tool_call_ids did not have response messages: call_1";
+        assert_eq!(reason(400, unanswered), Reason::Refused);
+    }
+
+    /// They have their own words for it, and the run ended.
+    #[test]
+    fn overflows_are_recognised_by_the_shape_of_what_is_said() {
+        let overflow = |window, prompt| Reason::ContextOverflow { window, prompt };
+        let said = "Your request exceeded model token limit: 131072 (requested: 140000)";
+        assert_eq!(reason(400, said), overflow(Some(131_072), Some(140_000)));
+        let said = "`inputs` tokens + `max_new_tokens` must be <= 32769. Given: 33000";
+        assert_eq!(reason(422, said), overflow(Some(32_769), Some(33_000)));
+        assert_eq!(reason(413, "Prompt exceeds max length"), overflow(None, None));
+        assert_eq!(reason(500, "Prompt exceeds max length"), overflow(None, None));
+    }
+
+    #[test]
+    fn limits_on_tokens_per_minute_are_not_overflows() {
+        let said = "Request too large for model `x` on tokens per minute (TPM): Limit 6000, Requested 9000";
+        for status in [413, 429] {
+            assert_eq!(reason(status, said), Reason::Busy, "{status}");
+        }
+        assert_eq!(reason(400, said), Reason::Refused);
     }
 
     #[test]

@@ -47,7 +47,9 @@ pub async fn learn(
     model: &str,
 ) -> Facts {
     let facts = listed(list, model);
-    let (Some(entry), Some(root)) = (wire::model_entry(list, model), base_url.strip_suffix("/v1")) else {
+    let (Some(entry), Some(root)) =
+        (wire::model_entry(list, model), base_url.split('?').next().and_then(|url| url.strip_suffix("/v1")))
+    else {
         return facts;
     };
     let get = |path: &str| http.get(format!("{root}{path}"));

@@ -110,6 +110,14 @@ pub enum Feature {
     MaxTokens,
     /// The reasoning: refused where it is sent, or missed where it is not.
     Reasoning,
+    /// Ids of calls in any other form than nine letters and digits.
+    CallIds,
+    /// Calls of earlier turns without the signature that the model gave them.
+    UnsignedCalls,
+    /// Images.
+    Images,
+    /// JSON Schemas with everything that the standard has.
+    FullSchemas,
 }
 
 impl Failure {

@@ -61,11 +61,25 @@ pub fn client(endpoint: &Endpoint) -> Result<reqwest::Client> {
         None if endpoint.base_url.starts_with("http://") => builder.tls_certs_only([]),
         None => builder,
     };
+    let builder = match &endpoint.proxy {
+        Some(address) => builder.proxy(proxy(address)?),
+        None => builder,
+    };
     builder.build().map_err(|error| {
         Error::config("the HTTP client cannot be set up")
             .caused_by(error)
             .hint("are the system's CA certificates installed (package ca-certificates)?")
     })
+}
+
+/// The proxy at `address`, but for the hosts of `NO_PROXY`.
+fn proxy(address: &str) -> Result<reqwest::Proxy> {
+    let proxy = reqwest::Proxy::all(address).map_err(|error| {
+        Error::config("the proxy of ALL_PROXY is not an address")
+            .caused_by(error)
+            .hint("it looks like socks5h://127.0.0.1:1080")
+    })?;
+    Ok(proxy.no_proxy(reqwest::NoProxy::from_env()))
 }
 
 /// A redirect is followed where the method stays and scheme, host and port stay: the key never goes elsewhere.

@@ -3,6 +3,7 @@
 mod form;
 
 use crate::ChatModel;
+use crate::Ending;
 use crate::Message;
 use crate::OnProgress;
 use crate::Progress;
@@ -16,13 +17,16 @@ use crate::client::facts::Facts;
 use crate::client::failure::Failure;
 use crate::client::failure::Feature;
 use crate::client::failure::Reason;
+use crate::client::failure::quote;
 use crate::client::http;
+use crate::client::ids::unique;
+use crate::client::images;
 use crate::client::retry::Backoff;
+use crate::client::schema;
 use crate::client::stream::Assembly;
-use crate::client::stream::unique;
 use crate::client::wire;
 use crate::compact;
-use crate::described::described;
+use crate::described::{calls_as_text, described};
 use crate::endpoint::Endpoint;
 use crate::limiter::Limiter;
 use crate::size::is_small;
@@ -64,6 +68,10 @@ pub struct OpenAi {
     facts: Arc<OnceCell<Facts>>,
     facts_requests: AtomicU32,
     form: Lock<Form>,
+    /// The ids of calls that are sent as text: the endpoint misses their signatures.
+    as_text: Lock<HashSet<String>>,
+    /// Why images are not sent, until the user learns of it.
+    unsent_images: Lock<Vec<String>>,
     /// Shared with other clients of this endpoint.
     limiter: Option<Arc<Limiter>>,
 }
@@ -80,6 +88,8 @@ impl OpenAi {
             facts: Arc::default(),
             facts_requests: AtomicU32::new(0),
             form: Lock::new(Form { chosen: endpoint.form, announced: false }),
+            as_text: Lock::default(),
+            unsent_images: Lock::default(),
             limiter: None,
             endpoint,
         })
@@ -100,6 +110,8 @@ impl OpenAi {
             facts: if is_same { Arc::clone(&self.facts) } else { Arc::default() },
             facts_requests: AtomicU32::new(0),
             form: Lock::new(Form { chosen: endpoint.form, announced: false }),
+            as_text: Lock::default(),
+            unsent_images: Lock::default(),
             limiter: self.limiter.clone(),
             endpoint,
         })
@@ -149,6 +161,9 @@ impl OpenAi {
     }
 
     async fn ask_until_answered(&self, request: Request<'_>, on_progress: OnProgress<'_>) -> Result<Reply> {
+        for why in std::mem::take(&mut *self.unsent_images.lock()) {
+            on_progress(Progress::Notice(&format!("{why}: it is not sent to the model")));
+        }
         let mut backoff = Backoff::new(self.endpoint.retries);
         let streamed = self.streams();
         let limiter = self.limiter.as_deref();
@@ -190,7 +205,9 @@ impl OpenAi {
         let earlier = request.messages;
         if !self.is_compact(request) {
             let assembly = receive(Assembly::new(request.tools), answer, on_progress).await?;
-            return complete(assembly.finish(earlier, on_progress), request.messages);
+            let mut reply = complete(assembly.finish(earlier, on_progress), request.messages)?;
+            reply.opaque.model.clone_from(&self.endpoint.model);
+            return Ok(reply);
         }
         // The text is an object; what is shown of it is known at its end.
         let mut without_text = |progress: Progress<'_>| {
@@ -237,6 +254,12 @@ impl OpenAi {
         }
         let are_described = refused.contains(&Feature::Tools) || self.form() == CallForm::Text;
         if request.tools.is_empty() || !are_described {
+            let unsigned = self.as_text.lock();
+            if !unsigned.is_empty() {
+                let messages = calls_as_text(request.messages, &unsigned).into();
+                let request = Request { messages: &messages, answer_schema, ..*request };
+                return wire::body(&form, &request, &mut self.encoded.lock());
+            }
             return wire::body(&form, &Request { answer_schema, ..*request }, &mut self.encoded.lock());
         }
         let messages = described(request.messages, request.tools).into();
@@ -273,11 +296,16 @@ impl OpenAi {
             top_p: endpoint.top_p,
             reasoning_effort: endpoint.reasoning_effort.as_deref(),
             body: &endpoint.body,
-            reasoning_echo: match (provider.reasoning_echo, refused.contains(&Feature::Reasoning)) {
-                (echo, false) => echo,
-                // It was refused where it was sent, or missed where it was not.
-                (Some(_), true) => None,
-                (None, true) => Some("reasoning_content"),
+            manner: wire::Manner {
+                reasoning_echo: match (provider.reasoning_echo, refused.contains(&Feature::Reasoning)) {
+                    (echo, false) => echo,
+                    // It was refused where it was sent, or missed where it was not.
+                    (Some(_), true) => None,
+                    (None, true) => Some("reasoning_content"),
+                },
+                short_ids: refused.contains(&Feature::CallIds),
+                no_images: refused.contains(&Feature::Images),
+                plain_schemas: endpoint.takes_plain_schemas_only() || refused.contains(&Feature::FullSchemas),
             },
         }
     }
@@ -295,6 +323,18 @@ impl OpenAi {
             Feature::AnswerSchema => request.answer_schema.is_some() || self.form() == CallForm::Compact,
             Feature::Temperature => self.temperature().is_some(),
             Feature::MaxTokens => self.max_tokens().is_some(),
+            Feature::CallIds => has_call(request.messages),
+            Feature::Images => self.encoded.lock().has_images(),
+            Feature::FullSchemas => {
+                let is_plain = |tool: &ToolSpec| schema::plain(&tool.parameters) == *tool.parameters;
+                !self.endpoint.takes_plain_schemas_only() && !request.tools.iter().all(is_plain)
+            }
+            // There may be more of them later: after a resume, for example.
+            Feature::UnsignedCalls if !self.write_unsigned_calls_as_text(request.messages) => false,
+            Feature::UnsignedCalls => {
+                self.refused.lock().remove(&feature);
+                true
+            }
             Feature::Streaming | Feature::StreamOptions | Feature::Reasoning => true,
         };
         if !was_used || !self.refused.lock().insert(feature) {
@@ -314,9 +354,45 @@ impl OpenAi {
             Feature::Temperature => "the endpoint does not take a temperature: it is left out from now on",
             Feature::MaxTokens => "the endpoint takes max_completion_tokens in place of max_tokens",
             Feature::Reasoning => "the endpoint wants reasoning handled differently in the conversation",
+            Feature::CallIds => {
+                "the endpoint does not take the ids of the calls: they are rewritten from now on"
+            }
+            Feature::UnsignedCalls => {
+                "the endpoint misses signatures of earlier calls: those calls are sent as text"
+            }
+            Feature::Images => {
+                "the endpoint refuses an image: images are left out of this conversation from now on"
+            }
+            Feature::FullSchemas => {
+                "the endpoint does not take the schema of a tool: schemas are simplified from now on"
+            }
         };
         on_progress(Progress::Notice(&format!("{instead} ({})", failure.message)));
         true
+    }
+
+    /// Notes the calls that the endpoint misses a signature of; all of them, where none lacks one. `false` if there are none that
+    /// are not written as text already.
+    fn write_unsigned_calls_as_text(&self, messages: &[Message]) -> bool {
+        let mut as_text = self.as_text.lock();
+        let of_rounds = |only_unsigned: bool| {
+            messages.iter().filter_map(move |message| match message {
+                Message::Assistant { tool_calls, opaque, .. } => {
+                    let opaque = opaque.of(&self.endpoint.model);
+                    let signed = opaque.is_some_and(|opaque| !opaque.calls.is_empty());
+                    Some(tool_calls).filter(|_| !(only_unsigned && signed))
+                }
+                _ => None,
+            })
+        };
+        let before = as_text.len();
+        for only_unsigned in [true, false] {
+            as_text.extend(of_rounds(only_unsigned).flatten().map(|call| call.id.clone()));
+            if as_text.len() > before {
+                return true;
+            }
+        }
+        false
     }
 
     async fn list(&self) -> Result<Value, Failure> {
@@ -377,11 +453,19 @@ impl ChatModel for OpenAi {
     }
 
     fn takes_images(&self) -> bool {
-        self.endpoint.images && self.form() == CallForm::Native
+        self.endpoint.images
+            && self.form() == CallForm::Native
+            && !self.refused.lock().contains(&Feature::Images)
     }
 
     fn add_images(&self, to: &str, images: Vec<String>) {
-        self.encoded.lock().add_images(to, images);
+        let (fitted, refused): (Vec<_>, Vec<_>) =
+            images.into_iter().map(images::fitted).partition(Result::is_ok);
+        self.unsent_images.lock().extend(refused.into_iter().filter_map(Result::err));
+        let fitted: Vec<String> = fitted.into_iter().flatten().collect();
+        if !fitted.is_empty() {
+            self.encoded.lock().add_images(to, fitted);
+        }
     }
 }
 
@@ -428,19 +512,33 @@ fn has_answer(messages: &[Message]) -> bool {
     messages.iter().any(|message| matches!(message, Message::Assistant { .. }))
 }
 
+fn has_call(messages: &[Message]) -> bool {
+    messages
+        .iter()
+        .any(|message| matches!(message, Message::Assistant { tool_calls, .. } if !tool_calls.is_empty()))
+}
+
 /// The reply, unless it was given up. One that says nothing is a failure where the model has not answered before: then it
 /// may be the endpoint that does not stream.
 fn complete(reply: Reply, messages: &[Message]) -> Result<Reply, Failure> {
-    match reply.finish_reason.as_deref() {
-        Some("content_filter") => {
-            return Err(Failure::new(Reason::Filtered, "the provider's content filter stopped the answer"));
+    let word = quote(reply.finish_reason.as_deref().unwrap_or_default());
+    match reply.ending() {
+        Ending::Filtered => {
+            let message = match word.as_str() {
+                "content_filter" => "the provider's content filter stopped the answer".to_owned(),
+                word => format!("the provider's content filter stopped the answer: {word}"),
+            };
+            return Err(Failure::new(Reason::Filtered, message));
         }
-        // Of gateways that have begun to answer (OpenRouter), and of DeepSeek.
-        Some(reason @ ("error" | "insufficient_system_resource")) => {
-            let message = format!("the endpoint gave up in the middle of its answer: {reason}");
+        Ending::Failed => {
+            let message = format!("the endpoint gave up in the middle of its answer: {word}");
             return Err(Failure::new(Reason::Broken, message));
         }
-        _ => {}
+        Ending::WindowFull => {
+            let message = format!("the context window was full in the middle of the answer: {word}");
+            return Err(Failure::new(Reason::ContextOverflow { window: None, prompt: None }, message));
+        }
+        Ending::Finished | Ending::CutOff | Ending::Unknown => {}
     }
     let is_empty = reply.tool_calls.is_empty() && reply.text.trim().is_empty() && !reply.is_cut_off();
     if !is_empty || has_answer(messages) {

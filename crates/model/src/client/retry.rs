@@ -51,7 +51,9 @@ pub fn asked_wait(headers: &HeaderMap) -> Option<Duration> {
     }
     ["retry-after", "llm_provider-retry-after"]
         .iter()
-        .find_map(|name| header(name).and_then(|value| seconds(value).or_else(|| until(value))))
+        .find_map(|name| {
+            header(name).and_then(|value| seconds(value).or_else(|| until(value)).or_else(|| units(value)))
+        })
         .or_else(|| {
             // These say when the whole allowance is back: only what is short is meant as a wait.
             ["x-ratelimit-reset-requests", "x-ratelimit-reset-tokens", "x-ratelimit-reset"]
@@ -61,14 +63,43 @@ pub fn asked_wait(headers: &HeaderMap) -> Option<Duration> {
         })
 }
 
-/// How long an endpoint's words (in lower case) ask to wait: `"retrydelay":"34s"`, `try again in 1.5s`.
+/// What stands in front of a wait in an endpoint's words.
+const BEFORE_A_WAIT: [&str; 11] = [
+    "\"retrydelay\":\"",
+    "\"retry_after_ms\":",
+    "\"retry_after_seconds\":",
+    "\"retry_after\":",
+    "\"retry-after\":",
+    "try again in ",
+    "try again after ",
+    "retry in ",
+    "retry after ",
+    "please wait ",
+    "wait for ",
+];
+
+/// How long an endpoint's words (in lower case) ask to wait: `"retrydelay":"34s"`, `try again in 1.5s`, `retry after 20 seconds`.
 pub fn wait_in(words: &str) -> Option<Duration> {
-    ["\"retrydelay\":\"", "try again in ", "retry in "].iter().find_map(|before| {
-        let after = &words[words.find(before)? + before.len()..];
+    BEFORE_A_WAIT.iter().find_map(|before| {
+        let after = words[words.find(before)? + before.len()..].trim_start_matches(['"', ' ']);
         let end = after.find(|c: char| !(c.is_ascii_digit() || ".hms".contains(c))).unwrap_or(after.len());
-        reset(after[..end].trim_end_matches('.'))
+        let wait = after[..end].trim_end_matches('.');
+        if before.ends_with("_ms\":") {
+            return reset(wait).map(|wait| wait / 1000);
+        }
+        // `20 seconds`: the unit stands apart.
+        let unit = after[wait.len()..].trim_start();
+        let is_number = wait.ends_with(|c: char| c.is_ascii_digit());
+        match UNITS_IN_WORDS.iter().find(|(word, _)| is_number && unit.starts_with(word)) {
+            Some((_, short)) => reset(&format!("{wait}{short}")),
+            None => reset(wait),
+        }
     })
 }
+
+/// Units as they are written out, and their signs.
+const UNITS_IN_WORDS: [(&str, &str); 6] =
+    [("millisecond", "ms"), ("ms", "ms"), ("sec", "s"), ("min", "m"), ("hour", "h"), ("s ", "s")];
 
 /// A number of seconds, possibly with a fraction.
 fn seconds(value: &str) -> Option<Duration> {
@@ -133,6 +164,8 @@ mod tests {
         assert_eq!(asked("llm_provider-retry-after", "60"), Some(Duration::from_secs(60)));
         assert_eq!(asked("x-ratelimit-reset-requests", "1m30s"), Some(Duration::from_secs(90)));
         assert_eq!(asked("x-ratelimit-reset-tokens", "20ms"), Some(Duration::from_millis(20)));
+        assert_eq!(asked("x-ratelimit-reset-tokens", "1m30.5s"), Some(Duration::from_millis(90_500)));
+        assert_eq!(asked("retry-after", "1m30s"), Some(Duration::from_secs(90)));
         assert_eq!(asked("x-ratelimit-reset", "99999"), None);
         assert_eq!(asked("retry-after", "soon"), None);
         assert_eq!(asked("retry-after", "-3"), None);
@@ -148,6 +181,12 @@ mod tests {
         assert_eq!(wait_in("please try again in 1m2.5s. visit"), Some(Duration::from_millis(62_500)));
         assert_eq!(wait_in("please retry in 20ms"), Some(Duration::from_millis(20)));
         assert_eq!(wait_in("try again in a while"), None);
+        assert_eq!(wait_in("rate limited, try again in 20s"), Some(Duration::from_secs(20)));
+        assert_eq!(wait_in("please retry after 20 seconds."), Some(Duration::from_secs(20)));
+        assert_eq!(wait_in("please wait 2 minutes and try again"), Some(Duration::from_secs(120)));
+        assert_eq!(wait_in("try again in 500 milliseconds"), Some(Duration::from_millis(500)));
+        assert_eq!(wait_in(r#"{"retry_after": 3.5}"#), Some(Duration::from_millis(3500)));
+        assert_eq!(wait_in(r#"{"retry_after_ms":250}"#), Some(Duration::from_millis(250)));
     }
 
     #[test]

@@ -1,15 +1,19 @@
 //! Puts the pieces of an answer together.
 
 use crate::client::failure::{Failure, Reason};
+use crate::client::halves::{self, Joiner};
+use crate::client::ids::unique;
+use crate::client::opaque::{REASONING_DETAILS, add_detail, merge, without_marks};
 use crate::client::thinking::{Piece, Thinking};
-use crate::client::wire::{Arguments, Chunk, Function, Said, WireCall};
+use crate::client::wire::{Arguments, Choice, Chunk, Function, Said, WireCall};
 use crate::compact::runaway;
 use crate::tool_calls::holdback::{Holdback, MAX_LOOKAHEAD};
 use crate::tool_calls::recover::{recover, recover_from_reasoning};
 use crate::tool_calls::repair::repair;
-use crate::{Messages, OnProgress, Progress, Reply, ToolSpec};
-use agent_event::{ToolCall, Usage};
-use serde_json::Value;
+use crate::{Ending, Messages, OnProgress, Progress, Reply, ToolSpec};
+use agent_event::{Opaque, ToolCall, Usage};
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 
 /// Tools that one message may ask for.
 pub const MOST_CALLS: usize = 128;
@@ -25,6 +29,8 @@ const BYTES_PER_TOKEN: u64 = 4;
 const LOOK_EVERY: usize = 256;
 /// Bytes of an id or a name; no real one comes near.
 const LONGEST_NAME: usize = 256;
+/// Bytes of what goes back to the endpoint as it came.
+const MOST_OPAQUE: usize = 4 << 20;
 
 /// An answer that is still coming.
 pub struct Assembly<'a> {
@@ -39,6 +45,18 @@ pub struct Assembly<'a> {
     old_call: Option<Partial>,
     refusal: String,
     thinking: Thinking,
+    /// The choice that the text is from, and the one that the reasoning is from.
+    text_of: Option<u64>,
+    reasoning_of: Option<u64>,
+    /// Further choices with a text: other answers, not parts of this one.
+    others: BTreeSet<u64>,
+    /// Halves of surrogate pairs at the end of the content, the reasoning and the refusal.
+    halves: [Joiner; 3],
+    /// Fields of the message that go back as they came, and OpenRouter's reasoning among them.
+    opaque: Map<String, Value>,
+    details: Vec<Value>,
+    opaque_bytes: usize,
+    has_marks: bool,
     /// Bytes of the text at which it is looked at for repetition next; `None` where the model may repeat itself.
     next_look: Option<usize>,
     is_stopped: bool,
@@ -46,10 +64,15 @@ pub struct Assembly<'a> {
 
 #[derive(Default)]
 struct Partial {
+    /// The choice that it is part of.
+    choice: u64,
     index: Option<u64>,
     id: String,
     name: String,
     arguments: String,
+    half: Joiner,
+    /// Fields that go back as they came.
+    opaque: Map<String, Value>,
 }
 
 impl<'a> Assembly<'a> {
@@ -64,6 +87,14 @@ impl<'a> Assembly<'a> {
             old_call: None,
             refusal: String::new(),
             thinking: Thinking::default(),
+            text_of: None,
+            reasoning_of: None,
+            others: BTreeSet::new(),
+            halves: Default::default(),
+            opaque: Map::new(),
+            details: Vec::new(),
+            opaque_bytes: 0,
+            has_marks: false,
             next_look: None,
             is_stopped: false,
         }
@@ -82,15 +113,33 @@ impl<'a> Assembly<'a> {
         if let Some(usage) = chunk.usage {
             self.reply.usage = Some(usage.into());
         }
-        let Some(choice) = chunk.choices.into_iter().next() else { return Ok(()) };
-        if let Some(said) = choice.delta.or(choice.message) {
-            self.say(said, on_progress)?;
-        }
-        if let Some(reason) = choice.finish_reason.filter(|reason| !reason.is_empty()) {
-            self.reply.finish_reason = Some(reason);
+        self.has_marks |= chunk.has_marks;
+        for (place, choice) in (0..).zip(chunk.choices) {
+            self.choose(choice, place, chunk.has_marks, on_progress)?;
         }
         self.look_for_repetition();
         Ok(())
+    }
+
+    /// Takes in a piece of one choice.
+    fn choose(
+        &mut self,
+        mut choice: Choice,
+        place: u64,
+        has_marks: bool,
+        on_progress: OnProgress<'_>,
+    ) -> Result<(), Failure> {
+        let number = choice.index.unwrap_or(place);
+        // Of several ends the worst counts.
+        let is_good = Ending::of(self.reply.finish_reason.as_deref().unwrap_or_default()) == Ending::Finished;
+        if let Some(reason) = choice.end().filter(|_| is_good) {
+            self.reply.finish_reason = Some(reason);
+        }
+        let nothing_yet = self.reply.text.is_empty() && self.calls.is_empty() && self.old_call.is_none();
+        match choice.said(nothing_yet) {
+            Some(said) => self.say(said, number, has_marks, on_progress),
+            None => Ok(()),
+        }
     }
 
     /// Whether the rest of the answer is not wanted.
@@ -120,30 +169,55 @@ impl<'a> Assembly<'a> {
 
     /// The whole answer. `earlier` is the conversation so far.
     pub fn finish(mut self, earlier: &Messages, on_progress: OnProgress<'_>) -> Reply {
-        let rest = self.thinking.finish();
+        let [content, reasoning, refusal] = self.halves.each_mut().map(Joiner::finish);
+        self.add_reasoning(reasoning, on_progress);
+        self.refusal.push_str(refusal);
+        let mut rest = self.thinking.feed(content);
+        rest.extend(self.thinking.finish());
         self.show(rest, on_progress);
         self.split_unopened();
         if self.calls.is_empty() {
             self.calls.extend(self.old_call.take());
         }
-        self.calls.retain(|call| !call.name.is_empty() || !call.arguments.is_empty());
+        let others = std::mem::take(&mut self.others);
+        self.calls.retain(|call| {
+            !others.contains(&call.choice) && (!call.name.is_empty() || !call.arguments.is_empty())
+        });
         let recovered = if self.calls.is_empty() { self.recover(on_progress) } else { None };
         on_progress_text(self.reply.text.get(self.shown..), on_progress);
+        let mut opaque = self.opaque_of_message();
         let mut reply = self.reply;
         if reply.text.trim().is_empty() && !self.refusal.is_empty() {
             on_progress_text(Some(&self.refusal), on_progress);
             reply.text = self.refusal;
         }
         let is_cut_off = reply.is_cut_off();
-        let calls = self.calls.into_iter().map(ToolCall::from);
-        for mut call in calls.chain(recovered.into_iter().flatten()) {
+        let calls = self.calls.into_iter().map(Partial::finish);
+        let recovered = recovered.into_iter().flatten().map(|call| (call, Map::new()));
+        for (mut call, fields) in calls.chain(recovered) {
             call.id = unique(call.id, earlier, &reply.tool_calls);
+            if !fields.is_empty() {
+                opaque.calls.insert(call.id.clone(), fields);
+            }
             if let Some(note) = repair(&mut call, self.tools, is_cut_off) {
                 on_progress(Progress::Notice(&note));
             }
             reply.tool_calls.push(call);
         }
+        reply.opaque = opaque;
         reply
+    }
+
+    /// The fields of the message that go back as they came. The client names the model.
+    fn opaque_of_message(&mut self) -> Opaque {
+        let mut message = std::mem::take(&mut self.opaque);
+        if !self.details.is_empty() {
+            message.insert(REASONING_DETAILS.to_owned(), std::mem::take(&mut self.details).into());
+        }
+        if self.has_marks {
+            message.values_mut().for_each(without_marks);
+        }
+        Opaque { message, ..Opaque::default() }
     }
 
     /// Some templates open the reasoning in the prompt: the content then holds the closing tag alone.
@@ -190,23 +264,62 @@ impl<'a> Assembly<'a> {
         Some(calls.collect())
     }
 
-    fn say(&mut self, said: Said, on_progress: OnProgress<'_>) -> Result<(), Failure> {
-        let reasoning = said.reasoning();
+    fn say(
+        &mut self,
+        mut said: Said,
+        choice: u64,
+        has_marks: bool,
+        on_progress: OnProgress<'_>,
+    ) -> Result<(), Failure> {
+        if is_from(&mut self.reasoning_of, choice, said.reasoning()) {
+            let reasoning = self.halves[1].join(said.reasoning(), has_marks);
+            self.add_reasoning(&reasoning, on_progress);
+        }
+        if is_from(&mut self.text_of, choice, &said.content) {
+            let content = self.halves[0].join(&said.content, has_marks);
+            let pieces = self.thinking.feed(&content);
+            self.show(pieces, on_progress);
+        } else if !said.content.trim().is_empty() {
+            self.others.insert(choice);
+        }
+        let refusal = self.halves[2].join(&said.refusal, has_marks);
+        self.refusal.push_str(&refusal);
+        self.check_length()?;
+        self.keep_opaque(&mut said)?;
+        for call in said.tool_calls {
+            self.add_call(call, choice, has_marks)?;
+        }
+        if let Some(function) = said.function_call {
+            self.old_call.get_or_insert_default().extend(function, has_marks)?;
+        }
+        Ok(())
+    }
+
+    fn add_reasoning(&mut self, reasoning: &str, on_progress: OnProgress<'_>) {
         if !reasoning.is_empty() {
             self.reply.reasoning.get_or_insert_default().push_str(reasoning);
             on_progress(Progress::Reasoning(reasoning));
         }
-        let pieces = self.thinking.feed(&said.content);
-        self.show(pieces, on_progress);
-        self.refusal.push_str(&said.refusal);
-        self.check_length()?;
-        for call in said.tool_calls {
-            self.add_call(call)?;
+    }
+
+    fn keep_opaque(&mut self, said: &mut Said) -> Result<(), Failure> {
+        for piece in std::mem::take(&mut said.reasoning_details) {
+            self.opaque_bytes += size(&piece);
+            add_detail(&mut self.details, piece);
         }
-        if let Some(function) = said.function_call {
-            self.old_call.get_or_insert_default().extend(function)?;
+        let fields = said.opaque();
+        self.opaque_bytes += size(&fields);
+        merge(&mut self.opaque, fields);
+        self.check_opaque()
+    }
+
+    fn check_opaque(&self) -> Result<(), Failure> {
+        if self.opaque_bytes <= MOST_OPAQUE {
+            return Ok(());
         }
-        Ok(())
+        let message =
+            format!("the fields beside the model's answer are larger than {} MiB", MOST_OPAQUE >> 20);
+        Err(Failure::new(Reason::TooLarge, message))
     }
 
     fn show(&mut self, pieces: Vec<Piece>, on_progress: OnProgress<'_>) {
@@ -240,18 +353,21 @@ impl<'a> Assembly<'a> {
         Ok(())
     }
 
-    fn add_call(&mut self, piece: WireCall) -> Result<(), Failure> {
+    fn add_call(&mut self, mut piece: WireCall, choice: u64, has_marks: bool) -> Result<(), Failure> {
+        self.opaque_bytes += size(&piece.rest);
+        self.check_opaque()?;
+        let fields = std::mem::take(&mut piece.rest);
         if self.calls.iter().any(|call| repeats(call, &piece)) {
             return Ok(());
         }
-        let call = match self.place_of(&piece) {
+        let call = match self.place_of(&piece, choice) {
             Some(place) => &mut self.calls[place],
             None if self.calls.len() == MOST_CALLS => {
                 let message = format!("the model asks for more than {MOST_CALLS} tools in one message");
                 return Err(Failure::new(Reason::TooLarge, message));
             }
             None => {
-                self.calls.push(Partial { index: piece.index, ..Partial::default() });
+                self.calls.push(Partial { choice, index: piece.index, ..Partial::default() });
                 // Pushed just above.
                 let last = self.calls.len() - 1;
                 &mut self.calls[last]
@@ -260,17 +376,19 @@ impl<'a> Assembly<'a> {
         if call.id.is_empty() && piece.id.len() <= LONGEST_NAME {
             call.id = piece.id;
         }
-        call.extend(piece.function)
+        merge(&mut call.opaque, fields);
+        call.extend(piece.function, has_marks)
     }
 
     /// The call that a piece belongs to; `None` where it begins another one.
-    fn place_of(&self, piece: &WireCall) -> Option<usize> {
-        let same_id = || self.calls.iter().rposition(|call| call.id == piece.id);
-        let place = match piece.index {
-            Some(index) => self.calls.iter().rposition(|call| call.index == Some(index)),
-            None if !piece.id.is_empty() => same_id(),
-            None => self.calls.len().checked_sub(1),
-        }?;
+    fn place_of(&self, piece: &WireCall, choice: u64) -> Option<usize> {
+        let place = self.calls.iter().rposition(|call| {
+            call.choice == choice
+                && match piece.index {
+                    Some(index) => call.index == Some(index),
+                    None => piece.id.is_empty() || call.id == piece.id,
+                }
+        })?;
         let call = &self.calls[place];
         (!begins_another(call, piece)).then_some(place)
     }
@@ -300,10 +418,24 @@ fn repeats(call: &Partial, piece: &WireCall) -> bool {
     same_id && same_place && same_words && call.is_complete()
 }
 
-impl From<Partial> for ToolCall {
-    fn from(call: Partial) -> Self {
-        Self { id: call.id, name: call.name, arguments: call.arguments.into() }
+/// Whether a text is part of what the choice of `owner` says; the first choice that says something owns it.
+fn is_from(owner: &mut Option<u64>, choice: u64, text: &str) -> bool {
+    match owner {
+        Some(owner) => *owner == choice,
+        None => {
+            *owner = Some(choice).filter(|_| !text.trim().is_empty());
+            true
+        }
     }
+}
+
+/// About how many bytes these fields take.
+fn size(fields: &Map<String, Value>) -> usize {
+    let of_value = |value: &Value| match value {
+        Value::String(text) => text.len(),
+        value => value.to_string().len(),
+    };
+    fields.iter().map(|(name, value)| name.len() + of_value(value)).sum()
 }
 
 impl Partial {
@@ -312,14 +444,25 @@ impl Partial {
         matches!(serde_json::from_str(&self.arguments), Ok(Value::Object(object)) if !object.is_empty())
     }
 
-    fn extend(&mut self, function: Function) -> Result<(), Failure> {
+    /// The call, and the fields that go back with it.
+    fn finish(mut self) -> (ToolCall, Map<String, Value>) {
+        self.arguments.push_str(self.half.finish());
+        // A half that the model itself wrote as an escape.
+        let arguments = halves::replaced(&self.arguments).unwrap_or(self.arguments);
+        (ToolCall { id: self.id, name: self.name, arguments: arguments.into() }, self.opaque)
+    }
+
+    fn extend(&mut self, function: Function, has_marks: bool) -> Result<(), Failure> {
         // Some servers repeat the name in every piece: it is never joined.
         if self.name.is_empty() && function.name.len() <= LONGEST_NAME {
             self.name = function.name;
         }
         match function.arguments {
-            Arguments::Text(text) => self.arguments.push_str(&text),
-            Arguments::Whole(text) => self.arguments = text,
+            Arguments::Text(text) => {
+                let text = self.half.join(&text, has_marks);
+                self.arguments.push_str(&text);
+            }
+            Arguments::Whole(text) => self.arguments = self.half.join(&text, has_marks).into_owned(),
         }
         if self.arguments.len() > LONGEST_ARGUMENTS {
             let name = if self.name.is_empty() { "a tool" } else { &self.name };
@@ -336,13 +479,106 @@ fn on_progress_text(text: Option<&str>, on_progress: OnProgress<'_>) {
     }
 }
 
-/// `id`, or one like it that no call of the conversation `earlier` and none of `calls` has.
-pub fn unique(id: String, earlier: &Messages, calls: &[ToolCall]) -> String {
-    let is_taken = |id: &str| earlier.has_call(id) || calls.iter().any(|call| call.id == id);
-    if !id.is_empty() && !is_taken(&id) {
-        return id;
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// The answer that these pieces, as JSON, come to.
+    fn answer(pieces: &[&str]) -> Reply {
+        let mut ignore = |_: Progress<'_>| {};
+        let mut assembly = Assembly::new(&[]);
+        for piece in pieces {
+            assembly.add(Chunk::read(piece).unwrap(), &mut ignore).unwrap();
+        }
+        assembly.finish(&Vec::new().into(), &mut ignore)
     }
-    let stem = if id.is_empty() { "call" } else { &id };
-    let mut numbered = (earlier.calls() + calls.len() + 1..).map(|number| format!("{stem}_{number}"));
-    numbered.find(|id| !is_taken(id)).unwrap_or_default()
+
+    fn names(reply: &Reply) -> Vec<&str> {
+        reply.tool_calls.iter().map(|call| call.name.as_str()).collect()
+    }
+
+    /// Gateways in front of Claude give the text and each call as a choice of its own; only the first one was read.
+    #[test]
+    fn text_and_calls_in_different_choices_are_one_message() {
+        let whole = json!({ "choices": [
+            { "message": { "content": "I'm on it." }, "finish_reason": "tool_calls" },
+            { "message": { "tool_calls": [{ "id": "a", "function": { "name": "one", "arguments": "{}" } }] } },
+            { "message": { "tool_calls": [{ "id": "b", "function": { "name": "two", "arguments": "{}" } }] } },
+        ] });
+        let reply = answer(&[&whole.to_string()]);
+        assert_eq!((reply.text.as_str(), names(&reply)), ("I'm on it.", vec!["one", "two"]));
+        let piece = |choice: u64, delta: Value| {
+            json!({ "choices": [{ "index": choice, "delta": delta }] }).to_string()
+        };
+        let call = |name: &str| json!({ "tool_calls": [{ "index": 0, "function": { "name": name, "arguments": "{}" } }] });
+        let pieces = [
+            piece(0, json!({ "content": "I'm " })),
+            piece(1, call("one")),
+            piece(0, json!({ "content": "on it." })),
+            piece(2, call("two")),
+        ];
+        let reply = answer(&pieces.each_ref().map(String::as_str));
+        assert_eq!((reply.text.as_str(), names(&reply)), ("I'm on it.", vec!["one", "two"]));
+    }
+
+    #[test]
+    fn of_two_choices_with_texts_the_first_is_the_answer() {
+        let call = json!([{ "function": { "name": "other", "arguments": "{}" } }]);
+        let whole = json!({ "choices": [
+            { "message": { "content": "One." } },
+            { "message": { "content": "Two.", "tool_calls": call } },
+        ] });
+        let reply = answer(&[&whole.to_string()]);
+        assert_eq!((reply.text.as_str(), names(&reply)), ("One.", vec![]));
+    }
+
+    /// Each such piece was a failed request.
+    #[test]
+    fn a_surrogate_pair_that_is_cut_between_two_pieces_is_one_character_again() {
+        let said = |field: &str| {
+            let one = format!(r#"{{"choices":[{{"delta":{{"{field}":"party \ud83c"}}}}]}}"#);
+            let two = format!(r#"{{"choices":[{{"delta":{{"{field}":"\udf89 done \ud83c"}}}}]}}"#);
+            answer(&[&one, &two])
+        };
+        assert_eq!(said("content").text, "party 🎉 done \u{fffd}");
+        assert_eq!(said("reasoning_content").reasoning.unwrap(), "party 🎉 done \u{fffd}");
+        let call = |name: &str, arguments: &str| {
+            let function = format!(r#"{{"name":"{name}","arguments":"{arguments}"}}"#);
+            format!(r#"{{"choices":[{{"delta":{{"tool_calls":[{{"index":0,"function":{function}}}]}}}}]}}"#)
+        };
+        let reply = answer(&[&call("f", r#"{\"a\":\"\ud83c"#), &call("", r#"\udf89\ud83c\"}"#)]);
+        assert_eq!(reply.tool_calls[0].arguments.text("a"), Some("🎉\u{fffd}"));
+        let reply = answer(&[&call("f", r#"{\"a\":\"x\\ud83c\"}"#)]);
+        assert_eq!(reply.tool_calls[0].arguments.text("a"), Some("x\u{fffd}"));
+    }
+
+    #[test]
+    fn fields_beside_a_call_are_kept_also_where_they_come_in_a_piece_of_their_own() {
+        let call = json!({ "id": "a", "type": "function", "function": { "name": "f", "arguments": "{}" } });
+        let extra = json!({ "google": { "thought_signature": "SIG" } });
+        let pieces = [
+            json!({ "choices": [{ "delta": { "tool_calls": [call] } }] }).to_string(),
+            json!({ "choices": [{ "delta": { "tool_calls": [{ "extra_content": extra }] } }] }).to_string(),
+            json!({ "choices": [{ "delta": { "reasoning_details": [{ "type": "reasoning.text", "text": "H" }] } }] })
+                .to_string(),
+            json!({ "choices": [{ "delta": { "reasoning_details": [{ "type": "reasoning.text", "text": "m" }] } }] })
+                .to_string(),
+        ];
+        let reply = answer(&pieces.each_ref().map(String::as_str));
+        assert_eq!(names(&reply), ["f"]);
+        assert_eq!(reply.opaque.calls["a"]["extra_content"], extra);
+        let details = json!([{ "type": "reasoning.text", "text": "Hm" }]);
+        assert_eq!(reply.opaque.message["reasoning_details"], details);
+    }
+
+    #[test]
+    fn of_several_ends_the_worst_counts() {
+        let end = |choice: u64, reason: &str| {
+            json!({ "choices": [{ "index": choice, "delta": {}, "finish_reason": reason }] }).to_string()
+        };
+        assert!(answer(&[&end(0, "length"), &end(1, "tool_calls")]).is_cut_off());
+        assert!(answer(&[&end(0, "stop"), &end(1, "length")]).is_cut_off());
+        assert_eq!(answer(&[&end(0, "stop"), &end(1, "tool_calls")]).ending(), Ending::Finished);
+    }
 }

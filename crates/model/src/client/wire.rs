@@ -3,14 +3,17 @@
 //! A field of another type than expected counts as absent, so that one odd field never costs the answer.
 
 use crate::client::encoded::Encoded;
+use crate::client::{halves, ids};
+use crate::ending::telling;
 use crate::tool_calls::names;
 use crate::{Message, Request, ToolSpec};
 use agent_base::sanitise::with_visible_controls as shown;
-use agent_event::{ToolCall, Usage};
+use agent_event::{Opaque, ToolCall, Usage};
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
+use std::borrow::Cow;
 
 /// What is sent, apart from the conversation.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,8 +34,21 @@ pub struct Form<'a> {
     pub reasoning_effort: Option<&'a str>,
     /// Further fields, which replace none of the others.
     pub body: &'a Map<String, Value>,
+    /// How messages and tools are written.
+    pub manner: Manner,
+}
+
+/// How messages and tools are written for an endpoint.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Manner {
     /// Under which name reasoning is sent back.
     pub reasoning_echo: Option<&'static str>,
+    /// Whether all ids of calls are nine letters and digits.
+    pub short_ids: bool,
+    /// Whether images are left out.
+    pub no_images: bool,
+    /// Whether the schemas of tools are written in the subset that every endpoint takes.
+    pub plain_schemas: bool,
 }
 
 /// The fields that only the client sets: the conversation, and how its answer is read.
@@ -67,49 +83,62 @@ pub fn body(form: &Form<'_>, request: &Request<'_>, encoded: &mut Encoded) -> se
     let mut tail = b"],".to_vec();
     if !request.tools.is_empty() {
         tail.extend_from_slice(b"\"tools\":");
-        tail.extend_from_slice(encoded.tools(request.tools)?);
+        tail.extend_from_slice(encoded.tools(request.tools, form.manner.plain_schemas)?);
         tail.push(b',');
     }
     // `rest` is an object that is never empty: its opening brace gives way to the comma.
     tail.extend_from_slice(&serde_json::to_vec(&rest)?[1..]);
-    encoded.body(head.as_bytes(), request.messages, form.reasoning_echo, &tail)
+    encoded.body(head.as_bytes(), request.messages, (form.model, form.manner), &tail)
 }
 
 /// A message as the protocol writes it.
-pub fn written(message: &Message, reasoning_echo: Option<&str>) -> Value {
+pub fn written(message: &Message, (model, manner): (&str, Manner)) -> Value {
     match message {
         // `developer` is refused by most servers but OpenAI's own, which takes `system` as well.
         Message::System { text } => json!({ "role": "system", "content": shown(text) }),
         Message::User { text } => json!({ "role": "user", "content": shown(text) }),
         Message::Tool { id, text, .. } => {
-            json!({ "role": "tool", "tool_call_id": id, "content": shown(text) })
+            json!({ "role": "tool", "tool_call_id": written_id(id, manner), "content": shown(text) })
         }
-        Message::Assistant { text, reasoning, tool_calls } => {
+        Message::Assistant { text, reasoning, tool_calls, opaque } => {
             // Some servers refuse a message that says nothing and asks for nothing: it was cut off before its first word.
             let is_nothing = text.trim().is_empty() && tool_calls.is_empty();
             let text = if is_nothing { "[cut off]" } else { text };
             // Some servers fail on `content: null` beside tool calls.
             let mut written = json!({ "role": "assistant", "content": shown(text) });
-            if let Some(name) = reasoning_echo {
+            let opaque = opaque.of(model);
+            if let Some(opaque) = opaque {
+                opaque.message.iter().for_each(|(name, value)| written[name] = value.clone());
+            }
+            if let Some(name) = manner.reasoning_echo {
                 // DeepSeek misses the field on every message that lacks it.
                 written[name] = reasoning.as_deref().unwrap_or_default().into();
             }
             if !tool_calls.is_empty() {
-                written["tool_calls"] = tool_calls.iter().map(written_call).collect();
+                written["tool_calls"] =
+                    tool_calls.iter().map(|call| written_call(call, opaque, manner)).collect();
             }
             written
         }
     }
 }
 
-fn written_call(call: &ToolCall) -> Value {
+fn written_id(id: &str, manner: Manner) -> Cow<'_, str> {
+    if manner.short_ids { ids::short(id) } else { Cow::Borrowed(id) }
+}
+
+fn written_call(call: &ToolCall, opaque: Option<&Opaque>, manner: Manner) -> Value {
     // Templates on the server parse the arguments and some fail the whole request where they are not a JSON object.
     let arguments = match call.arguments.object() {
         Some(_) => call.arguments.as_str().to_owned(),
         None => json!({ "invalid": call.arguments }).to_string(),
     };
     let function = json!({ "name": names::legal(&call.name), "arguments": arguments });
-    json!({ "id": call.id, "type": "function", "function": function })
+    let mut written = json!({ "id": written_id(&call.id, manner), "type": "function", "function": function });
+    for (name, value) in opaque.and_then(|opaque| opaque.calls.get(&call.id)).into_iter().flatten() {
+        written[name] = value.clone();
+    }
+    written
 }
 
 /// A tool as the protocol writes it.
@@ -129,8 +158,8 @@ impl<'a> From<&'a ToolSpec> for WrittenTool<'a> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Chunk {
-    /// The answers; more than one was never asked for.
-    #[serde(deserialize_with = "lenient")]
+    /// The answers. More than one was never asked for, but gateways divide one message into several.
+    #[serde(deserialize_with = "many")]
     pub choices: Vec<Choice>,
     /// Tokens.
     #[serde(deserialize_with = "lenient")]
@@ -141,9 +170,38 @@ pub struct Chunk {
     message: Option<Value>,
     detail: Option<Value>,
     code: Option<Value>,
+    /// Whether its texts have marks for halves of surrogate pairs: see `halves`.
+    #[serde(skip)]
+    pub has_marks: bool,
 }
 
 impl Chunk {
+    /// The piece that a JSON document is: an object, or a list of one. Of keys that come twice, the last counts.
+    ///
+    /// # Errors
+    /// Where it is not JSON.
+    pub fn read(json: &str) -> serde_json::Result<Self> {
+        let parsed = serde_json::from_str(json);
+        let marked = if parsed.is_err() { halves::marked(json) } else { None };
+        let value = match &marked {
+            Some(marked) => serde_json::from_str(marked)?,
+            None => parsed?,
+        };
+        Ok(Self { has_marks: marked.is_some(), ..Self::of_value(value) })
+    }
+
+    fn of_value(value: Value) -> Self {
+        match value {
+            Value::Array(list) if list.iter().any(|entry| entry.get("error").is_some()) => {
+                Self::of_error(list.into())
+            }
+            Value::Array(list) => {
+                list.into_iter().find(Value::is_object).map(Self::of_value).unwrap_or_default()
+            }
+            value => serde_json::from_value(value).unwrap_or_default(),
+        }
+    }
+
     /// The report of an error.
     pub fn of_error(error: Value) -> Self {
         Self { error: Some(error), ..Self::default() }
@@ -170,9 +228,34 @@ pub struct Choice {
     /// The whole.
     #[serde(deserialize_with = "lenient")]
     pub message: Option<Said>,
+    /// The old form of a piece.
+    #[serde(deserialize_with = "text")]
+    text: String,
+    /// Its number.
+    #[serde(deserialize_with = "lenient")]
+    pub index: Option<u64>,
     /// Why it ends here.
     #[serde(deserialize_with = "lenient")]
-    pub finish_reason: Option<String>,
+    finish_reason: Option<String>,
+    /// The same in the word of the server behind a gateway.
+    #[serde(deserialize_with = "lenient")]
+    native_finish_reason: Option<String>,
+}
+
+impl Choice {
+    /// Why it ends here, if it does.
+    pub fn end(&mut self) -> Option<String> {
+        telling(self.finish_reason.take(), self.native_finish_reason.take())
+    }
+
+    /// What it says. A whole message beside a piece of it counts where nothing came before: it is what the pieces come to.
+    pub fn said(self, is_first: bool) -> Option<Said> {
+        let message = self.message.filter(|_| is_first || self.delta.is_none());
+        match self.delta.filter(|delta| !delta.is_empty()).or(message) {
+            None if !self.text.is_empty() => Some(Said { content: self.text, ..Said::default() }),
+            said => said,
+        }
+    }
 }
 
 /// What was said.
@@ -193,14 +276,40 @@ pub struct Said {
     #[serde(deserialize_with = "text")]
     pub refusal: String,
     /// Tools asked for.
-    #[serde(deserialize_with = "lenient")]
+    #[serde(deserialize_with = "many")]
     pub tool_calls: Vec<WireCall>,
     /// The old form of a single call; some servers send both.
     #[serde(deserialize_with = "lenient")]
     pub function_call: Option<Function>,
+    /// OpenRouter's reasoning, which goes back as it came.
+    #[serde(deserialize_with = "many")]
+    pub reasoning_details: Vec<Map<String, Value>>,
+    /// All other fields.
+    #[serde(flatten)]
+    pub rest: Map<String, Value>,
 }
 
+/// Fields of a message that go back as they came: Google's signatures, and Anthropic's blocks behind LiteLLM.
+const OPAQUE_FIELDS: [&str; 2] = ["extra_content", "thinking_blocks"];
+
 impl Said {
+    /// Whether it says nothing.
+    fn is_empty(&self) -> bool {
+        let texts = [&self.content, &self.refusal];
+        texts.iter().all(|text| text.is_empty())
+            && self.reasoning().is_empty()
+            && self.tool_calls.is_empty()
+            && self.function_call.is_none()
+            && self.reasoning_details.is_empty()
+            && !OPAQUE_FIELDS.iter().any(|name| self.rest.contains_key(*name))
+    }
+
+    /// The further fields that go back as they came.
+    pub fn opaque(&mut self) -> Map<String, Value> {
+        self.rest.retain(|name, value| OPAQUE_FIELDS.contains(&name.as_str()) && !value.is_null());
+        std::mem::take(&mut self.rest)
+    }
+
     /// The reasoning, under whichever name it came. Some servers send it under two.
     pub fn reasoning(&self) -> &str {
         [&self.reasoning_content, &self.reasoning, &self.thinking]
@@ -223,6 +332,11 @@ pub struct WireCall {
     /// Name and arguments.
     #[serde(deserialize_with = "lenient")]
     pub function: Function,
+    /// `function`, always.
+    r#type: Option<Value>,
+    /// All other fields, which go back as they came.
+    #[serde(flatten)]
+    pub rest: Map<String, Value>,
 }
 
 /// Name and arguments, or pieces of them.
@@ -309,6 +423,19 @@ fn lenient<'de, D: Deserializer<'de>, T: DeserializeOwned + Default>(from: D) ->
     Ok(T::deserialize(Value::deserialize(from)?).unwrap_or_default())
 }
 
+/// A list of objects, what else is in it left out; or one object in place of a list, or a list as an object by its numbers.
+fn many<'de, D: Deserializer<'de>, T: DeserializeOwned>(from: D) -> Result<Vec<T>, D::Error> {
+    let list = match Value::deserialize(from)? {
+        Value::Array(list) => list,
+        Value::Object(map) if !map.is_empty() && map.keys().all(|key| key.parse::<u64>().is_ok()) => {
+            map.into_iter().map(|(_, value)| value).collect()
+        }
+        value => vec![value],
+    };
+    let objects = list.into_iter().filter(Value::is_object);
+    Ok(objects.filter_map(|value| serde_json::from_value(value).ok()).collect())
+}
+
 /// A string, or the text parts of a list.
 fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     Ok(match Value::deserialize(from)? {
@@ -324,4 +451,98 @@ fn arguments<'de, D: Deserializer<'de>>(from: D) -> Result<Arguments, D::Error> 
         Value::Null => Arguments::default(),
         value => Arguments::Whole(value.to_string()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn calls(tool_calls: Value) -> Vec<String> {
+        let chunk = json!({ "choices": [{ "delta": { "tool_calls": tool_calls } }] });
+        let choice = Chunk::read(&chunk.to_string()).unwrap().choices.remove(0);
+        choice.said(true).map_or(Vec::new(), |said| said.tool_calls.into_iter().map(|call| call.id).collect())
+    }
+
+    /// One odd entry lost all calls of the piece.
+    #[test]
+    fn calls_are_read_from_whatever_stands_in_place_of_their_list() {
+        let call = |id: &str| json!({ "id": id, "function": { "name": "f", "arguments": {} } });
+        assert_eq!(calls(json!([null, call("a"), 7, "x", call("b")])), ["a", "b"]);
+        assert_eq!(calls(call("a")), ["a"]);
+        assert_eq!(calls(json!({ "0": call("a"), "1": call("b") })), ["a", "b"]);
+        for nothing in [json!(null), json!({}), json!([]), json!("none"), json!([null])] {
+            assert!(calls(nothing.clone()).iter().all(String::is_empty), "{nothing}");
+        }
+    }
+
+    #[test]
+    fn an_object_in_place_of_the_choices_and_keys_that_come_twice_are_read() {
+        let read = |json: &str| Chunk::read(json).unwrap().choices.remove(0).said(true).unwrap().content;
+        assert_eq!(read(r#"{"choices":{"delta":{"content":"a"}}}"#), "a");
+        assert_eq!(
+            read(r#"{"choices":[{"delta":{"content":"a","content":"b","role":"x","role":"y"}}]}"#),
+            "b"
+        );
+        assert_eq!(read(r#"{"choices":[{"text":"a"}]}"#), "a");
+        assert_eq!(read(r#"{"choices":[{"delta":{},"message":{"content":"whole"}}]}"#), "whole");
+        assert_eq!(read(r#"[{"choices":[{"delta":{"content":[{"type":"text","text":"a"}]}}]}]"#), "a");
+    }
+
+    #[test]
+    fn a_chunk_of_any_other_shape_says_nothing() {
+        for odd in
+            ["{}", "[]", "null", "7", r#"{"choices":null}"#, r#"{"choices":[null]}"#, r#"{"object":"ping"}"#]
+        {
+            let chunk = Chunk::read(odd).unwrap();
+            assert!(chunk.choices.is_empty() && chunk.reported_error().is_none(), "{odd}");
+        }
+        assert!(
+            Chunk::read(r#"[{"error":{"code":400,"message":"no"}}]"#).unwrap().reported_error().is_some()
+        );
+    }
+
+    #[test]
+    fn what_came_with_a_call_goes_back_to_the_model_that_made_it_and_to_no_other() {
+        let signature = json!({ "google": { "thought_signature": "SIG" } });
+        let call = |id: &str| ToolCall { id: id.into(), name: "f".into(), arguments: "{}".into() };
+        let message = Message::Assistant {
+            text: String::new(),
+            reasoning: None,
+            tool_calls: vec![call("call_a"), call("call_b")],
+            opaque: Opaque {
+                model: "gemini".into(),
+                message: Map::from_iter([("reasoning_details".to_owned(), json!([{ "data": "D" }]))]),
+                calls: [(
+                    "call_a".to_owned(),
+                    Map::from_iter([("extra_content".to_owned(), signature.clone())]),
+                )]
+                .into(),
+            },
+        };
+        let short = Manner { short_ids: true, ..Manner::default() };
+        for manner in [Manner::default(), short] {
+            let sent = written(&message, ("gemini", manner));
+            assert_eq!(sent["tool_calls"][0]["extra_content"], signature);
+            assert_eq!(sent["tool_calls"][1].get("extra_content"), None);
+            assert_eq!(sent["reasoning_details"], json!([{ "data": "D" }]));
+        }
+        let other = written(&message, ("other", Manner::default()));
+        assert!(!other.to_string().contains("SIG") && other.get("reasoning_details").is_none(), "{other}");
+    }
+
+    #[test]
+    fn the_ids_of_a_call_and_of_its_result_are_rewritten_alike() {
+        let call = ToolCall { id: "call_abc123".into(), name: "f".into(), arguments: "{}".into() };
+        let asked = Message::Assistant {
+            text: String::new(),
+            reasoning: None,
+            tool_calls: vec![call],
+            opaque: Opaque::default(),
+        };
+        let answered = Message::Tool { id: "call_abc123".into(), name: "f".into(), text: String::new() };
+        let how = ("m", Manner { short_ids: true, ..Manner::default() });
+        let (asked, answered) = (written(&asked, how), written(&answered, how));
+        assert_eq!(asked["tool_calls"][0]["id"], answered["tool_call_id"]);
+        assert_eq!(answered["tool_call_id"].as_str().unwrap().len(), 9);
+    }
 }

@@ -91,7 +91,12 @@ pub fn messages(request: &Request<'_>) -> Vec<Message> {
             }
             Message::Assistant { text, tool_calls, .. } => {
                 let text = written(&head_and_tail(text, MAX_EARLIER_ANSWER), tool_calls);
-                sent.push(Message::Assistant { text, reasoning: None, tool_calls: Vec::new() });
+                sent.push(Message::Assistant {
+                    text,
+                    reasoning: None,
+                    tool_calls: Vec::new(),
+                    opaque: Default::default(),
+                });
             }
             Message::Tool { id, name, text } => {
                 let call = call_of(&rest[..at], id);
@@ -265,6 +270,7 @@ mod tests {
             text: text.into(),
             reasoning: Some("hm".into()),
             tool_calls,
+            opaque: Default::default(),
         };
         let result = |id: &str, name: &str, text: &str| Message::Tool {
             id: id.into(),
@@ -351,7 +357,12 @@ mod tests {
             };
             let text = format!("exit code 127, {seconds} s\nnot found\n");
             [
-                Message::Assistant { text: String::new(), reasoning: None, tool_calls: vec![call] },
+                Message::Assistant {
+                    text: String::new(),
+                    reasoning: None,
+                    tool_calls: vec![call],
+                    opaque: Default::default(),
+                },
                 Message::Tool { id: id.into(), name: "run_commands".into(), text },
             ]
         };

@@ -48,7 +48,7 @@ fn shown(record: &Record) -> Option<(String, Value)> {
             "short": short(arguments),
             "arguments": written_out(arguments),
         }),
-        Event::AssistantMessage { text, reasoning, tool_calls, usage, finish_reason } => json!({
+        Event::AssistantMessage { text, reasoning, tool_calls, usage, finish_reason, .. } => json!({
             "type": "assistant_message",
             "html": markdown::to_html(text),
             "text": output(text),

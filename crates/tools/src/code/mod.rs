@@ -112,7 +112,7 @@ impl Tool for RunCode {
     fn parameters(&self) -> Value {
         let mut schema = arguments::schema::<Arguments>();
         let names: Vec<&str> = self.languages.iter().map(|language| language.name()).collect();
-        schema["properties"]["language"] = json!({ "enum": names });
+        schema["properties"]["language"] = json!({ "type": "string", "enum": names });
         schema
     }
 
