@@ -118,3 +118,4 @@ mod workspace_apply;
 mod workspace_commands;
 mod workspace_overlay;
 mod workspace_session;
+mod written_calls;

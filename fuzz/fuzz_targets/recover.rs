@@ -45,12 +45,18 @@ fuzz_target!(|text: &str| {
         assert!(showable <= end && answer.is_char_boundary(showable));
         shown = shown.max(showable);
     }
-    let _ = recover(&answer, &*TOOLS);
-    let recovered = recover(text, &*TOOLS);
+    let _ = recover(&answer, &*TOOLS, false);
+    let recovered = recover(text, &*TOOLS, false);
+    let cut_off = recover(text, &*TOOLS, true);
     let spent = processor_time().saturating_sub(started);
     assert!(spent < LIMIT, "{spent:?} for {} bytes", text.len());
-    if let Some(recovered) = recovered {
-        assert!(!recovered.calls.is_empty());
+    // What was shown while it came is what is left, or the beginning of it.
+    let mut holdback = Holdback::default();
+    let ends = text.char_indices().map(|(at, _)| at).chain([text.len()]);
+    let shown = ends.fold(0, |shown, end| holdback.showable(&text[..end], shown, &*TOOLS));
+    let left = recovered.as_ref().map_or(text, |recovered| &recovered.text);
+    assert!(left.trim().starts_with(text[..shown].trim()), "{:?} was shown of {left:?}", &text[..shown]);
+    for recovered in recovered.into_iter().chain(cut_off) {
         assert!(recovered.text.len() <= text.len());
     }
 });

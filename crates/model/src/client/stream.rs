@@ -4,11 +4,11 @@ use crate::client::failure::{Failure, Reason};
 use crate::client::halves::{self, Joiner};
 use crate::client::ids::unique;
 use crate::client::opaque::{REASONING_DETAILS, add_detail, merge, without_marks};
-use crate::client::thinking::{Piece, Thinking};
+use crate::client::thinking::{Piece, Thinking, unopened};
 use crate::client::wire::{Arguments, Choice, Chunk, Function, Said, WireCall};
 use crate::compact::runaway;
 use crate::tool_calls::holdback::{Holdback, MAX_LOOKAHEAD};
-use crate::tool_calls::recover::{recover, recover_from_reasoning};
+use crate::tool_calls::recover::{Recovered, recover, recover_from_reasoning};
 use crate::tool_calls::repair::repair;
 use crate::{Ending, Messages, OnProgress, Progress, Reply, ToolSpec};
 use agent_event::{Opaque, ToolCall, Usage};
@@ -222,8 +222,14 @@ impl<'a> Assembly<'a> {
 
     /// Some templates open the reasoning in the prompt: the content then holds the closing tag alone.
     fn split_unopened(&mut self) {
-        let Some((before, after)) = self.reply.text.split_once("</think>") else { return };
-        if before.contains("<think>") {
+        let Some((before, after, close)) = unopened(&self.reply.text) else { return };
+        // In the value of a call it is a part of that.
+        let is_readable = |recovered: &Recovered| {
+            let mut calls = recovered.calls.iter();
+            !recovered.calls.is_empty() && calls.all(|call| call.arguments.parse().is_ok())
+        };
+        let recovered = recover(&self.reply.text, self.tools, self.reply.is_cut_off()).filter(is_readable);
+        if recovered.is_some_and(|recovered| !recovered.text.contains(close)) {
             return;
         }
         let (reasoning, answer) = (before.trim().to_owned(), after.trim_start().to_owned());

@@ -30,8 +30,40 @@ pub enum Thinking {
     Answer,
 }
 
-const TAGS: [(&str, &str); 3] =
-    [("<think>", "</think>"), ("<thinking>", "</thinking>"), ("<thought>", "</thought>")];
+/// What opens and closes the reasoning, in the templates of different models.
+const TAGS: [(&str, &str); 10] = [
+    ("<think>", "</think>"),
+    ("<thinking>", "</thinking>"),
+    ("<thought>", "</thought>"),
+    ("<seed:think>", "</seed:think>"),
+    ("<mm:think>", "</mm:think>"),
+    ("[THINK]", "[/THINK]"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<|channel>thought", "<channel|>"),
+    ("<|inner_prefix|>", "<|inner_suffix|>"),
+    ("<|think|>", "<|end|>"),
+];
+
+/// What closes reasoning that the prompt opens.
+const UNOPENED: [(&str, &str); 6] = [
+    ("<think>", "</think>"),
+    ("<seed:think>", "</seed:think>"),
+    ("<mm:think>", "</mm:think>"),
+    ("[THINK]", "[/THINK]"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+    // Apriel's thoughts begin with a sentence.
+    ("Here are my reasoning steps", "[BEGIN FINAL RESPONSE]"),
+];
+
+/// The reasoning and the answer in a text whose reasoning was opened by the prompt, and the mark between them.
+pub fn unopened(text: &str) -> Option<(&str, &str, &'static str)> {
+    UNOPENED.iter().find_map(|(open, close)| {
+        let (before, after) = text.split_once(close)?;
+        let before =
+            if *close == "[BEGIN FINAL RESPONSE]" { before.trim_start_matches(open) } else { before };
+        (!before.contains(open)).then_some((before, after, *close))
+    })
+}
 
 impl Thinking {
     /// The pieces that `content` completes.
@@ -90,4 +122,35 @@ impl Thinking {
 /// How many bytes at the end of `text` are the beginning of `tag`.
 fn partial_suffix(text: &str, tag: &str) -> usize {
     (1..tag.len()).rev().find(|n| text.ends_with(&tag[..*n])).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasoning_is_told_from_the_answer_in_every_form_wherever_it_is_cut() {
+        for (open, close) in TAGS {
+            let text = format!("{open}one < two{close}The answer.");
+            for size in [1, 3, text.len()] {
+                let (mut thinking, mut said) = (Thinking::default(), [String::new(), String::new()]);
+                let chars: Vec<char> = text.chars().collect();
+                let pieces =
+                    chars.chunks(size).flat_map(|piece| thinking.feed(&piece.iter().collect::<String>()));
+                for piece in pieces.collect::<Vec<_>>().into_iter().chain(thinking.finish()) {
+                    match piece {
+                        Piece::Reasoning(text) => said[0].push_str(&text),
+                        Piece::Text(text) => said[1].push_str(&text),
+                    }
+                }
+                assert_eq!(said, ["one < two", "The answer."], "{text}");
+            }
+            let unopened = unopened(&format!("one{close}The answer."))
+                .map(|(before, after, _)| (before.to_owned(), after.to_owned()));
+            assert!(
+                unopened.is_none_or(|said| said == ("one".to_owned(), "The answer.".to_owned())),
+                "{close}"
+            );
+        }
+    }
 }

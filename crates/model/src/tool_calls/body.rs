@@ -1,6 +1,6 @@
 //! Reads what stands behind the mark of a call: JSON, a name with arguments in any form, elements, Python.
 //!
-//! Models mix the forms, so any body is read behind any mark. What cannot be read to its end is no call.
+//! Models mix the forms, so any body is read behind any mark. What cannot be read to its end is not a call.
 
 use crate::ToolSpec;
 use crate::tool_calls::assignments::pairs;
@@ -151,7 +151,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// `f(a="b")`. Arguments without a name are no call of a tool.
+    /// `f(a="b")`. Arguments without a name are not those of a tool.
     pub fn python<'t>(&self, text: &'t str) -> Option<(Call, &'t str)> {
         self.spend(text.len().min(64))?;
         let (written, rest) = python::call(text)?;
@@ -467,7 +467,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Elements inside of an element: a list where the schema says so or all have the same name, otherwise an object.
+/// Elements inside of an element: a list by the schema or by their names, or an object.
 fn collected(children: Vec<(&str, Value)>, schema: &Value) -> Value {
     let is_list = schema["type"] == "array" || children.iter().all(|(key, _)| *key == "item");
     if is_list {

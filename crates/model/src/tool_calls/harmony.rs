@@ -24,8 +24,8 @@ const BEGINNINGS: [&str; 7] = [
     "analysis to=",
     "to=",
 ];
-/// Recipients that are no tools.
-const PEOPLE: [&str; 4] = ["assistant", "user", "self", "all"];
+/// Recipients that are not tools.
+const NOT_TOOLS: [&str; 4] = ["assistant", "user", "self", "all"];
 const CHANNELS: [&str; 3] = ["analysis", "commentary", "final"];
 
 /// What an answer in this form says.
@@ -80,7 +80,7 @@ pub fn read(text: &str, reader: &Reader<'_>) -> Option<Spoken> {
             let name = &header[at + 3..];
             &name[..name.find(|c: char| c.is_whitespace() || c == '<').unwrap_or(name.len())]
         });
-        if let Some(name) = recipient.filter(|name| !PEOPLE.contains(name)) {
+        if let Some(name) = recipient.filter(|name| !NOT_TOOLS.contains(name)) {
             rest = match call(name, body, &mut spoken, reader) {
                 Some(rest) => rest,
                 None => {

@@ -10,7 +10,7 @@ use crate::tool_calls::scan::{Found, Scan};
 use agent_event::Arguments;
 use std::cell::Cell;
 
-/// Places of a text that are examined in vain; a text full of brackets must not cost for ever.
+/// Places of a text that are examined without result; a text full of brackets must not cost for ever.
 const MOST_MISSES: usize = 200;
 
 /// Bytes of text that are examined for calls in one answer, counted anew from each place that is tried.
