@@ -198,3 +198,29 @@ fn ten_thousand_answers_have_no_calls() {
         assert!(answer.is_char_boundary(shown));
     }
 }
+
+/// Pieces of formats, in any order.
+fn fragments(samples: &[Sample], random: &mut fastrand::Rng) -> String {
+    let fragment = |random: &mut fastrand::Rng| {
+        let text = samples[random.usize(..samples.len())].text;
+        let ends: Vec<usize> = std::iter::once(0).chain(ends(text)).collect();
+        let mut cut = || ends[random.usize(..ends.len())];
+        let (one, other) = (cut(), cut());
+        text[one.min(other)..one.max(other)].to_owned()
+    };
+    (0..random.usize(1..5)).map(|_| fragment(random)).collect()
+}
+
+#[test]
+fn nothing_that_was_shown_of_broken_calls_is_taken_back() {
+    let tools = tools();
+    let samples: Vec<Sample> = [CALLS, ANSWERS].into_iter().flat_map(samples).collect();
+    let mut random = fastrand::Rng::with_seed(27);
+    for _ in 0..3_000 {
+        let text = fragments(&samples, &mut random);
+        let recovered = recover(&text, &tools, false);
+        let left = recovered.as_ref().map_or(text.as_str(), |recovered| &recovered.text);
+        let shown = shown(&text, ends(&text), &tools);
+        assert!(left.trim().starts_with(text[..shown].trim()), "{:?} was shown of {left:?}", &text[..shown]);
+    }
+}

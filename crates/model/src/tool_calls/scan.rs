@@ -33,6 +33,8 @@ const FENCE: &str = "```";
 /// Other keys that a call's JSON begins with.
 const OTHER_KEYS: &[&str] =
     &["arguments", "parameters", "args", "tool_calls", "tool_call", "tool_call_id", "type", "id"];
+/// Before the name of a tool, in some templates.
+const NAMESPACES: [&str; 2] = ["functions.", "default_api."];
 /// Words that begin a call at the beginning of a line.
 const WORDS: [&str; 7] = ["functools", "Action:", "call:", ">>>", "functions.", "default_api.", "function"];
 
@@ -155,7 +157,7 @@ impl Scan<'_, '_> {
         let is_open = !self.is_whole && word.len() == body.len();
         body.starts_with(['{', '['])
             || mark(body).is_some_and(|mark| mark.opens())
-            || known(word, self.reader.tools).is_some()
+            || self.declares(word)
             || is_open && (word.is_empty() || self.begins_name(word))
             || may_become_mark(body) && !self.is_whole
     }
@@ -283,24 +285,32 @@ impl Scan<'_, '_> {
             return Some((calls, text.len() - rest.len()));
         }
         let start = text.trim_start_matches('>');
-        if let Some((call, rest)) =
-            self.reader.python(start).filter(|(call, _)| self.are_exact(&vec![call.clone()]))
-        {
-            return Some((vec![call], text.len() - rest.len()));
-        }
         let name = start.strip_prefix("call:").unwrap_or(start);
-        let end = name.find(|c: char| !(python::is_name(c) || c == ':')).unwrap_or(name.len());
-        let behind = name[end..].trim_start();
+        // `function` before the name is DeepSeek's, without its tokens.
+        let kind = name.strip_prefix("function").filter(|name| self.declares(word(name)));
+        let (start, name) = kind.map_or((start, name), |name| (name, name));
+        if !self.declares(word(name)) {
+            return None;
+        }
+        let behind = name[word(name).len()..].trim_start();
+        if behind.starts_with('(') {
+            let (call, rest) = self.reader.python(name)?;
+            let calls = vec![call];
+            return self.are_exact(&calls).then(|| (calls, text.len() - rest.len()));
+        }
         let has_arguments = behind.starts_with('{')
             || behind.starts_with(FENCE)
             || mark(behind).is_some_and(|mark| matches!(mark.role, Role::Key | Role::Separator));
-        // `function` and the name on the next line are DeepSeek's, without its tokens.
-        let name = name
-            .strip_prefix("function")
-            .filter(|name| known(&name[..name.find('\n').unwrap_or(0)], self.reader.tools).is_some());
-        let start = name.unwrap_or(start);
         let (calls, rest, _) = self.reader.named(start).filter(|_| has_arguments)?;
         self.are_exact(&calls).then(|| (calls, text.len() - rest.len()))
+    }
+
+    /// Whether `name` is a tool's, alone or as templates write it.
+    fn declares(&self, name: &str) -> bool {
+        let name = NAMESPACES.iter().find_map(|space| name.strip_prefix(space)).unwrap_or(name);
+        let number = name.rsplit_once(':').filter(|(_, number)| number.chars().all(|c| c.is_ascii_digit()));
+        let name = number.map_or(name, |(name, _)| name);
+        self.reader.tools.iter().any(|tool| tool.name == name)
     }
 
     fn json(&self, at: usize, is_first: bool) -> Option<Found> {
@@ -349,7 +359,7 @@ impl Scan<'_, '_> {
         if !matches!(quote, '"' | '\'') {
             let end = inner.find(|c: char| !python::is_name(c)).unwrap_or(inner.len());
             let is_open = end == inner.len() && !self.is_whole && end > 0;
-            let is_call = inner[end..].starts_with('(') && known(&inner[..end], self.reader.tools).is_some();
+            let is_call = inner[end..].starts_with('(') && self.declares(&inner[..end]);
             return text.starts_with('[') && (is_call || is_open && self.begins_name(&inner[..end]));
         }
         let mut keys = NAME_KEYS.iter().chain(OTHER_KEYS).copied().chain(tools);
@@ -367,7 +377,7 @@ impl Scan<'_, '_> {
         if end == inner.len() && !self.is_whole && (inner.is_empty() || self.begins_name(inner)) {
             return Some(Found::Open);
         }
-        if !inner[end..].starts_with('(') || known(&inner[..end], self.reader.tools).is_none() {
+        if !inner[end..].starts_with('(') || !self.declares(&inner[..end]) {
             return None;
         }
         self.reader.spend(rest.len())?;
@@ -386,9 +396,9 @@ impl Scan<'_, '_> {
             _ => {}
         }
         let starts = |word: &str| rest.starts_with(word) || !self.is_whole && word.starts_with(rest);
-        let name = &rest[..rest.find(|c: char| !(python::is_name(c) || c == ':')).unwrap_or(rest.len())];
-        let is_name = known(name, self.reader.tools).is_some()
-            || !self.is_whole && name.len() == rest.len() && self.begins_name(name);
+        let name = word(rest);
+        let is_name =
+            self.declares(name) || !self.is_whole && name.len() == rest.len() && self.begins_name(name);
         if !is_name && !WORDS.iter().any(|word| starts(word)) {
             return None;
         }
@@ -416,10 +426,10 @@ impl Scan<'_, '_> {
         let text = text.trim_start_matches('\n');
         let end = text.find(|c: char| !(python::is_name(c) || c == ':')).unwrap_or(text.len());
         if end == text.len() {
-            return text.is_empty() || self.begins_name(text) || known(text, self.reader.tools).is_some();
+            return text.is_empty() || self.begins_name(text) || self.declares(text);
         }
         let behind = text[end..].trim_start();
-        known(&text[..end], self.reader.tools).is_some()
+        self.declares(&text[..end])
             && (behind.is_empty()
                 || behind.starts_with(['{', '('])
                 || behind.starts_with(FENCE)
@@ -542,6 +552,11 @@ impl Scan<'_, '_> {
         }
         None
     }
+}
+
+/// The name at the beginning of `text`, with a namespace and a number.
+fn word(text: &str) -> &str {
+    &text[..text.find(|c: char| !(python::is_name(c) || c == ':')).unwrap_or(text.len())]
 }
 
 /// A fence at the beginning of a text, whose first line has come.
