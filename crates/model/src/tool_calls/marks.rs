@@ -199,6 +199,8 @@ const WORDS: &[Entry] = &[
 pub const PREFIX: &str = "]<]minimax[>[";
 /// Before the name of a tag without being a part of it.
 const PREFIXES: &[&str] = &["longcat_", "ifm|"];
+/// Of MiniMax M2, Seed-OSS, Muse Glimmer, Command, Step 3, and of models that imitate Claude.
+const NAMESPACES: [&str; 6] = ["minimax", "seed", "atem", "cofl", "steptml", "antml"];
 /// Kimi K3 writes `<|open|>call tool="f"<|sep|>` for `<call tool="f">`.
 const OPEN: &str = "<|open|>";
 const CLOSE: &str = "<|close|>";
@@ -275,7 +277,10 @@ pub fn may_become_mark(text: &str) -> bool {
     let word = inner[..end].to_ascii_lowercase();
     match inner[end..].chars().next() {
         None => is_beginning_of_name(&word),
-        Some(':' | '|') => end > 0 && inner.len() <= LONGEST_NAME && !inner.contains(['>', '\n']),
+        Some(':' | '|') => {
+            let is_known = NAMESPACES.contains(&&*word) || word == "ifm" || is_name(&word);
+            is_known && inner.len() <= LONGEST_OPEN && !inner.contains('>')
+        }
         Some(_) => is_name(&word) && inner.len() <= LONGEST_OPEN && !inner.contains('>'),
     }
 }
@@ -290,7 +295,6 @@ fn is_name(word: &str) -> bool {
 
 fn is_beginning_of_name(word: &str) -> bool {
     let begins = |name: &str| name.starts_with(word);
-    const NAMESPACES: [&str; 6] = ["minimax", "seed", "atem", "cofl", "steptml", "ifm"];
     let names = TAGS.iter().map(|(name, _)| *name).chain(NAMESPACES).chain(PREFIXES.iter().copied());
     let mut names = names.chain(["channel", "turn", "end_of_turn"]);
     names.any(begins) || TAGS.iter().any(|(name, _)| name.starts_with(without_prefix(word)))
@@ -349,7 +353,7 @@ fn tag_in_brackets(text: &str) -> Option<Mark> {
     if let Some(behind) = rest.strip_prefix(':') {
         let end = behind.find(|c: char| !is_word(c))?;
         // `minimax:tool_call`, or `tool_call:opensource`.
-        if entry_of(&behind[..end]).is_some() {
+        if NAMESPACES.contains(&name) && entry_of(&behind[..end]).is_some() {
             (name, has_namespace) = (&behind[..end], true);
         } else {
             entry_of(name)?;
