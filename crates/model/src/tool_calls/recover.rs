@@ -122,7 +122,8 @@ fn recover_within(
 /// A call that is reported back to the model. One whose tool is only guessed must not run.
 fn unreadable((name, arguments): (String, String)) -> RecoveredCall {
     let arguments = Arguments::from(arguments);
-    let name = if arguments.parse().is_ok() { String::new() } else { name };
+    let could_run = arguments.parse().is_ok_and(|(value, _)| value.is_object());
+    let name = if could_run { String::new() } else { name };
     RecoveredCall { name, arguments }
 }
 

@@ -35,8 +35,10 @@ const OTHER_KEYS: &[&str] =
     &["arguments", "parameters", "args", "tool_calls", "tool_call", "tool_call_id", "type", "id"];
 /// Before the name of a tool, in some templates.
 const NAMESPACES: [&str; 2] = ["functions.", "default_api."];
+/// Before a list of calls, or a fence with it: of Command R+, RWKV and HyperCLOVA X.
+const HEADINGS: [&str; 3] = ["Action:", "**Tool Call:**", "-> tool/function_call"];
 /// Words that begin a call at the beginning of a line.
-const WORDS: [&str; 7] = ["functools", "Action:", "call:", ">>>", "functions.", "default_api.", "function"];
+const WORDS: [&str; 6] = ["functools", "call:", ">>>", "functions.", "default_api.", "function"];
 
 /// What stands at a place.
 #[derive(Debug, PartialEq)]
@@ -101,7 +103,7 @@ impl Scan<'_, '_> {
             }),
             _ if !self.takes_unmarked => None,
             '{' if self.begins(at) => self.json(at, is_first(at)),
-            '>' if self.begins(at) => self.word(at, is_first(at)),
+            '>' | '*' | '-' if self.begins(at) => self.word(at, is_first(at)),
             c if c.is_alphabetic() && self.begins(at) => self.word(at, is_first(at)),
             _ => None,
         }
@@ -280,7 +282,7 @@ impl Scan<'_, '_> {
             let (calls, rest, _) = self.reader.body(list)?;
             return Some((calls, text.len() - rest.len()));
         }
-        if let Some(list) = text.strip_prefix("Action:") {
+        if let Some(list) = HEADINGS.iter().find_map(|heading| text.strip_prefix(heading)) {
             let (calls, rest, _) = self.reader.body(list.trim_start())?;
             return Some((calls, text.len() - rest.len()));
         }
@@ -399,7 +401,7 @@ impl Scan<'_, '_> {
         let name = word(rest);
         let is_name =
             self.declares(name) || !self.is_whole && name.len() == rest.len() && self.begins_name(name);
-        if !is_name && !WORDS.iter().any(|word| starts(word)) {
+        if !is_name && !WORDS.iter().chain(&HEADINGS).any(|word| starts(word)) {
             return None;
         }
         self.reader.spend(rest.len().min(4096))?;
@@ -407,15 +409,17 @@ impl Scan<'_, '_> {
             return self.may_become_named(rest).then_some(Found::Open);
         }
         let (calls, length) = self.named(rest)?;
-        Some(self.block(at, calls, length, is_first && rest.starts_with("functools")))
+        Some(self.block(at, calls, length, is_first && !self.declares(word(rest.trim_start_matches('>')))))
     }
 
     /// Whether a name with its arguments may come of `text`.
     fn may_become_named(&self, text: &str) -> bool {
-        if WORDS.iter().any(|word| word.len() > text.len() && word.starts_with(text)) {
+        let mut words = WORDS.iter().chain(&HEADINGS);
+        if words.any(|word| word.len() > text.len() && word.starts_with(text)) {
             return true;
         }
-        if let Some(list) = text.strip_prefix("functools").or_else(|| text.strip_prefix("Action:")) {
+        let headed = HEADINGS.iter().find_map(|heading| text.strip_prefix(heading));
+        if let Some(list) = text.strip_prefix("functools").or(headed) {
             return list.trim_start().is_empty() || list.trim_start().starts_with(['[', '{', '`']);
         }
         let text = text.trim_start_matches('>');
