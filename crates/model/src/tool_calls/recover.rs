@@ -122,7 +122,7 @@ fn recover_within(
 /// A call that is reported back to the model. One whose tool is only guessed must not run.
 fn unreadable((name, arguments): (String, String)) -> RecoveredCall {
     let arguments = Arguments::from(arguments);
-    let could_run = arguments.parse().is_ok_and(|(value, _)| value.is_object());
+    let could_run = arguments.parse().is_ok_and(|(value, _)| !value.is_string());
     let name = if could_run { String::new() } else { name };
     RecoveredCall { name, arguments }
 }
