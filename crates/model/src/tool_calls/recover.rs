@@ -130,6 +130,8 @@ fn unreadable((name, arguments): (String, String)) -> RecoveredCall {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::stream::Assembly;
+    use crate::{Progress, Reply};
     use agent_event::lenient_json;
     use proptest::prelude::*;
     use serde_json::{Value, json};
@@ -327,5 +329,50 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// The reply to an answer that comes in pieces of three characters, and what of it was shown.
+    fn replied(field: &str, text: &str) -> (Reply, String) {
+        let tools = tools();
+        let mut shown = String::new();
+        let mut on_progress = |progress: Progress<'_>| {
+            if let Progress::Text(text) = progress {
+                shown.push_str(text);
+            }
+        };
+        let mut assembly = Assembly::new(&tools);
+        let chars: Vec<char> = text.chars().collect();
+        for piece in chars.chunks(3) {
+            let delta = json!({ field: piece.iter().collect::<String>() });
+            let chunk = serde_json::from_value(json!({ "choices": [{ "delta": delta }] })).unwrap();
+            assembly.add(chunk, &mut on_progress).unwrap();
+        }
+        (assembly.finish(&Vec::new().into(), &mut on_progress), shown)
+    }
+
+    #[test]
+    fn a_call_runs_wherever_in_the_reply_it_stands_and_its_marks_are_not_shown() {
+        let call = r#"<|tool_call_begin|>functions.run_commands:0<|tool_call_argument_begin|>{"command": "ls"}<|tool_call_end|>"#;
+        let value =
+            "<function=run_commands>\n<parameter=command>\necho '</think>'\n</parameter>\n</function>";
+        for (field, text, command, left) in [
+            ("content", format!("I look.{call}"), "ls", "I look."),
+            ("content", format!("<think>Hm.</think>I look.{call}"), "ls", "I look."),
+            ("content", format!("<think>Hm.\n{call}"), "ls", ""),
+            ("content", format!("Hm.\n{call}\n</think>\n"), "ls", ""),
+            ("content", format!("Say {call}, or not.</think>{}", call.replace("ls", "id")), "id", ""),
+            ("content", format!("I look.\n{value}"), "echo '</think>'", "I look."),
+            ("reasoning_content", format!("Hm.{call}"), "ls", ""),
+        ] {
+            let (reply, shown) = replied(field, &text);
+            let commands: Vec<_> =
+                reply.tool_calls.iter().map(|call| call.arguments.text("command")).collect();
+            assert_eq!(commands, [Some(command)], "{text}");
+            assert_eq!(reply.text, left, "{text}");
+            assert!(!shown.contains("<|") && !shown.contains("<function"), "{text}: {shown}");
+        }
+        let (reply, _) =
+            replied("reasoning_content", r#"Maybe {"name": "run_commands", "arguments": {"command": "ls"}}"#);
+        assert!(reply.tool_calls.is_empty(), "thoughts are not calls");
     }
 }

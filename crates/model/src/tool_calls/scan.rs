@@ -484,30 +484,23 @@ impl Scan<'_, '_> {
         if self.reader.spend(fence.length).is_none() {
             return Found::Text(fence.length);
         }
-        let behind = &rest[fence.length..];
+        let calls = self.in_fence(&fence);
+        let is_last = rest[fence.length..].trim().is_empty();
         if mark(fence.body.trim_start()).is_some() {
-            return match self.in_fence(&fence).filter(|_| is_first && behind.trim().is_empty()) {
-                _ if !self.is_whole => {
-                    if behind.trim().is_empty() {
-                        Found::Open
-                    } else {
-                        Found::Text(fence.length)
-                    }
-                }
-                Some(calls) => Found::Calls(calls, fence.length),
-                None => Found::Text(fence.length),
+            // Marks in a fence are an example, unless the fence is all of the answer.
+            return match calls.filter(|_| is_first && is_last) {
+                Some(calls) if self.is_whole => Found::Calls(calls, fence.length),
+                _ if is_last && !self.is_whole => Found::Open,
+                _ => Found::Text(fence.length),
             };
         }
-        if let Some(calls) = self.in_fence(&fence) {
-            return self.block(at, calls, fence.length, is_first);
-        }
-        let Some((name, arguments)) = broken_object(fence.body, self.reader.tools) else {
-            return Found::Text(fence.length);
-        };
-        match () {
-            () if !self.is_whole => self.block(at, Calls::new(), fence.length, is_first),
-            () if is_first || self.tail_is_calls(behind) => Found::Unreadable(name, arguments),
-            () => Found::Text(fence.length),
+        match (calls, broken_object(fence.body, self.reader.tools)) {
+            (Some(calls), _) => self.block(at, calls, fence.length, is_first),
+            (None, None) => Found::Text(fence.length),
+            (None, Some((name, arguments))) => match self.block(at, Calls::new(), fence.length, is_first) {
+                Found::Calls(..) => Found::Unreadable(name, arguments),
+                other => other,
+            },
         }
     }
 
