@@ -363,7 +363,7 @@ impl<'a> Reader<'a> {
                 Some(tag) if tag.role == Role::Argument => {
                     let name = tag.name.clone()?;
                     let (value, behind) = self.raw(&start[tag.length..], &tag, tool)?;
-                    let value = own_lines(value, tag.has_own_lines);
+                    let value = own_lines(value, &tag);
                     arguments.insert(name.clone(), typed(value, schema(tool, &name), is_text(&tag)));
                     rest = behind;
                 }
@@ -625,9 +625,10 @@ fn continues(text: &str) -> bool {
 }
 
 /// A value without the line ends that belong to the format, and without XML's quotation.
-fn own_lines(value: &str, has_own_lines: bool) -> &str {
+fn own_lines<'t>(value: &'t str, tag: &Mark) -> &'t str {
+    let has_own_lines = tag.has_own_lines;
     let value = match (value.strip_prefix('\n'), value.strip_suffix('\n')) {
-        (Some(inner), Some(_)) => inner.strip_suffix('\n').unwrap_or(inner),
+        (Some(inner), Some(_)) if !tag.is_token => inner.strip_suffix('\n').unwrap_or(inner),
         (Some(inner), None) if has_own_lines => inner,
         (None, Some(inner)) if has_own_lines => inner,
         _ => value,

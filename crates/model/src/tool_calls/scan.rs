@@ -132,12 +132,14 @@ impl Scan<'_, '_> {
         let behind = &rest[mark.length..];
         match mark.role {
             Role::Result => Some(if self.is_whole { Found::Invented } else { Found::Text(mark.length) }),
+            // In the middle of a line they are markup.
+            Role::Weak if !mark.is_token && !self.begins(at) => None,
             Role::Weak if !self.may_open(behind) => Some(match (mark.is_token, self.is_whole) {
                 (true, true) => Found::Noise(mark.length),
                 (true, false) => Found::Open,
                 (false, _) => Found::Text(mark.length),
             }),
-            Role::Open | Role::Weak | Role::Call if self.is_whole => Some(self.marked(at, &mark)),
+            Role::Open | Role::Weak | Role::Call if self.is_whole => Some(self.marked(at, &mark, is_first)),
             Role::Open | Role::Weak | Role::Call => Some(Found::Open),
             Role::Noise if !mark.is_token && !matches!(mark.tag, "<end_of_turn>") => None,
             Role::Noise if self.is_whole => {
@@ -169,12 +171,13 @@ impl Scan<'_, '_> {
     }
 
     /// The calls at a mark, in a whole answer.
-    fn marked(&self, at: usize, tag: &Mark) -> Found {
+    fn marked(&self, at: usize, tag: &Mark, is_first: bool) -> Found {
         let rest = &self.text[at..];
         match self.reader.marked(rest) {
-            Some((calls, behind)) if tag.role != Role::Weak || self.are_of_tools(&calls) => {
-                Found::Calls(calls, rest.len() - behind.len())
+            Some((calls, behind)) if tag.role == Role::Weak && self.are_of_tools(&calls) => {
+                self.block(at, calls, rest.len() - behind.len(), is_first)
             }
+            Some((calls, behind)) if tag.role != Role::Weak => Found::Calls(calls, rest.len() - behind.len()),
             _ if tag.role == Role::Weak => Found::Text(tag.length),
             _ => match unreadable(self.text, at, tag, self.reader.tools) {
                 Some((name, arguments)) => Found::Unreadable(name, arguments),
@@ -263,7 +266,7 @@ impl Scan<'_, '_> {
     fn unmarked(&self, text: &str) -> Option<(Calls, usize)> {
         match text.chars().next()? {
             '{' | '[' => {
-                let (calls, rest, _) = self.reader.body(text)?;
+                let (calls, rest) = self.body(text)?;
                 let is_python = text.starts_with('[') && !text[1..].trim_start().starts_with(['{', '[']);
                 (!is_python || self.are_exact(&calls)).then(|| (calls, text.len() - rest.len()))
             }
@@ -279,11 +282,11 @@ impl Scan<'_, '_> {
     /// A call that begins with the name of a tool.
     fn named(&self, text: &str) -> Option<(Calls, usize)> {
         if let Some(list) = text.strip_prefix("functools").filter(|list| list.starts_with('[')) {
-            let (calls, rest, _) = self.reader.body(list)?;
+            let (calls, rest) = self.body(list)?;
             return Some((calls, text.len() - rest.len()));
         }
         if let Some(list) = HEADINGS.iter().find_map(|heading| text.strip_prefix(heading)) {
-            let (calls, rest, _) = self.reader.body(list.trim_start())?;
+            let (calls, rest) = self.body(list.trim_start())?;
             return Some((calls, text.len() - rest.len()));
         }
         let start = text.trim_start_matches('>');
@@ -303,8 +306,17 @@ impl Scan<'_, '_> {
         let has_arguments = behind.starts_with('{')
             || behind.starts_with(FENCE)
             || mark(behind).is_some_and(|mark| matches!(mark.role, Role::Key | Role::Separator));
-        let (calls, rest, _) = self.reader.named(start).filter(|_| has_arguments)?;
+        let (calls, rest, is_ended) = self.reader.named(start).filter(|_| has_arguments)?;
+        if !is_ended && self.reader.is_cut_off {
+            return None;
+        }
         self.are_exact(&calls).then(|| (calls, text.len() - rest.len()))
+    }
+
+    /// The calls at the beginning of `text`, and what follows them. They have to end where the answer was cut off.
+    fn body<'b>(&self, text: &'b str) -> Option<(Calls, &'b str)> {
+        let (calls, rest, is_ended) = self.reader.body(text)?;
+        (is_ended || !self.reader.is_cut_off).then_some((calls, rest))
     }
 
     /// Whether `name` is a tool's, alone or as templates write it.
@@ -534,8 +546,7 @@ impl Scan<'_, '_> {
             let (calls, behind) = if mark(rest).is_some_and(|mark| mark.opens()) {
                 self.reader.marked(rest)?
             } else if rest.starts_with(['{', '[']) {
-                let (calls, behind, _) = self.reader.body(rest)?;
-                (calls, behind)
+                self.body(rest)?
             } else {
                 let (call, behind) = self.reader.python(rest).filter(|_| fence.language == TOOL_CODE)?;
                 (vec![call], behind)
