@@ -286,7 +286,8 @@ impl Scan<'_, '_> {
             return Some((calls, text.len() - rest.len()));
         }
         if let Some(list) = HEADINGS.iter().find_map(|heading| text.strip_prefix(heading)) {
-            let (calls, rest) = self.body(list.trim_start())?;
+            let list = list.trim_start();
+            let (calls, rest) = self.body(list).filter(|_| list.starts_with(['[', '{', '`']))?;
             return Some((calls, text.len() - rest.len()));
         }
         let start = text.trim_start_matches('>');
@@ -690,7 +691,8 @@ fn is_placeholder(body: &str) -> bool {
 
 /// Tool and arguments of `{"name": "…", "arguments": …}` that is not valid JSON, with the name of an existing tool.
 pub fn broken_object(text: &str, tools: &[ToolSpec]) -> Option<(String, String)> {
-    let text = text.trim_start().trim_start_matches(['[', '{']).trim_start();
+    let text = text.trim_start().trim_start_matches('[').trim_start();
+    let text = text.strip_prefix('{')?.trim_start_matches('{').trim_start();
     let (key, rest) = quoted(text)?;
     let (name, rest) = quoted(rest.trim_start().strip_prefix(':')?.trim_start())?;
     let name = known(name, tools).filter(|_| NAME_KEYS.contains(&key))?;
