@@ -22,6 +22,7 @@
 //! | 36: the guest's share of the processors | `guest.rs` |
 //! | 33 to 35: sockets, FIFOs and settings of this machine | `host.rs` |
 //! | 28: a review that shows everything | `files.rs` |
+//! | 60 to 69: reviews and questions | `review.rs` |
 
 mod disk;
 mod files;
@@ -32,4 +33,5 @@ mod neighbour;
 mod network;
 mod privileges;
 mod resources;
+mod review;
 mod terminal;

@@ -21,5 +21,6 @@ pub mod shorten;
 #[cfg(feature = "tls")]
 pub mod tls;
 pub mod utf8_stream;
+pub mod visible;
 
 pub use error::{Error, Result};

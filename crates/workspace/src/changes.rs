@@ -83,6 +83,9 @@ pub struct ChangeSet {
     /// Whether all of it is in the host's tree already: the sandbox wrote straight into it.
     #[serde(default)]
     pub in_place: bool,
+    /// Where the user's git looks for hooks, if that is in the workspace: a directory in it, empty for its top.
+    #[serde(skip)]
+    pub hooks: Option<Vec<u8>>,
 }
 
 impl ChangeSet {

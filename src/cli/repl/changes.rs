@@ -19,13 +19,16 @@ use std::sync::Arc;
 impl Repl<'_> {
     /// Without a pager; `agent diff` has one.
     pub(super) async fn diff(&mut self, paths: &str) -> Result<Flow> {
-        let (ready, changes) = self.changes(split(paths)?).await?;
+        let paths = split(paths)?;
+        let is_all = paths.is_empty();
+        let (ready, changes) = self.changes(paths).await?;
         let mut text = Vec::new();
         if let Some(risks) = risks::summary(&changes) {
             writeln!(text, "{risks}\n")?;
         }
         diff::write_text(&mut text, &changes, ready.workspace.store(), self.colours.0)?;
         self.screen.say(&String::from_utf8_lossy(&text));
+        ready.workspace.record_shown(&changes, is_all)?;
         if changes.is_empty() {
             self.remark("nothing has changed");
         }
@@ -52,6 +55,7 @@ impl Repl<'_> {
             return Err(Error::usage(format!("/apply has no option {}", sanitise::one_line(option, 40)))
                 .hint("/apply [-i] [--merge] [--commit [-m MESSAGE]] [PATH…]"));
         }
+        let is_all = words.is_empty();
         let (ready, changes) = self.changes(words).await?;
         if changes.is_empty() {
             self.remark("there is nothing to apply");
@@ -62,7 +66,7 @@ impl Repl<'_> {
             progress: self.screen.progress(),
             programs: self.config.programs(),
         };
-        let chosen = choose(&changes, &ready.workspace, &dialogue, ask).await?;
+        let chosen = choose(&changes, &ready.workspace, &dialogue, ask, is_all).await?;
         let next = chosen.prompt().map_or(Flow::Continue, Flow::Prompt);
         if chosen.changes.is_empty() {
             self.remark("nothing was written");
