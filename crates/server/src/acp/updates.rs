@@ -284,7 +284,7 @@ pub fn text_content(text: &str) -> Value {
 }
 
 /// Output as a block of Markdown, whatever it contains.
-fn fenced(text: &str) -> String {
+pub(super) fn fenced(text: &str) -> String {
     let fence = fence(text);
     format!("{fence}\n{}\n{fence}", text.trim_end())
 }
