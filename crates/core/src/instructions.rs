@@ -14,7 +14,7 @@ const NAMES: [&str; 2] = ["AGENTS.md", "CLAUDE.md"];
 /// last word. Outside of a repository only those of the workspace itself.
 pub fn instructions(workspace: &Path) -> Option<String> {
     let found: Vec<(PathBuf, String)> =
-        directories(workspace).iter().filter_map(|directory| of_directory(directory)).collect();
+        directories(workspace).iter().filter_map(|directory| of_directory(directory, workspace)).collect();
     let root = found.first()?.0.parent()?.to_owned();
     let mut text = String::new();
     for (path, content) in &found {
@@ -42,10 +42,15 @@ fn directories(workspace: &Path) -> Vec<&Path> {
     above.into_iter().take(depth + 1).rev().collect()
 }
 
-/// The first of the files that is a regular one with text: a symlink could lead anywhere.
-fn of_directory(directory: &Path) -> Option<(PathBuf, String)> {
+/// The first of the files that is a regular one with text: a symlink could lead anywhere. Above the workspace only files of root,
+/// of the caller and of the workspace's owner count: others may write there too.
+fn of_directory(directory: &Path, workspace: &Path) -> Option<(PathBuf, String)> {
     NAMES.iter().map(|name| directory.join(name)).find_map(|path| {
-        let bytes = plain_file::read(&path, MAX_BYTES as u64, Links::Refuse).ok()?;
+        let bytes = match directory == workspace {
+            true => plain_file::read(&path, MAX_BYTES as u64, Links::Refuse),
+            false => plain_file::read_of_owner(&path, MAX_BYTES as u64, workspace),
+        };
+        let bytes = bytes.ok()?;
         let text = String::from_utf8_lossy(&bytes).into_owned();
         (!text.trim().is_empty()).then_some((path, text))
     })

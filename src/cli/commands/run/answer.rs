@@ -32,7 +32,8 @@ pub fn check_writable(path: &Path) -> Result<()> {
 
 /// Writes the final answer to a file, without what controls a terminal.
 pub fn write(path: &Path, answer: &str) -> Result<()> {
-    std::fs::write(path, format!("{}\n", plain(answer))).map_err(|error| {
+    let planted = crate::plain_file::refuse_planted(path);
+    planted.and_then(|()| std::fs::write(path, format!("{}\n", plain(answer)))).map_err(|error| {
         Error::unexpected(format!("the answer could not be written to {}", path.display())).caused_by(error)
     })
 }
