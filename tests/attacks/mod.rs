@@ -22,7 +22,8 @@
 //! | 36: the guest's share of the processors | `guest.rs` |
 //! | 33 to 35: sockets, FIFOs and settings of this machine | `host.rs` |
 //! | 28: a review that shows everything | `files.rs` |
-//! | 60 to 69: reviews and questions | `review.rs` |
+//! | 60 to 64: reviews | `review.rs` |
+//! | 65 to 71: questions, plans, instructions, the policy, servers | `questions.rs` |
 
 mod disk;
 mod files;
@@ -32,6 +33,7 @@ mod host;
 mod neighbour;
 mod network;
 mod privileges;
+mod questions;
 mod resources;
 mod review;
 mod terminal;
