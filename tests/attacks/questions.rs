@@ -106,7 +106,7 @@ fn attack_67_other_spellings_of_a_command_are_read() {
 #[tokio::test]
 async fn attack_68_nothing_that_runs_outlives_the_beginning_of_a_plan() {
     on_every_backend(async |inside| {
-        let left = "(sleep 300 & setsid sh -c 'exec -a C4NARY sleep 300' &) >/dev/null 2>&1 </dev/null";
+        let left = "(sleep 300 & setsid bash -c 'exec -a C4NARY sleep 300' &) >/dev/null 2>&1 </dev/null";
         inside.output_of(left).await;
         let job = inside.sandbox.start_job(shell("sleep 300")).await.expect("a job");
         inside.sandbox.end_processes().await.expect("answers");

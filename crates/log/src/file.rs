@@ -41,7 +41,8 @@ pub struct Reopened {
 impl SessionFile {
     /// Starts a recording at `path`: the same format, without a `head`. An existing file is replaced.
     pub fn record(path: &Path) -> Result<Self> {
-        let planted = plain_file::refuse_planted(path).map_err(Error::from);
+        let planted = plain_file::refuse_planted(path)
+            .map_err(|error| Error::usage(format!("{} is not written: {error}", path.display())));
         let file = planted.and_then(|()| open(path)).map_err(|error| {
             Error::usage(error.to_string()).hint("name a file in a directory that you can write to")
         })?;

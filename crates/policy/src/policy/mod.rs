@@ -327,6 +327,12 @@ impl Question {
         Self { what: without_blank_lines(&visible(&what)), always: in_words(&keys), reasons, keys }
     }
 
+    /// A question about something else than a call, in which `always` covers nothing but this.
+    pub fn about(what: &str, always: &str) -> Self {
+        let what = without_blank_lines(&visible(what));
+        Self { what, reasons: Vec::new(), always: always.to_owned(), keys: Vec::new() }
+    }
+
     /// Whether the question itself has only the beginning and the end of [`Question::what`], which is to be shown before it.
     pub fn is_cut(&self) -> bool {
         self.what.lines().count() > MAX_LINES || self.what.chars().count() > MAX_CHARS

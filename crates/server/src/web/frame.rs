@@ -184,6 +184,11 @@ mod tests {
         let text = text_of(Event::Denied { what: "a\u{202e}b\x07".into(), rule: "\n".repeat(3) });
         assert!(text.contains("a\\\\u{202e}b\\\\u{7}"), "{text}");
         assert_eq!(text.matches("\n\n").count(), 1, "{text}");
+        // A return and tags were dropped or shown as they are.
+        assert_eq!(
+            visible("1  # fine\rimport os\u{e0041}\u{fe01}"),
+            "1  # fine␍import os\\u{e0041}\\u{fe01}"
+        );
         let long = visible(&"é".repeat(MAX_TEXT));
         assert!(long.len() < MAX_TEXT + 100 && long.contains("bytes are left out"));
     }
