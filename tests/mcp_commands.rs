@@ -201,6 +201,9 @@ fn tools_that_a_server_adds_are_offered_with_the_next_prompt() {
     terminal.type_line("/mcp");
     terminal.wait_for("17 tool(s), runs");
     terminal.type_line("and now?");
+    terminal.wait_for("An MCP server has changed these tools:");
+    terminal.wait_for("Allow? [yes/no/always]");
+    terminal.type_line("yes");
     terminal.wait_for("Second.");
     terminal.wait_for_prompt();
     let offered =

@@ -220,9 +220,10 @@ fn attack_70_servers_of_a_repository_are_shown_in_full_and_asked_about() {
 /// A token behind an underscore reached the endpoint.
 #[test]
 fn attack_71_a_token_behind_a_name_does_not_reach_the_endpoint() {
-    let token = format!("ghp_{}", "aB3dE5fG7hJ9".repeat(3));
-    let model = endpoint().tool_call("run_commands", json!({ "command": "cat notes" })).text("Done.").start();
-    agent().endpoint(&model).file("notes", format!("MY_{token}\n")).args(["run", "go"]).run().expect_code(0);
+    let body = "aB3dE5fG7hJ9".repeat(3);
+    let (token, command) = (format!("ghp_{body}"), format!("printf 'MY_ghp_%s' {body}"));
+    let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("Done.").start();
+    agent().endpoint(&model).args(["run", "go"]).run().expect_code(0);
     let last = model.requests().last().expect("a request").body.to_string();
     assert!(!last.contains(&token) && last.contains("[secret: GitHub token]"), "{last}");
 }

@@ -46,7 +46,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// The longest call that a user is asked about, in bytes.
-const MAX_ASKED: usize = 256 << 10;
+const MAX_ASKED: usize = 4 << 20;
 /// Lines of a question from which on its middle is shown before the question, and not in it.
 const MAX_LINES: usize = 30;
 /// Characters of a question, likewise.

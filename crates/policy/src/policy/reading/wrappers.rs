@@ -140,7 +140,8 @@ pub fn look_inside(words: &[Word], stdin: &Stdin) -> Inside {
     let mut inside = Inside::default();
     let Some((program, arguments)) = words.split_first() else { return inside };
     let base = base_name(&program.text);
-    let name = without_version(base);
+    // A lone dot is a command, and not a version.
+    let name = if base == "." { base } else { without_version(base) };
     let only_asks = name == "command"
         && arguments
             .first()
