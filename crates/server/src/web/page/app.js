@@ -257,16 +257,14 @@ async function artifact({ node, more }, { sha256, name, media_type }) {
 	if (stick) toEnd();
 }
 
-const SCRIPTS = 'The scripts of this document run in your browser. Whatever the network of the sandbox is, they can send what the document '
-	+ 'holds, which is anything that the sandbox has, to any address (over WebRTC). Run them?';
-
 async function show(what, title) {
 	const { url } = await send(here('document'), what), box = $('document');
 	box.querySelector('iframe')?.remove();
 	const frame = el('iframe', { title });
 	frame.setAttribute('sandbox', what.scripts ? 'allow-scripts' : '');
 	$('scripts').hidden = !what.artifact;
-	$('scripts').onclick = () => confirm(SCRIPTS) && act(() => show({ scripts: what.artifact }, title));
+	$('scripts').onclick = () => confirm('Its scripts can send what it holds to any address, whatever the sandbox may reach. Run them?')
+		&& act(() => show({ scripts: what.artifact }, title));
 	frame.src = url;
 	box.append(frame);
 	box.showModal();
