@@ -14,7 +14,7 @@ pub use agent_backends as backends;
 pub use agent_base::{
     Error, Result, duration_text, error, exit_code, exit_status, front_matter, hash, head_writer,
     host_process, host_program, lock, machine, paths, plain_file, sanitise, secret_scan, shorten,
-    utf8_stream,
+    utf8_stream, visible,
 };
 pub use agent_batch as batch;
 pub use agent_core as agent;

@@ -131,7 +131,11 @@ fn servers_of_a_repository_are_used_once_this_very_file_is_approved() {
     assert!(!has && notices.iter().any(|notice| notice.contains("agent mcp approve")), "{notices:?}");
     call.again().args(["mcp", "approve"]).run().expect_code(2);
     let shown = call.again().args(["mcp", "approve", "--yes"]).run().expect_code(0);
-    assert!(shown.stdout.contains("/workspace/server.py modern"), "{}", shown.stdout);
+    assert!(
+        shown.stdout.contains("argument   /workspace/server.py\n    argument   modern\n"),
+        "{}",
+        shown.stdout
+    );
     assert!(shown.stdout.contains("OPENAI_API_KEY"), "{}", shown.stdout);
     let (has, notices) = tools(call.again());
     assert!(
@@ -197,6 +201,9 @@ fn tools_that_a_server_adds_are_offered_with_the_next_prompt() {
     terminal.type_line("/mcp");
     terminal.wait_for("17 tool(s), runs");
     terminal.type_line("and now?");
+    terminal.wait_for("An MCP server has changed these tools:");
+    terminal.wait_for("Allow? [yes/no/always]");
+    terminal.type_line("yes");
     terminal.wait_for("Second.");
     terminal.wait_for_prompt();
     let offered =

@@ -156,16 +156,16 @@ fn the_review_points_at_what_other_programs_will_execute() {
         agent().endpoint(&model).file("Makefile", "all:\n").args(["run", "-q", "go"]).run().expect_code(0);
     let call = |arguments: &[&str]| ran.again().args(arguments).run().expect_code(0).stdout;
     insta::assert_snapshot!(call(&["diff", "--risks"]), @r"
-    .envrc (shell or editor)
+    .envrc (shell)
     .github/workflows/ci.yml (CI)
     .vscode/tasks.json (editor)
     link (symlink)
-    package.json (package scripts)
+    package.json (package manager)
     tool (new executable)
     ");
     let first = call(&["diff"]).lines().next().map(str::to_owned);
-    insta::assert_snapshot!(first.unwrap_or_default(), @"Executed by other programs: .envrc (shell or editor), .github/workflows/ci.yml (CI), .vscode/tasks.json (editor), link (symlink), package.json (package scripts) and 1 more (`agent diff --risks`)");
-    assert!(call(&["diff", "--json"]).contains(r#""risks":[{"path":".envrc","kind":"shell or editor"}"#));
+    insta::assert_snapshot!(first.unwrap_or_default(), @"Executed by other programs: .github/workflows/ci.yml (CI); .vscode/tasks.json (editor); tool (new executable); package.json (package manager); .envrc (shell); link (symlink)");
+    assert!(call(&["diff", "--json"]).contains(r#""risks":[{"path":".envrc","kind":"shell"}"#));
     assert_eq!(call(&["diff", "--risks", "plain.txt"]), "");
 }
 

@@ -163,6 +163,11 @@ async fn ask(progress: &Progress, question: &Question<'_>) -> Result<Answer> {
     if let Question::Apply { summary } = question {
         progress.suspend(|| stderr::write(summary));
     }
+    if let Question::ToolCall(question) = question
+        && question.is_cut()
+    {
+        progress.suspend(|| stderr::write(&format!("{}\n\n", question.what)));
+    }
     let answers = question.answers();
     let words: Vec<&'static str> = answers.iter().map(|answer| word(question, *answer)).collect();
     let word = confirm::ask(progress, &question.to_string(), &words).await?;

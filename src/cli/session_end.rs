@@ -8,7 +8,7 @@ use crate::cli::ui::confirm;
 use crate::error::Result;
 use crate::event::Event;
 use crate::session::{Frontend, Ready, Session};
-use crate::workspace::ChangeSet;
+use crate::workspace::{ChangeSet, risks};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,12 +33,13 @@ pub async fn after_run(config: &Config, console: &Console, session: &mut Session
         return report_unwritten(console, session, ready.workspace.root(), &changes);
     }
     let chosen = if config.options.apply.apply {
+        risks::summary(&changes).map_or(Ok(()), |risks| console.always_notice(risks))?;
         ChosenChanges::all(changes.clone())
     } else if confirm::is_possible() {
         console.screen.settle()?;
         let (user, progress) = (console.user(), console.screen.progress());
         let dialogue = Dialogue { user, progress, programs: config.programs() };
-        choose(&changes, &ready.workspace, &dialogue, Ask::Whole).await?
+        choose(&changes, &ready.workspace, &dialogue, Ask::Whole, true).await?
     } else {
         ChosenChanges::all(ChangeSet::default())
     };

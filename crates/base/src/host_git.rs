@@ -8,7 +8,7 @@
 use crate::error::Result;
 use crate::host_program;
 use crate::machine::Machine;
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process_group, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process_group, prlimit, setrlimit};
 use std::fs::{self, DirBuilder};
 use std::io::{Read, Write};
 use std::os::unix::fs::DirBuilderExt;
@@ -24,7 +24,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 const MAX_WORDS: u64 = 64 << 10;
 
 /// What no call may do: run a program that an index, a hook or a setting names, or tidy up in the background.
-const SETTINGS: [&str; 7] = [
+const SETTINGS: [&str; 13] = [
     "core.fsmonitor=false",
     "core.hooksPath=/dev/null",
     "gc.auto=0",
@@ -32,7 +32,17 @@ const SETTINGS: [&str; 7] = [
     "log.showSignature=false",
     "submodule.recurse=false",
     "protocol.ext.allow=never",
+    // A small archive can hold objects that are large, or long chains of deltas.
+    "core.bigFileThreshold=16m",
+    "core.deltaBaseCacheLimit=32m",
+    "core.packedGitLimit=256m",
+    "pack.deltaCacheSize=32m",
+    "pack.windowMemory=64m",
+    "pack.threads=1",
 ];
+
+/// Bytes that a call may take for itself; mapped files do not count. The objects of a repository with ten million of them fit.
+const MAX_MEMORY: u64 = 2 << 30;
 
 /// Variables of every call. Those that name a program outrank the configuration.
 const VARIABLES: [(&str, &str); 8] = [
@@ -147,6 +157,7 @@ pub fn run_within(
     max_answer: u64,
 ) -> Result<Vec<u8>, Failure> {
     // In a group of its own, which ends with it.
+    limit_memory(&mut git);
     git.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = git.spawn().map_err(|_| Failure::default())?;
     let group = child.id().try_into().ok().and_then(Pid::from_raw);
@@ -178,6 +189,18 @@ pub fn run_within(
             Err(Failure { answer: answer.unwrap_or_default(), said })
         }
     }
+}
+
+/// Bounds the memory of a call, before it is one.
+fn limit_memory(git: &mut Command) {
+    let limit = || {
+        let limit = Rlimit { current: Some(MAX_MEMORY), maximum: Some(MAX_MEMORY) };
+        // Where a lower bound holds already, that one stays.
+        let _ = setrlimit(Resource::Data, limit);
+        Ok(())
+    };
+    // SAFETY: between fork and exec this makes one system call, and takes neither locks nor memory.
+    unsafe { git.pre_exec(limit) };
 }
 
 fn read(stream: Option<impl Read + Send + 'static>, max: u64) -> mpsc::Receiver<Vec<u8>> {

@@ -23,5 +23,6 @@ pub mod text_encoding;
 #[cfg(feature = "tls")]
 pub mod tls;
 pub mod utf8_stream;
+pub mod visible;
 
 pub use error::{Error, Result};

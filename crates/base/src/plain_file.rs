@@ -9,6 +9,7 @@ use rustix::path::Arg;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Whether the last name may be a symlink.
@@ -25,6 +26,33 @@ pub fn read(path: &Path, limit: u64, links: Links) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_at(CWD, path, links)?.take(limit).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// [`read`] without symlinks, of a file that belongs to root, to the caller, or to the owner of `place`.
+pub fn read_of_owner(path: &Path, limit: u64, place: &Path) -> io::Result<Vec<u8>> {
+    let file = open_at(CWD, path, Links::Refuse)?;
+    let owners = [0, rustix::process::geteuid().as_raw(), fs::metadata(place)?.uid()];
+    if !owners.contains(&file.metadata()?.uid()) {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it belongs to another user"));
+    }
+    let mut bytes = Vec::new();
+    file.take(limit).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Refuses a file or symlink that another user may have planted under a name of the caller's: in a directory that everybody may write
+/// to and that keeps names apart (`/tmp`), one of neither the caller nor the directory's owner. The kernel does the same
+/// where `fs.protected_symlinks` and `fs.protected_regular` are set.
+pub fn refuse_planted(path: &Path) -> io::Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let (Ok(directory), Ok(found)) = (fs::metadata(parent), path.symlink_metadata()) else { return Ok(()) };
+    const STICKY_FOR_ALL: u32 = 0o1002;
+    let is_shared = directory.mode() & STICKY_FOR_ALL == STICKY_FOR_ALL;
+    let owners = [rustix::process::geteuid().as_raw(), directory.uid()];
+    match is_shared && !owners.contains(&found.uid()) {
+        true => Err(io::Error::new(io::ErrorKind::PermissionDenied, "another user made what is there")),
+        false => Ok(()),
+    }
 }
 
 /// Whether a file has to be there after a power failure too.

@@ -155,7 +155,8 @@ fn next_secret(bytes: &[u8], from: usize) -> Option<Secret> {
         if found.is_some() {
             return found;
         }
-        in_word = byte.is_ascii_alphanumeric() || *byte == b'_';
+        // A name may end in front of it: `TOKEN_ghp_…`.
+        in_word = byte.is_ascii_alphanumeric();
     }
     None
 }
@@ -319,6 +320,15 @@ mod tests {
             "OGN02HtkpBOZzzvUARTR10JQoSe2/5PIwQ==",
         ];
         [begin.as_str(), lines[0], lines[1], lines[2], &end].join(separator)
+    }
+
+    /// A token behind an underscore was taken for a part of a word.
+    #[test]
+    fn a_token_is_found_behind_a_name() {
+        for (kind, token) in samples() {
+            assert_eq!(find(format!("MY_{token} x").as_bytes()), Some(kind), "{token}");
+            assert_eq!(find(format!("name={token}").as_bytes()), Some(kind), "{token}");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use agent_base::error::Error;
 use agent_base::error::Kind;
 use agent_base::error::Result;
 use agent_base::secret_scan;
+use agent_base::visible::without_tags;
 use agent_event::Event;
 use agent_event::ToolCall;
 use agent_model::Message;
@@ -259,6 +260,7 @@ impl Conversation {
             {
                 result.text += &format!("\n\n{note}");
             }
+            result.text = without_tags(std::mem::take(&mut result.text));
             if self.setup.bounds.redact_secrets
                 && let Some(redacted) = secret_scan::redact(&result.text)
             {

@@ -12,6 +12,7 @@ use crate::Window;
 use crate::system_prompt;
 use agent_base::error::Result;
 use agent_base::secret_scan;
+use agent_base::visible::without_tags;
 use agent_event::Artifact;
 use agent_event::Event;
 use agent_event::Events;
@@ -255,8 +256,8 @@ impl Conversation {
     /// `text` without secrets, unless the user wants them to be sent.
     pub(super) fn redacted(&self, text: String) -> String {
         match self.setup.bounds.redact_secrets {
-            true => secret_scan::redact(&text).map_or(text, |redacted| redacted.text),
-            false => text,
+            true => without_tags(secret_scan::redact(&text).map_or(text, |redacted| redacted.text)),
+            false => without_tags(text),
         }
     }
 

@@ -20,7 +20,7 @@ pub fn instructions(workspace: &Path) -> Option<String> {
     let directories = directories(workspace);
     let top = directories.first()?;
     let found: Vec<(PathBuf, String)> =
-        directories.iter().filter_map(|directory| of_directory(directory, top)).collect();
+        directories.iter().filter_map(|directory| of_directory(directory, top, workspace)).collect();
     let root = found.first()?.0.parent()?.to_owned();
     let mut text = String::new();
     for (path, content) in &found {
@@ -48,11 +48,16 @@ fn directories(workspace: &Path) -> Vec<&Path> {
     above.into_iter().take(depth + 1).rev().collect()
 }
 
-/// The first of the files that has text.
-fn of_directory(directory: &Path, root: &Path) -> Option<(PathBuf, String)> {
+/// The first of the files that has text. Above the workspace only files of root, of the caller and of the workspace's owner count:
+/// others may write there too.
+fn of_directory(directory: &Path, root: &Path, workspace: &Path) -> Option<(PathBuf, String)> {
     NAMES.iter().map(|name| directory.join(name)).find_map(|path| {
         let target = target_of(&path, root).ok()?;
-        let bytes = plain_file::read(&target, MAX_BYTES as u64, Links::Refuse).ok()?;
+        let bytes = match directory == workspace {
+            true => plain_file::read(&target, MAX_BYTES as u64, Links::Refuse),
+            false => plain_file::read_of_owner(&target, MAX_BYTES as u64, workspace),
+        };
+        let bytes = bytes.ok()?;
         let text = String::from_utf8_lossy(&bytes).into_owned();
         (!text.trim().is_empty()).then_some((path, text))
     })

@@ -3,6 +3,7 @@
 use super::instructions::instructions;
 use agent_base::sanitise::one_line;
 use agent_base::secret_scan;
+use agent_base::visible::without_tags;
 use agent_event::Limits;
 use agent_model::compact::INSTRUCTIONS_HEADING;
 use agent_sandbox::{Network, WORKSPACE};
@@ -89,8 +90,8 @@ pub fn system_prompt(facts: &SandboxFacts, workspace: &Path, redact_secrets: boo
         prompt += &format!("- Programs: {}\n", facts.programs.join(", "));
     }
     let clean = |text: String| match secret_scan::redact(&text) {
-        Some(redacted) if redact_secrets => redacted.text,
-        _ => text,
+        Some(redacted) if redact_secrets => without_tags(redacted.text),
+        _ => without_tags(text),
     };
     // Before the instructions: the compact form sends nothing else, and small models do not read on.
     if let Some(skills) = &facts.skills {

@@ -192,6 +192,11 @@ impl Command {
         self.end_at_once(Reason::Memory);
     }
 
+    /// Kills it and everything that it started at once.
+    pub fn end_now(&mut self) {
+        self.end_at_once(Reason::Request);
+    }
+
     fn end_at_once(&mut self, reason: Reason) {
         processes::kill_below(self.supervisor);
         self.begin_to_end(reason);

@@ -7,8 +7,10 @@ use crate::files::{self, Reading, resolve};
 use crate::launch::landlock;
 use crate::outlet::Outlet;
 use crate::plan::plan;
+use crate::processes;
 use crate::relay::Relay;
 use crate::serve::Server;
+use crate::sys;
 use crate::update::{self, ReadingFiles, Update};
 use crate::walk::{self, Walk};
 use agent_wire::{self as wire, Block, Message, TerminalSize};
@@ -119,6 +121,10 @@ impl Server {
                 return self.open_outlet(stream.client, port, env).map(|()| Some(Message::Done {}));
             }
             Message::Connect { port } => Activity::Relay(self.connect(port)?),
+            Message::EndProcesses {} => {
+                self.end_processes();
+                return Ok(Some(Message::Done {}));
+            }
             Message::Replace { nonce } => {
                 self.replace(stream.client, &nonce);
                 return Ok(Some(Message::Done {}));
@@ -212,6 +218,18 @@ impl Server {
         self.next_command += 1;
         self.commands.insert(key, command);
         Ok(key)
+    }
+
+    /// Kills all commands and jobs with everything that they started or left running, and what has no supervisor any more. What is
+    /// killed executes nothing any more once this returns.
+    fn end_processes(&mut self) {
+        self.commands.values_mut().filter(|command| !command.over()).for_each(Command::end_now);
+        let is_supervisor = |id: &i32| self.commands.values().any(|command| command.supervisor() == *id);
+        let own = std::process::id().cast_signed();
+        for id in processes::children(own).into_iter().filter(|id| !is_supervisor(id)) {
+            processes::kill_below(id);
+            sys::kill(id, sys::SIGKILL);
+        }
     }
 
     /// Kills what finished commands have left running, where that leaves no processes for another.

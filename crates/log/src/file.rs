@@ -4,6 +4,7 @@ use super::chain::{prev_of, seal};
 use super::lines::{Lines, MAX_LINE};
 use agent_base::error::{Error, Result};
 use agent_base::hash::Hash;
+use agent_base::plain_file;
 use agent_event::{Event, Listener, Record, json, now};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::Write;
@@ -40,7 +41,9 @@ pub struct Reopened {
 impl SessionFile {
     /// Starts a recording at `path`: the same format, without a `head`. An existing file is replaced.
     pub fn record(path: &Path) -> Result<Self> {
-        let file = open(path).map_err(|error| {
+        let planted = plain_file::refuse_planted(path)
+            .map_err(|error| Error::usage(format!("{} is not written: {error}", path.display())));
+        let file = planted.and_then(|()| open(path)).map_err(|error| {
             Error::usage(error.to_string()).hint("name a file in a directory that you can write to")
         })?;
         lock(&file, path)?;

@@ -10,10 +10,12 @@ use agent_core::Environment;
 use agent_event::{Event, Events};
 use agent_mcp::client::{Cache, Exchange, Offered, OwnSandbox, ServerSettings, Servers, Site};
 use agent_network::{Gateway, Verdict};
+use agent_policy::{Answer, Question, policy};
 use agent_sandbox::Sandbox;
 use agent_tools::Tool;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use url::Url;
@@ -21,8 +23,8 @@ use url::Url;
 /// The servers of a session, and what of theirs the model has been offered.
 pub(super) struct SessionServers {
     pub all: Servers,
-    /// The names of their tools, once they were asked.
-    offered: Option<Vec<String>>,
+    /// Their tools, once they were asked: the name, and how the model sees it.
+    offered: Option<BTreeMap<String, String>>,
 }
 
 impl SessionServers {
@@ -66,14 +68,23 @@ impl Session {
             stop = interrupt.triggered() => return Err(stop.error()),
             offered = ask => offered,
         };
-        let Some(Offered { tools, found, instructions, failures }) = offered else { return Ok(()) };
+        let Some(Offered { mut tools, mut found, instructions, failures }) = offered else { return Ok(()) };
         for text in failures {
             self.frontend.events().emit(Event::Notice { text: plain(&text).into_owned() })?;
         }
-        let before = self.servers.offered.take().unwrap_or_default();
-        let names =
-            |tools: &[Arc<dyn Tool>]| tools.iter().map(|tool| tool.name().to_owned()).collect::<Vec<_>>();
-        self.servers.offered = Some([names(&tools), names(&found)].concat());
+        let before = self.servers.offered.take();
+        if let Some(before) = &before {
+            let others = others(before, tools.iter().chain(&found));
+            let refused = match self.are_wanted(&others).await? {
+                true => BTreeSet::new(),
+                false => others.into_keys().collect(),
+            };
+            tools.retain(|tool| !refused.contains(tool.name()));
+            found.retain(|tool| !refused.contains(tool.name()));
+        }
+        let described = tools.iter().chain(&found).map(|tool| (tool.name().to_owned(), description(tool)));
+        self.servers.offered = Some(described.collect());
+        let before: Vec<String> = before.unwrap_or_default().into_keys().collect();
         self.conversation.change_tools(|registry| {
             registry.remove(&before);
             tools.into_iter().try_for_each(|tool| registry.add(tool))?;
@@ -88,6 +99,41 @@ impl Session {
         }
         Ok(())
     }
+}
+
+impl Session {
+    /// Whether the user wants tools that a server has changed, or added, since the user's prompts began. Where nobody can be asked
+    /// they are named.
+    async fn are_wanted(&self, others: &BTreeMap<String, String>) -> Result<bool> {
+        if others.is_empty() {
+            return Ok(true);
+        }
+        let names = others.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let Some(approver) = self.frontend.approver() else {
+            let text = format!("An MCP server has changed these tools: {}", plain(&names));
+            self.frontend.always_notice(text)?;
+            return Ok(true);
+        };
+        let tools: Vec<String> = others.iter().map(|(name, told)| format!("{name}: {told}")).collect();
+        let what = format!("An MCP server has changed these tools:\n{}", tools.join("\n"));
+        let question = policy::Question::about(&what, "tools as they are now");
+        let answer = approver.ask(&Question::ToolCall(&question)).await?;
+        Ok(matches!(answer, Answer::Once | Answer::Always))
+    }
+}
+
+/// The tools that are not as they were `before`, with how the model sees them.
+fn others<'t>(
+    before: &BTreeMap<String, String>,
+    tools: impl Iterator<Item = &'t Arc<dyn Tool>>,
+) -> BTreeMap<String, String> {
+    let described = tools.map(|tool| (tool.name().to_owned(), description(tool)));
+    described.filter(|(name, told)| before.get(name) != Some(told)).collect()
+}
+
+/// All that the model sees of a tool.
+fn description(tool: &Arc<dyn Tool>) -> String {
+    format!("{}\n{}", tool.description(), tool.parameters())
 }
 
 /// What a session provides to its servers.

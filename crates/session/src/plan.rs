@@ -20,7 +20,8 @@ impl Session {
         &self.plan
     }
 
-    /// Makes the workspace read-only for everything that the model starts from now on, until the plan is accepted.
+    /// Makes the workspace read-only for everything that the model starts from now on, until the plan is accepted. What ran before
+    /// ends: jobs, servers, and processes that commands left behind.
     ///
     /// # Errors
     /// The sandbox's kernel cannot do that.
@@ -29,8 +30,9 @@ impl Session {
             return Ok(());
         }
         self.try_read_only().await?;
-        // What runs already could write on.
+        // What runs already could write on, and do for others what they may not.
         self.conversation.discard_tool_state().await?;
+        self.startup.ready().await?.sandbox.end_processes().await?;
         self.conversation.offer(Arc::new(UpdatePlan(Arc::clone(&self.plan))))?;
         self.plan.set_read_only(true, self.frontend.events())?;
         self.conversation.note(BEGUN.trim())

@@ -4,11 +4,11 @@ use super::snapshot::NotedSnapshot;
 use super::startup::{ForkedFrom, Population, destroy};
 use agent_base::error::{Error, Result};
 use agent_base::machine::Machine;
+use agent_base::visible::visible_name;
 use agent_core::{Price, Spent};
 use agent_log::{History, Reopened, SessionFile, SessionId, Store};
 use agent_sandbox::{Backend, State};
 use agent_workspace::Workspace;
-use agent_workspace::tree_path::printable;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -89,8 +89,8 @@ pub fn check_workspace(id: &SessionId, history: &History, directory: &Path) -> R
     }
     let message = format!(
         "session {id} works on {}, not on {}",
-        printable(recorded.as_bytes()),
-        printable(asked.as_bytes())
+        visible_name(recorded.as_bytes()),
+        visible_name(asked.as_bytes())
     );
     Err(Error::usage(message).hint(
         "resume it in its own directory (name it with -C), or start another session: with a key, another key",

@@ -495,6 +495,8 @@ tagged! {
         0x22 = Replace {
             nonce: [u8; 32],
         },
+        /// Kill everything that runs but the guest: commands, jobs and what they left running. `Done`.
+        0x23 = EndProcesses {},
 
         /// What a command wrote. At most [`CHUNK`].
         0x30 = Output {

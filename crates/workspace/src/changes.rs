@@ -92,6 +92,9 @@ pub struct ChangeSet {
     /// New files that only a tool writes, which are not part of it.
     #[serde(skip)]
     pub build_files: BuildFiles,
+    /// Where the user's git looks for hooks, if that is in the workspace: a directory in it, empty for its top.
+    #[serde(skip)]
+    pub hooks: Option<Vec<u8>>,
 }
 
 impl ChangeSet {

@@ -64,15 +64,25 @@ impl Side {
         self.bytes().iter().take(8000).any(|&b| b == 0)
     }
 
-    /// Whether it is not readable text. A NUL byte alone does not decide it: a shell runs a script with one, as
-    /// long as its first line is text.
+    /// Whether most of it is not text, at its beginning and as a whole. Single bytes do not decide it: shells, make and
+    /// interpreters run a script that holds a NUL or is not UTF-8.
     pub fn is_unreadable(&self) -> bool {
-        let head = &self.bytes()[..self.bytes().len().min(8000)];
-        let line = head.split(|&b| b == b'\n').next().unwrap_or_default();
-        self.is_binary()
-            && !head.starts_with(b"#!")
-            && (line.contains(&0) || std::str::from_utf8(line).is_err())
+        let bytes = self.bytes();
+        let head = &bytes[..bytes.len().min(8000)];
+        let is_script = [&b"#!"[..], b"\xff\xfe", b"\xfe\xff"].iter().any(|start| head.starts_with(start));
+        !is_script && is_mostly_binary(head) && (head.len() == bytes.len() || is_mostly_binary(bytes))
     }
+}
+
+/// Whether more than two fifths of the bytes are neither UTF-8 nor anything that a text has. Of compressed data it is a little
+/// more than half.
+fn is_mostly_binary(bytes: &[u8]) -> bool {
+    let is_text =
+        |byte: &u8| !byte.is_ascii_control() || matches!(byte, b'\t' | b'\n' | b'\r' | b'\x0c' | b'\x1b');
+    let others = |chunk: std::str::Utf8Chunk<'_>| {
+        chunk.invalid().len() + chunk.valid().bytes().filter(|byte| !is_text(byte)).count()
+    };
+    bytes.utf8_chunks().map(others).sum::<usize>() * 5 > bytes.len() * 2
 }
 
 /// Writes the diff for users. Nothing in it is obeyed by a terminal but the colours, where `color` is set.

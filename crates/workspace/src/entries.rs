@@ -2,8 +2,9 @@
 //! applied are rejected by name.
 
 use crate::selection::MAX_PATHS;
-use crate::tree_path::{MAX_PATH, TreePath, printable};
+use crate::tree_path::{MAX_PATH, TreePath};
 use agent_base::error::Result;
+use agent_base::visible::visible_name;
 use agent_sandbox::{Entry, EntryKind, Listing, Sandbox, WalkOptions};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::os::unix::ffi::OsStrExt;
@@ -60,7 +61,7 @@ pub fn validate(entries: Vec<Entry>, rejected: &mut Rejected) -> Vec<(TreePath, 
             (Ok(path), None) => kept.push((path, entry)),
             (Ok(path), Some(reason)) => rejected.reject(path, reason.to_owned()),
             (Err(reason), _) => {
-                rejected.reject_name(printable(&bytes[..bytes.len().min(MAX_PATH)]), reason.to_owned())
+                rejected.reject_name(visible_name(&bytes[..bytes.len().min(MAX_PATH)]), reason.to_owned())
             }
         }
     }

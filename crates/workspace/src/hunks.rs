@@ -1,5 +1,6 @@
 //! The lines of a unified diff, with three lines of context, as git and diff write them.
 
+use agent_base::lock::Lock;
 use similar::{Algorithm, DiffOp, DiffTag, capture_diff_slices_deadline, group_diff_ops};
 use std::io;
 use std::ops::Range;
@@ -8,6 +9,11 @@ use std::time::{Duration, Instant};
 /// After this long a comparison settles for a diff that is right but not the shortest: a sandbox must not be able
 /// to keep the host busy with files made to be slow.
 const COMPARE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The time for all comparisons in each period, and what each gets where it is used up.
+const BUDGET_TIME: Duration = Duration::from_secs(10);
+const BUDGET_PERIOD: Duration = Duration::from_secs(60);
+const LEAST_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// Lines of context around a change.
 pub const CONTEXT: usize = 3;
@@ -108,7 +114,29 @@ pub fn regions(old: &[&[u8]], new: &[&[u8]]) -> Vec<Region> {
 }
 
 fn compare(old: &[&[u8]], new: &[&[u8]]) -> Vec<DiffOp> {
-    capture_diff_slices_deadline(Algorithm::Myers, old, new, Some(Instant::now() + COMPARE_TIMEOUT))
+    let started = Instant::now();
+    let deadline = started + BUDGET.lock().left(started).clamp(LEAST_TIMEOUT, COMPARE_TIMEOUT);
+    let ops = capture_diff_slices_deadline(Algorithm::Myers, old, new, Some(deadline));
+    BUDGET.lock().spent += started.elapsed();
+    ops
+}
+
+/// The time that comparisons of this process take together, however many files are made to be slow.
+struct Budget {
+    since: Option<Instant>,
+    spent: Duration,
+}
+
+static BUDGET: Lock<Budget> = Lock::new(Budget { since: None, spent: Duration::ZERO });
+
+impl Budget {
+    /// What is left of it at `now`.
+    fn left(&mut self, now: Instant) -> Duration {
+        if self.since.is_none_or(|since| now.duration_since(since) >= BUDGET_PERIOD) {
+            *self = Self { since: Some(now), spent: Duration::ZERO };
+        }
+        BUDGET_TIME.saturating_sub(self.spent)
+    }
 }
 
 /// The lines of a file, each with its newline.
@@ -149,6 +177,19 @@ fn header(group: &[DiffOp]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Each file that was slow to compare took two seconds, however many there were.
+    #[test]
+    fn all_comparisons_together_are_bounded() {
+        let mut budget = Budget { since: None, spent: Duration::ZERO };
+        let now = Instant::now();
+        assert_eq!(budget.left(now), BUDGET_TIME);
+        budget.spent += Duration::from_secs(9);
+        assert_eq!(budget.left(now + Duration::from_secs(1)), Duration::from_secs(1));
+        budget.spent += Duration::from_secs(9);
+        assert_eq!(budget.left(now + Duration::from_secs(2)), Duration::ZERO);
+        assert_eq!(budget.left(now + BUDGET_PERIOD), BUDGET_TIME);
+    }
 
     /// `similar` leaves the empty side of a moved insertion where it was; the header must not trust it.
     #[test]

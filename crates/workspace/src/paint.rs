@@ -1,7 +1,8 @@
 //! The lines of a diff in colours: what was removed and added, which words of a line changed, and what they are.
 
 use crate::hunks::{Kind, Line};
-use crate::tree_path::{TreePath, is_deceptive};
+use crate::tree_path::TreePath;
+use agent_base::visible::{visible, visible_bytes};
 use agent_policy::syntax::{Class, Language, Lines};
 use anstyle::{AnsiColor, Style};
 use similar::{Algorithm, DiffTag, capture_diff_slices_deadline};
@@ -70,7 +71,7 @@ impl Painter {
             },
             Kind::Header => {
                 self.finish(out);
-                out.push_str(&self.paint(HEADER, &safe(&String::from_utf8_lossy(line.text))));
+                out.push_str(&self.paint(HEADER, &visible_bytes(line.text)));
                 out.push('\n');
             }
             Kind::Context => {
@@ -81,7 +82,7 @@ impl Painter {
             }
             Kind::Removed | Kind::Added => {
                 out.push(if line.kind == Kind::Removed { '-' } else { '+' });
-                out.push_str(&safe(&String::from_utf8_lossy(line.text)));
+                out.push_str(&visible_bytes(line.text));
                 out.push('\n');
             }
         }
@@ -117,7 +118,7 @@ impl Painter {
     ) -> String {
         let text = match std::str::from_utf8(line) {
             Ok(text) if self.has_colours => text,
-            _ => return self.paint(base, &safe(&String::from_utf8_lossy(line))),
+            _ => return self.paint(base, &visible_bytes(line)),
         };
         let mut edges: Vec<usize> = vec![0, text.len()];
         edges.extend(classes.iter().flat_map(|(range, _)| [range.start, range.end]));
@@ -135,7 +136,7 @@ impl Painter {
             if next.is_some_and(|range| range.contains(&edge[0])) {
                 style = style.invert();
             }
-            shown.push_str(&self.paint(style, &safe(piece)));
+            shown.push_str(&self.paint(style, &visible(piece)));
         }
         shown
     }
@@ -197,20 +198,6 @@ fn split(line: &str) -> Vec<&str> {
     }
     words.extend((start < line.len()).then(|| &line[start..]));
     words
-}
-
-/// A text as it can be shown: what a terminal would obey, and what hides or reorders text, is made visible.
-fn safe(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\t' => shown.push(c),
-            '\r' => shown.push('␍'),
-            _ if is_deceptive(c) => shown.extend(c.escape_default()),
-            _ => shown.push(c),
-        }
-    }
-    shown
 }
 
 #[cfg(test)]

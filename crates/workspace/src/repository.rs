@@ -7,6 +7,8 @@
 use crate::host_dir::HostDir;
 use crate::transfer::MAX_CONFIG;
 use crate::tree_path::TreePath;
+use agent_base::host_git;
+use agent_base::machine::Machine;
 use agent_base::plain_file::{self, Links};
 use std::ffi::OsStr;
 use std::fmt;
@@ -14,9 +16,12 @@ use std::fs;
 use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
 /// Longest file that contains a path.
 const MAX_LINK: u64 = 8192;
+/// How long git may take to read its settings.
+const CONFIG_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest list of alternates.
 const MAX_ALTERNATES: u64 = 64 << 10;
 /// Object directories that borrow from each other. git follows five levels of them.
@@ -299,6 +304,20 @@ fn check_plain(store: &Path, seen: &mut usize) -> Result<(), Obstacle> {
         }
     }
     Ok(())
+}
+
+/// The directory of the workspace `root` in which the user's git looks for hooks (`core.hooksPath`), empty for its top; `None`
+/// where that is elsewhere.
+pub(super) fn hooks(root: &Path, machine: &Machine) -> Option<Vec<u8>> {
+    let mut git = host_git::config(root, machine)?;
+    git.args(["--type=path", "--get", "core.hooksPath"]);
+    let answer = host_git::run(git, b"", CONFIG_TIMEOUT, MAX_LINK).ok()?;
+    let named = Path::new(OsStr::from_bytes(answer.strip_suffix(b"\n").unwrap_or(&answer)));
+    // A relative one counts from the top of the work tree.
+    let top = root.ancestors().find(|top| top.join(".git").symlink_metadata().is_ok())?;
+    let hooks = normalised(&top.join(named));
+    let hooks = hooks.strip_prefix(root).ok()?;
+    Some(hooks.as_os_str().as_bytes().to_owned())
 }
 
 /// At most `max` bytes of a file of a git directory, to which no symlink leads.

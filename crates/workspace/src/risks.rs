@@ -1,12 +1,19 @@
-//! Changes that other programs will execute or follow: a hint where to look first, not a defence.
+//! Changes that other programs will execute or obey: a hint where to look first, not a defence.
 
 use crate::changes::{Change, ChangeSet};
 use crate::manifest::Node;
 use crate::tree_path::TreePath;
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
-/// Paths that the summary names.
-const NAMED: usize = 5;
+/// Paths of one kind that the summary names; the others are counted.
+const NAMED: usize = 3;
+/// The control files, by kind, with where they are described.
+const CONTROL_FILES: &str = include_str!("risks/control_files.txt");
+
+const GIT_HOOK: &str = "git hook";
 
 /// A changed path that somebody else executes or follows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -20,27 +27,52 @@ pub struct Risk {
 /// The risks in `changes`, by path. A deletion is not a risk.
 pub fn risks(changes: &ChangeSet) -> Vec<Risk> {
     let risk = |(path, change): (&TreePath, &Change)| {
-        Some(Risk { path: path.to_string(), kind: kind(path, change)? })
+        Some(Risk { path: path.to_string(), kind: kind(path, change, changes.hooks.as_ref())? })
     };
     changes.changes.iter().filter_map(risk).collect()
 }
 
-/// One line to print above the diff; `None` where there are no risks.
+/// One line to print with a diff; `None` where there are no risks.
 pub fn summary(changes: &ChangeSet) -> Option<String> {
-    let risks = risks(changes);
-    let named: Vec<String> =
-        risks.iter().take(NAMED).map(|Risk { path, kind }| format!("{path} ({kind})")).collect();
-    let more = match risks.len().saturating_sub(NAMED) {
-        0 => String::new(),
-        more => format!(" and {more} more (`agent diff --risks`)"),
-    };
-    (!risks.is_empty()).then(|| format!("Executed by other programs: {}{more}", named.join(", ")))
+    let kinds = by_kind(changes);
+    let is_cut = kinds.iter().any(|kind| kind.is_cut);
+    let all = if is_cut { " (`agent diff --risks` lists all)" } else { "" };
+    let kinds: Vec<String> = kinds.into_iter().map(|kind| kind.text).collect();
+    (!kinds.is_empty()).then(|| format!("Executed by other programs: {}{all}", kinds.join("; ")))
 }
 
-fn kind(path: &TreePath, change: &Change) -> Option<&'static str> {
+/// The risks of one kind, in words.
+pub struct OfKind {
+    /// `.envrc, sub/.envrc (shell)`
+    pub text: String,
+    /// Whether some of them are only counted.
+    is_cut: bool,
+}
+
+/// The risks, each kind with its count, so that many of one kind hide no other. Paths near the top are named first.
+pub fn by_kind(changes: &ChangeSet) -> Vec<OfKind> {
+    let mut kinds: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for Risk { path, kind } in risks(changes) {
+        kinds.entry(kind).or_default().push(path);
+    }
+    let words = |(kind, mut paths): (&str, Vec<String>)| {
+        paths.sort_by_key(|path| path.matches('/').count());
+        let more = paths.len().saturating_sub(NAMED);
+        paths.truncate(NAMED);
+        let named = paths.join(", ");
+        match more {
+            0 => OfKind { text: format!("{named} ({kind})"), is_cut: false },
+            more => OfKind { text: format!("{named} and {more} more ({kind})"), is_cut: true },
+        }
+    };
+    kinds.into_iter().map(words).collect()
+}
+
+fn kind(path: &TreePath, change: &Change, hooks: Option<&Vec<u8>>) -> Option<&'static str> {
     match change.after.as_ref()? {
         Node::Directory { .. } => None,
         Node::Symlink { .. } => Some("symlink"),
+        Node::File { .. } if hooks.is_some_and(|hooks| is_hook(path, hooks)) => Some(GIT_HOOK),
         Node::File { mode, .. } => by_path(path).or_else(|| {
             let was_executable = matches!(&change.before, Some(Node::File { mode, .. }) if mode & 0o111 != 0);
             (mode & 0o111 != 0 && !was_executable).then_some("new executable")
@@ -48,111 +80,138 @@ fn kind(path: &TreePath, change: &Change) -> Option<&'static str> {
     }
 }
 
-fn by_path(path: &TreePath) -> Option<&'static str> {
-    let lower = String::from_utf8_lossy(path.as_bytes()).to_lowercase();
-    let name = lower.rsplit('/').next().unwrap_or_default();
-    let is_in = |directory: &&str| lower.starts_with(*directory) || lower.contains(&format!("/{directory}"));
-    let directory = DIRECTORIES.iter().find(|(_, directories)| directories.iter().any(is_in));
-    let named = || NAMES.iter().find(|(_, names)| names.contains(&name));
-    directory.or_else(named).map(|(kind, _)| *kind).or(match name {
-        _ if name.starts_with("dockerfile.") || name.ends_with(".dockerfile") => Some("container"),
-        _ if name.ends_with(".mk") || name.ends_with(".cmake") || name.ends_with(".gemspec") => Some("build"),
-        _ if name.ends_with(".pth") => Some("Python start"),
-        _ => None,
-    })
+/// Whether it lies where the user's git looks for hooks. In the top directory those alone are hooks that are called like one.
+fn is_hook(path: &TreePath, hooks: &[u8]) -> bool {
+    match hooks.is_empty() {
+        true => path.parent().is_none() && HOOKS.contains(&path.name()),
+        false => path.is_within(hooks),
+    }
 }
 
-/// Directories whose files other programs execute.
-const DIRECTORIES: [(&str, &[&str]); 4] = [
-    ("CI", &[".github/workflows/", ".github/actions/", ".circleci/", ".buildkite/", ".gitea/", ".forgejo/"]),
-    ("editor", &[".vscode/", ".idea/", ".devcontainer/", ".zed/"]),
-    ("git hook", &[".husky/", ".githooks/", "git-hooks/"]),
-    ("build", &[".cargo/"]),
+fn by_path(path: &TreePath) -> Option<&'static str> {
+    KINDS.iter().find(|kind| kind.matches(path)).map(|kind| kind.name)
+}
+
+/// The patterns of one kind. Those that end in a slash stand for what is below a directory, and the others for files alone.
+struct ControlFiles {
+    name: &'static str,
+    files: Gitignore,
+    directories: Gitignore,
+}
+
+impl ControlFiles {
+    fn new(name: &'static str, lines: &'static str) -> Self {
+        let of = |is_directory| patterns(lines.lines().filter(|line| line.ends_with('/') == is_directory));
+        Self { name, files: of(false), directories: of(true) }
+    }
+
+    fn matches(&self, path: &TreePath) -> bool {
+        let path = path.as_path();
+        self.files.matched(path, false).is_ignore()
+            || self.directories.matched_path_or_any_parents(path, false).is_ignore()
+    }
+}
+
+fn patterns(lines: impl Iterator<Item = &'static str>) -> Gitignore {
+    let mut builder = GitignoreBuilder::new("");
+    // A test looks at every line.
+    let _ = builder.case_insensitive(true);
+    lines.for_each(|line| drop(builder.add_line(None, line)));
+    builder.build().unwrap_or_else(|_| Gitignore::empty())
+}
+
+static KINDS: LazyLock<Vec<ControlFiles>> = LazyLock::new(|| {
+    let sections = CONTROL_FILES.split("\n[").skip(1).filter_map(|section| section.split_once("]\n"));
+    sections.map(|(name, lines)| ControlFiles::new(name, lines)).collect()
+});
+
+/// <https://git-scm.com/docs/githooks>
+const HOOKS: [&[u8]; 28] = [
+    b"applypatch-msg",
+    b"pre-applypatch",
+    b"post-applypatch",
+    b"pre-commit",
+    b"pre-merge-commit",
+    b"prepare-commit-msg",
+    b"commit-msg",
+    b"post-commit",
+    b"pre-rebase",
+    b"post-checkout",
+    b"post-merge",
+    b"pre-push",
+    b"pre-receive",
+    b"update",
+    b"proc-receive",
+    b"post-receive",
+    b"post-update",
+    b"reference-transaction",
+    b"push-to-checkout",
+    b"pre-auto-gc",
+    b"post-rewrite",
+    b"sendemail-validate",
+    b"fsmonitor-watchman",
+    b"p4-changelist",
+    b"p4-prepare-changelist",
+    b"p4-post-changelist",
+    b"p4-pre-submit",
+    b"post-index-change",
 ];
 
-/// Files that other programs execute or take commands from, in lower case.
-const NAMES: [(&str, &[&str]); 7] = [
-    (
-        "CI",
-        &[
-            ".gitlab-ci.yml",
-            ".travis.yml",
-            "azure-pipelines.yml",
-            "jenkinsfile",
-            "bitbucket-pipelines.yml",
-            ".drone.yml",
-            "appveyor.yml",
-            ".woodpecker.yml",
-            "action.yml",
-            "action.yaml",
-        ],
-    ),
-    (
-        "shell or editor",
-        &[
-            ".envrc",
-            ".mise.toml",
-            "mise.toml",
-            ".tool-versions",
-            ".vimrc",
-            ".nvimrc",
-            ".exrc",
-            ".dir-locals.el",
-        ],
-    ),
-    (
-        "git hook",
-        &[".pre-commit-config.yaml", "lefthook.yml", "lefthook.yaml", ".lefthook.yml", ".overcommit.yml"],
-    ),
-    ("git", &[".gitmodules", ".gitattributes"]),
-    (
-        "package scripts",
-        &["package.json", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", "composer.json"],
-    ),
-    (
-        "build",
-        &[
-            "build.rs",
-            "makefile",
-            "gnumakefile",
-            "justfile",
-            "rakefile",
-            "gemfile",
-            "cmakelists.txt",
-            "meson.build",
-            "setup.py",
-            "setup.cfg",
-            "pyproject.toml",
-            "conftest.py",
-            "noxfile.py",
-            "tox.ini",
-            "build.gradle",
-            "build.gradle.kts",
-            "settings.gradle",
-            "gradlew",
-            "mvnw",
-            "pom.xml",
-            "configure",
-            "configure.ac",
-            "taskfile.yml",
-            "build.xml",
-            "sitecustomize.py",
-            "rust-toolchain.toml",
-            "flake.nix",
-            "default.nix",
-            "shell.nix",
-        ],
-    ),
-    (
-        "container",
-        &[
-            "dockerfile",
-            "containerfile",
-            "compose.yml",
-            "compose.yaml",
-            "docker-compose.yml",
-            "docker-compose.yaml",
-            "vagrantfile",
-        ],
-    ),
-];
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind_of(path: &str) -> Option<&'static str> {
+        by_path(&TreePath::new(path.as_bytes()).expect("a path"))
+    }
+
+    #[test]
+    fn every_line_of_the_table_is_a_pattern_that_matches() {
+        let mut kind = "";
+        for line in CONTROL_FILES.lines() {
+            if let Some(named) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+                kind = named;
+            } else if !line.is_empty() && !line.starts_with('#') {
+                let sample = line.replace('*', "x");
+                let sample = if line.ends_with('/') { format!("{sample}x") } else { sample };
+                assert!(kind_of(&sample).is_some(), "{kind}: {line}");
+            }
+        }
+        assert_eq!(KINDS.len(), CONTROL_FILES.lines().filter(|line| line.starts_with('[')).count());
+    }
+
+    #[test]
+    fn files_of_agents_builds_editors_and_hooks_are_named_wherever_they_lie() {
+        for (path, kind) in [
+            ("AGENTS.md", "instructions and settings of agents"),
+            ("sub/.claude/settings.json", "instructions and settings of agents"),
+            (".mcp.json", "instructions and settings of agents"),
+            (".cursor/mcp.json", "instructions and settings of agents"),
+            (".github/workflows/ci.yml", "CI"),
+            (".VSCODE/tasks.json", "editor"),
+            ("deep/down/.devcontainer/devcontainer.json", "editor"),
+            (".husky/pre-commit", "git hook"),
+            ("frontend/vite.config.ts", "build"),
+            ("makefile", "build"),
+            ("lib/.pnpmfile.cjs", "package manager"),
+            (".yarn/plugins/x.cjs", "package manager"),
+            ("a/b.pth", "Python start"),
+            ("eslint.config.mjs", "linters and formatters"),
+            ("dev.Dockerfile", "container and deployment"),
+        ] {
+            assert_eq!(kind_of(path), Some(kind), "{path}");
+        }
+        for path in [
+            "src/main.rs",
+            "README.md",
+            "docs/build.md",
+            "agents.py",
+            "tests/makefile.rs",
+            "build/main.js",
+            "bootstrap/x.css",
+            "github/workflows.md",
+        ] {
+            assert_eq!(kind_of(path), None, "{path}");
+        }
+    }
+}

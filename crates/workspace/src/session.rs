@@ -22,11 +22,13 @@ use crate::manifest::{Delta, Manifest};
 use crate::mode::{self, Decided, Mode};
 use crate::notices;
 use crate::outer_repository;
+use crate::repository;
 use crate::restore;
 use crate::retention;
 use crate::scan::{IgnoredEntries, Places, Scan, Scanner};
 use crate::select::{self, select};
 use crate::selection::{LeftOut, Selection};
+use crate::shown::{SHOWN, Shown, SinceShown};
 use crate::store::Store;
 use crate::tree_path::TreePath;
 use crate::withheld::Search;
@@ -43,7 +45,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 /// How a workspace is opened.
 #[derive(Debug, Clone)]
@@ -89,6 +91,8 @@ pub struct Workspace {
     store: Store,
     /// The directory of the session that this is restored from, which may have a saved `$HOME` beside it.
     restored_from: Option<PathBuf>,
+    /// Where the user's git looks for hooks, once somebody has asked.
+    hooks: OnceCell<Option<Vec<u8>>>,
     state: Mutex<State>,
 }
 
@@ -274,6 +278,7 @@ impl Workspace {
             options,
             store,
             restored_from: None,
+            hooks: OnceCell::new(),
             state: Mutex::new(state),
         }
     }
@@ -398,7 +403,7 @@ impl Workspace {
     pub async fn changes(&self, sandbox: &Sandbox) -> Result<ChangeSet> {
         let mut state = self.state().await?;
         self.look(&mut state, sandbox, None).await?;
-        review(&state, &self.store, &state.accepted)
+        self.reviewed(&state).await
     }
 
     /// What of the user's git configuration belongs into the sandbox's home.
@@ -419,7 +424,7 @@ impl Workspace {
     /// What the sandbox had changed at the last checkpoint.
     pub async fn recorded_changes(&self) -> Result<ChangeSet> {
         let state = self.state().await?;
-        review(&state, &self.store, &state.accepted)
+        self.reviewed(&state).await
     }
 
     /// What was committed in the sandbox, as it was recorded last, checked, to be written as a branch of the user's repository.
@@ -452,6 +457,39 @@ impl Workspace {
             InnerCommits::find(&recorded, &machine)
         })
         .await
+    }
+
+    /// The changes against what the host has, with where its hooks are.
+    async fn reviewed(&self, state: &State) -> Result<ChangeSet> {
+        let mut changes = review(state, &self.store, &state.accepted)?;
+        if !changes.is_empty() {
+            let find = || async {
+                let (root, machine) = (self.root.clone(), Arc::clone(&self.options.machine));
+                blocking(move || Ok(repository::hooks(&root, &machine))).await.unwrap_or_default()
+            };
+            changes.hooks = self.hooks.get_or_init(find).await.clone();
+        }
+        Ok(changes)
+    }
+
+    /// Records that the user was shown `changes`; `is_all`: they are all that has changed.
+    pub fn record_shown(&self, changes: &ChangeSet, is_all: bool) -> Result<()> {
+        let mut shown: Shown = self.store.load(SHOWN)?.unwrap_or_default();
+        shown.add(changes, is_all)?;
+        self.store.mark(SHOWN, &shown)
+    }
+
+    /// How `changes` differ from what the user was shown last, by whichever process; `is_all`: they are all that has changed.
+    pub fn since_shown(&self, changes: &ChangeSet, is_all: bool) -> Result<SinceShown> {
+        let shown: Option<Shown> = self.store.load(SHOWN)?;
+        shown.map_or_else(|| Ok(SinceShown::default()), |shown| shown.since(changes, is_all))
+    }
+
+    /// After an apply of `changes` nothing is known about what is left of them.
+    fn forget_shown(&self, changes: &ChangeSet) -> Result<()> {
+        let Some(mut shown) = self.store.load::<Shown>(SHOWN)? else { return Ok(()) };
+        shown.forget(changes);
+        self.store.mark(SHOWN, &shown)
     }
 
     /// How much the session has changed since it began, whether or not it was applied meanwhile.

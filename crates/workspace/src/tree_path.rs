@@ -3,6 +3,7 @@
 //! Names come from the sandbox, and nothing from the sandbox is trusted: [`TreePath`] can only be made through
 //! the strict filter here, so whatever takes a `TreePath` need not ask again whether it leads out of the tree.
 
+use agent_base::visible::visible_name;
 use memchr::{memchr_iter, memchr2, memrchr};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use std::borrow::Borrow;
@@ -125,20 +126,32 @@ fn check_name(name: &[u8]) -> Result<(), &'static str> {
     }
 }
 
+/// The names that git itself refuses as `.git`: `is_ntfs_dotgit` in its path.c and `is_hfs_dotgit` in its utf8.c, together and for
+/// each part between backslashes, which separate names where the tree is checked out on Windows (`verify_path` in read-cache.c).
 fn is_dot_git(name: &[u8]) -> bool {
-    if name.eq_ignore_ascii_case(b".git") || name.eq_ignore_ascii_case(b"git~1") {
-        return true;
-    }
-    // No other spelling begins with another ASCII character, and most names are ruled out by this.
-    if name.first().is_some_and(|first| first.is_ascii() && *first != b'.') {
+    // Most names are ruled out by their first character.
+    let may_be = name.first().is_some_and(|first| matches!(first, b'.' | b'g' | b'G') || !first.is_ascii());
+    if !may_be && !name.contains(&b'\\') {
         return false;
     }
-    // NTFS drops trailing dots and spaces and takes `:` for a stream; HFS+ ignores these code points.
-    let Ok(text) = std::str::from_utf8(name) else { return false };
-    let ignored = |c: char| matches!(c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}');
-    let plain: String = text.chars().filter(|&c| !ignored(c)).collect();
-    let plain = plain.split(':').next().unwrap_or_default();
-    plain.trim_end_matches(['.', ' ']).eq_ignore_ascii_case(".git")
+    let Ok(text) = std::str::from_utf8(name) else { return name.split(|&b| b == b'\\').any(is_ntfs_dot_git) };
+    let plain: String = text.chars().filter(|c| !is_ignored_by_hfs(*c)).collect();
+    plain.as_bytes().split(|&b| b == b'\\').any(is_ntfs_dot_git)
+}
+
+/// `.git`, or its short name, with what NTFS drops behind it: dots and spaces, and the name of a stream.
+fn is_ntfs_dot_git(name: &[u8]) -> bool {
+    let rest = [&b".git"[..], b"git~1"].into_iter().find_map(|known| {
+        let (start, rest) = name.split_at_checked(known.len())?;
+        start.eq_ignore_ascii_case(known).then_some(rest)
+    });
+    let end = rest.and_then(|rest| rest.iter().find(|byte| !matches!(byte, b'.' | b' ')));
+    rest.is_some() && end.is_none_or(|byte| *byte == b':')
+}
+
+/// Code points that HFS+ takes for nothing.
+fn is_ignored_by_hfs(c: char) -> bool {
+    matches!(c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}')
 }
 
 impl Borrow<[u8]> for TreePath {
@@ -150,7 +163,7 @@ impl Borrow<[u8]> for TreePath {
 impl fmt::Display for TreePath {
     /// Safe to show: what is not a printable character is escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&printable(&self.0))
+        f.write_str(&visible_name(&self.0))
     }
 }
 
@@ -158,31 +171,6 @@ impl fmt::Debug for TreePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "TreePath({self})")
     }
-}
-
-/// Bytes of a name as text that can be shown anywhere: control characters, backslashes, bidirectional overrides
-/// and bytes that are not UTF-8 are escaped.
-pub fn printable(bytes: &[u8]) -> String {
-    let mut shown = String::with_capacity(bytes.len());
-    for chunk in bytes.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            match c {
-                '\\' => shown.push_str("\\\\"),
-                _ if is_deceptive(c) => shown.extend(c.escape_default()),
-                _ => shown.push(c),
-            }
-        }
-        for byte in chunk.invalid() {
-            shown.push_str(&format!("\\x{byte:02x}"));
-        }
-    }
-    shown
-}
-
-/// Characters that a terminal obeys instead of showing, or that reorder or hide the text around them.
-pub fn is_deceptive(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
 /// In JSON a path is a string in which `%` and bytes that are not UTF-8 are written as `%XX`.
@@ -222,4 +210,69 @@ pub fn from_text(text: &str) -> Option<Vec<u8>> {
         bytes.extend_from_slice(&piece[2..]);
     }
     Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::TreePath;
+
+    /// `git~1.`, `.git\config` and others were applied. The names are those of git's tests t1014 and t0060, and of its rules.
+    #[test]
+    fn every_spelling_of_dot_git_that_git_refuses_is_one() {
+        let refused = [
+            ".git",
+            ".GIT",
+            ".gIt",
+            "git~1",
+            "GIT~1",
+            "git~1.",
+            "git~1 ",
+            "GIT~1. .",
+            "git~1:stream",
+            "git~1::$INDEX_ALLOCATION",
+            ".git.",
+            ".git ",
+            ".git. . ",
+            ".git...:alternate-stream",
+            ".git::$INDEX_ALLOCATION",
+            ".git:x",
+            "\u{200c}.Git",
+            ".gI\u{200c}T",
+            ".GiT\u{200c}",
+            "\u{feff}.git",
+            ".g\u{202e}it",
+            "g\u{200d}it~1",
+            ".git\\config",
+            ".GIT\\hooks\\pre-commit",
+            ".\\.GIT\\foobar",
+            "a\\.git",
+            "a\\git~1\\config",
+            "x\\.git . \\config",
+        ];
+        for name in refused {
+            for path in [name.to_owned(), format!("sub/{name}"), format!("{name}/config")] {
+                let path = TreePath::new(path.as_bytes()).expect("a path");
+                assert!(path.is_git_internal(), "{path}");
+            }
+        }
+        let allowed = [
+            ".gitignore",
+            ".github",
+            ".git-x",
+            "git",
+            "git~2",
+            "git~10",
+            "..git",
+            " .git",
+            ".gitx.",
+            "x.git",
+            "a\\git",
+            ".git\u{e9}",
+            "git~1x",
+            ".git x",
+        ];
+        for name in allowed {
+            assert!(!TreePath::new(name.as_bytes()).expect("a path").is_git_internal(), "{name:?}");
+        }
+    }
 }

@@ -18,6 +18,8 @@ use crate::cli::config::Config;
 use crate::cli::options::Options;
 use crate::cli::ui::host_programs::HostPrograms;
 use crate::cli::ui::progress::Progress;
+use crate::cli::ui::style::Colours;
+use crate::cli::ui::{pager, stderr};
 use crate::error::{Error, Result};
 use crate::log::{History, SessionId, Store, read_records};
 use crate::machine::Machine;
@@ -50,7 +52,7 @@ pub enum Ask {
     Parts,
 }
 
-/// Which of `changes` the user wants to have written.
+/// Which of `changes` the user wants to have written; `is_all`: they are all that has changed.
 ///
 /// # Errors
 /// [`crate::error::Kind::Interrupted`] if the user answers with Ctrl-C or Ctrl-D: nothing is chosen then.
@@ -59,8 +61,10 @@ pub async fn choose(
     workspace: &Workspace,
     dialogue: &Dialogue<'_>,
     ask: Ask,
+    is_all: bool,
 ) -> Result<ChosenChanges> {
     if ask == Ask::Whole {
+        show_again(changes, workspace, dialogue, is_all)?;
         let summary = summary(changes, workspace)?;
         match dialogue.user.ask(&Question::Apply { summary: &summary }).await? {
             Answer::Once => return Ok(ChosenChanges::all(changes.clone())),
@@ -71,6 +75,26 @@ pub async fn choose(
         }
     }
     by_part::choose(changes, workspace, dialogue).await
+}
+
+/// Shows the changes that the user has seen otherwise, or not at all, in the last diff.
+fn show_again(
+    changes: &ChangeSet,
+    workspace: &Workspace,
+    dialogue: &Dialogue<'_>,
+    is_all: bool,
+) -> Result<()> {
+    let since = workspace.since_shown(changes, is_all)?;
+    let Some(notice) = since.summary() else { return Ok(()) };
+    let mut text = format!("{notice}\n\n").into_bytes();
+    diff::write_text(&mut text, &since.changed, workspace.store(), Colours::of(&std::io::stderr()).0)?;
+    let _hold = dialogue.progress.hold();
+    if text.iter().filter(|byte| **byte == b'\n').count() <= MAX_SHOWN_LINES
+        || !pager::page(&dialogue.programs, &text)?
+    {
+        stderr::write(&String::from_utf8_lossy(&text));
+    }
+    workspace.record_shown(&since.changed, false)
 }
 
 /// The files of `changes` and what is risky about them, as lines for the user.
@@ -241,6 +265,8 @@ struct RefusedPart {
     diff: String,
 }
 
+/// Lines that are shown again without the pager.
+const MAX_SHOWN_LINES: usize = 100;
 /// Names of files that a note for the model lists.
 pub const NAMED: usize = 30;
 /// Characters of the hunks that the model is shown again, of each and of all.

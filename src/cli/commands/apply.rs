@@ -18,7 +18,7 @@ use crate::exit_code::ExitCode;
 use crate::log::SessionId;
 use crate::machine::Machine;
 use crate::workspace::tree_path::TreePath;
-use crate::workspace::{Applied, ChangeSet};
+use crate::workspace::{Applied, ChangeSet, risks};
 use clap::Args;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -79,11 +79,17 @@ pub async fn apply(machine: &Arc<Machine>, arguments: ApplyArgs) -> Result<ExitC
         progress: &if options.is_json() { Progress::hidden() } else { Progress::stderr() },
         programs: HostPrograms::new(Arc::clone(machine), kept.workspace.root()),
     };
+    let is_all = kept.paths.is_empty();
     let chosen = match is_asked {
-        false => ChosenChanges::all(changes),
+        false => {
+            let since = kept.workspace.since_shown(&changes, is_all)?.summary();
+            let risks = risks::summary(&changes);
+            since.iter().chain(&risks).for_each(|line| stderr::write(&format!("{line}\n")));
+            ChosenChanges::all(changes)
+        }
         true => {
             let ask = if arguments.interactive { Ask::Parts } else { Ask::Whole };
-            choose(&changes, &kept.workspace, &dialogue, ask).await?
+            choose(&changes, &kept.workspace, &dialogue, ask, is_all).await?
         }
     };
     let mut author = Author::Kept { machine, options, id: &kept.id };
@@ -167,6 +173,7 @@ fn to_json(id: &SessionId, changes: &ChangeSet, applied: &Applied, conflicts: Va
         "applied": applied.changes,
         "files": names(&mut files.map(|(path, _)| path)),
         "merged": names(&mut applied.merged.iter()),
+        "risks": risks::risks(changes),
         "refused": changes.refused,
         "remarks": changes.remarks,
         "conflicts": conflicts,

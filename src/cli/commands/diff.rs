@@ -58,10 +58,18 @@ pub async fn diff(machine: &Arc<Machine>, arguments: DiffArgs) -> Result<ExitCod
         return print(options, "", &to_json(&kept.id, &changes, store)?);
     }
     report_others(machine, &kept).await;
+    if !arguments.stat && !arguments.name_only && !arguments.risks {
+        // A session that cannot be written to can be looked at all the same.
+        let _ = kept.workspace.record_shown(&changes, kept.paths.is_empty());
+    }
+    if arguments.name_only {
+        risks::summary(&changes).iter().for_each(|risks| stderr::write(&format!("{risks}\n")));
+    }
     let color = Colours::of(&stdout()).0;
     let write = |out: &mut dyn Write| {
         if arguments.stat {
-            diff::write_stat(out, &changes, store)
+            diff::write_stat(out, &changes, store)?;
+            risks::summary(&changes).map_or(Ok(()), |risks| Ok(writeln!(out, "{risks}")?))
         } else if arguments.name_only {
             diff::write_names(out, &changes)
         } else if arguments.patch {

@@ -18,7 +18,7 @@ use crate::log::{SessionId, Store};
 use crate::machine::Machine;
 use crate::model::Limiter;
 use crate::sanitise::{one_line, plain, truncate};
-use crate::workspace::{Workspace, diff};
+use crate::workspace::{Workspace, diff, risks};
 use clap::{Args, Subcommand};
 use serde_json::json;
 use std::fmt::Write;
@@ -182,6 +182,7 @@ async fn end(
         let workspace = Workspace::load(&store.dir(&id), Arc::clone(machine)).await?;
         if let Some(workspace) = &workspace {
             let chosen = ChosenChanges::all(workspace.recorded_changes().await?);
+            risks::summary(&chosen.changes).iter().for_each(|risks| stderr::write(&format!("{risks}\n")));
             let files = Files { machine, workspace, sandbox: None, merge: false };
             let applied = write(&mut Author::Kept { machine, options, id: &id }, &files, &chosen).await?;
             stderr::write(&format!("{} (`agent undo {id}` reverts it)\n", counted(applied.changes)));

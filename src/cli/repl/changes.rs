@@ -25,6 +25,7 @@ impl Repl<'_> {
     pub(super) async fn diff(&mut self, paths: &str) -> Result<Flow> {
         let mut words = split(paths)?;
         let all = take_flag(&mut words, &["--all"]);
+        let is_all = words.is_empty();
         let (ready, changes) = self.changes(words, all).await?;
         let mut text = Vec::new();
         if let Some(risks) = risks::summary(&changes) {
@@ -32,6 +33,7 @@ impl Repl<'_> {
         }
         diff::write_text(&mut text, &changes, ready.workspace.store(), self.colours.0)?;
         self.screen.say(&String::from_utf8_lossy(&text));
+        ready.workspace.record_shown(&changes, is_all)?;
         if changes.is_empty() {
             self.remark("nothing has changed");
         }
@@ -59,6 +61,7 @@ impl Repl<'_> {
             return Err(Error::usage("-m is the message of a commit").hint("/apply --commit -m MESSAGE"));
         }
         refuse_options(&words)?;
+        let is_all = words.is_empty();
         let (ready, changes) = self.changes(words, all).await?;
         if changes.is_empty() {
             self.remark("there is nothing to apply");
@@ -69,7 +72,7 @@ impl Repl<'_> {
             progress: self.screen.progress(),
             programs: self.config.programs(),
         };
-        let chosen = choose(&changes, &ready.workspace, &dialogue, ask).await?;
+        let chosen = choose(&changes, &ready.workspace, &dialogue, ask, is_all).await?;
         let next = chosen.prompt().map_or(Flow::Continue, Flow::Prompt);
         if chosen.changes.is_empty() {
             self.remark("nothing was written");

@@ -4,10 +4,11 @@ use super::{Flow, Repl};
 use crate::error::{Error, Result};
 use crate::plain_file::{self, Links};
 use crate::sandbox::{Entry, EntryKind, FileWrite, Node, Sandbox, WalkOptions};
+use crate::visible::visible_name;
 use crate::workspace::bare_repository::{self, repositories};
 use crate::workspace::entries::{Rejected, validate};
 use crate::workspace::host_dir::HostDir;
-use crate::workspace::tree_path::{TreePath, printable};
+use crate::workspace::tree_path::TreePath;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
@@ -257,7 +258,7 @@ fn unwritable(path: &Path) -> impl Fn(io::Error) -> Error {
 }
 
 fn shown(path: &Path) -> String {
-    printable(path.as_os_str().as_bytes())
+    visible_name(path.as_os_str().as_bytes())
 }
 
 #[cfg(test)]

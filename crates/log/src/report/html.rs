@@ -3,13 +3,15 @@
 use super::text::exit;
 use super::{Command, Delegated, Produced, Report};
 use agent_base::duration_text::duration_text as duration;
-use agent_base::sanitise::is_dangerous;
+use agent_base::visible::is_hidden;
 use agent_event::Artifact;
 use agent_picture::Header;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
 
+/// Asks for the coloured form of an emoji.
+const EMOJI_FORM: char = '\u{fe0f}';
 const STYLE: &str = include_str!("page.css");
 
 /// Bytes of images that one page has; further ones are only named.
@@ -57,7 +59,7 @@ pub fn escape(text: &str) -> String {
             '"' => html.push_str("&quot;"),
             '\'' => html.push_str("&#39;"),
             '\n' | '\t' => html.push(c),
-            c if is_dangerous(c) || c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => {
+            c if (is_hidden(c) && c != EMOJI_FORM) || matches!(c, '\u{fffe}' | '\u{ffff}') => {
                 html.extend(c.escape_unicode())
             }
             c => html.push(c),

@@ -7,7 +7,9 @@ use super::server::Server;
 use crate::protocol::ToolDescription;
 use agent_base::error::Result;
 use agent_base::sanitise::{one_line, plain};
+use agent_base::secret_scan;
 use agent_base::shorten::head_and_tail;
+use agent_base::visible::without_tags;
 use agent_event::Stream;
 use agent_policy::policy::Action;
 use agent_sandbox::Output;
@@ -36,7 +38,12 @@ impl ServerTool {
         let about = described.description.as_deref().or(described.title.as_deref()).unwrap_or_default();
         let description = match about.trim() {
             "" => format!("{} of the MCP server {}", one_line(&described.name, 100), server.settings.name),
-            about => head_and_tail(&plain(about), MAX_DESCRIPTION).into_owned(),
+            about => {
+                // What a server says of itself is sent with every request, whatever the user's settings are.
+                let about = without_tags(plain(about).into_owned());
+                let about = secret_scan::redact(&about).map_or(about, |redacted| redacted.text);
+                head_and_tail(&about, MAX_DESCRIPTION).into_owned()
+            }
         };
         Self {
             name,

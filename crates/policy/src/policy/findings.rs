@@ -104,6 +104,10 @@ pub struct Findings {
     /// Tools of MCP servers.
     #[serde(default)]
     pub tools: Vec<String>,
+    /// Whether the names of the programs do not say what runs, or what it does: variables are set, functions or aliases defined, or
+    /// output goes to a file.
+    #[serde(default)]
+    pub is_altered: bool,
 }
 
 impl Findings {
@@ -113,5 +117,6 @@ impl Findings {
         self.uses.extend(other.uses);
         self.unreadable.extend(other.unreadable);
         self.tools.extend(other.tools);
+        self.is_altered |= other.is_altered;
     }
 }

@@ -37,6 +37,7 @@ use crate::Question as AskUser;
 use crate::{Answer, Approve, Approver};
 use agent_base::error::{Error, Result};
 use agent_base::lock::Lock;
+use agent_base::visible::{visible, visible_name};
 use findings::Findings;
 use rules::{Match, shortened};
 use serde_json::Value;
@@ -44,8 +45,18 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
-/// How much of a command the user is shown, in characters.
-const SHOWN_CHARS: usize = 2_000;
+/// The longest call that a user is asked about, in bytes.
+const MAX_ASKED: usize = 4 << 20;
+/// Lines of a question from which on its middle is shown before the question, and not in it.
+const MAX_LINES: usize = 30;
+/// Characters of a question, likewise.
+const MAX_CHARS: usize = 4_000;
+/// Things that `always` would allow which are named.
+const MAX_KEYS: usize = 20;
+/// Lines of a long question that stand in it, from its beginning and its end.
+const EDGE_LINES: usize = 8;
+/// Characters of a line at an edge.
+const EDGE_CHARS: usize = 400;
 
 /// Stands before every tool call.
 #[derive(Default)]
@@ -201,7 +212,14 @@ impl Gate {
         if reasons.is_empty() && keys.is_empty() {
             return Judgement::Allow;
         }
-        Judgement::Ask(Question::new(action.shown(), reasons, keys))
+        let what = action.shown();
+        let question = Question::new(what, reasons, keys);
+        match question.what.len() > MAX_ASKED {
+            true => Judgement::Deny(
+                question.denial("it is too long for a user to look at: divide it into smaller steps"),
+            ),
+            false => Judgement::Ask(question),
+        }
     }
 
     /// What could not be read, where a rule could have spoken of it.
@@ -233,7 +251,11 @@ impl Action<'_> {
     /// very command; the files.
     fn keys(&self, findings: &Findings) -> Vec<String> {
         match self {
-            Action::Command(_) if findings.unreadable.is_empty() && !findings.commands.is_empty() => {
+            Action::Command(_)
+                if findings.unreadable.is_empty()
+                    && !findings.commands.is_empty()
+                    && !findings.is_altered =>
+            {
                 let programs = findings.commands.iter().filter_map(|command| command.first());
                 let mut keys: Vec<String> =
                     programs.map(|program| format!("program {}", program.text)).collect();
@@ -250,16 +272,19 @@ impl Action<'_> {
 
     fn shown(&self) -> String {
         match self {
-            Action::Command(command) => shortened(command, SHOWN_CHARS),
-            Action::Write { files, .. } => {
-                let files: Vec<&str> = files.iter().map(|(path, _)| *path).collect();
-                shortened(&format!("write {}", files.join(", ")), SHOWN_CHARS)
+            Action::Command(command) => (*command).to_owned(),
+            Action::Write { files, whole } => {
+                let verb = if *whole { "write" } else { "change" };
+                let file = |(path, text): &(&str, &str)| {
+                    format!("{verb} {}:\n{text}", visible_name(path.as_bytes()))
+                };
+                files.iter().map(file).collect::<Vec<_>>().join("\n")
             }
             Action::Code { language, code, install, .. } => {
                 let install = install.iter().map(|command| format!("{command}\n")).collect::<String>();
-                shortened(&format!("{install}{language}: {code}"), SHOWN_CHARS)
+                format!("{install}{language}: {code}")
             }
-            Action::Tool { name, arguments, .. } => shortened(&format!("{name} {arguments}"), SHOWN_CHARS),
+            Action::Tool { name, arguments, .. } => format!("{name} {arguments}"),
         }
     }
 }
@@ -299,7 +324,32 @@ impl Denial {
 impl Question {
     fn new(what: String, reasons: Vec<Match>, keys: Vec<String>) -> Self {
         let keys: Vec<String> = reasons.iter().map(Match::key).chain(keys).collect();
-        Self { what, always: shortened(&keys.join(", "), 200), reasons, keys }
+        Self { what: without_blank_lines(&visible(&what)), always: in_words(&keys), reasons, keys }
+    }
+
+    /// A question about something else than a call, in which `always` covers nothing but this.
+    pub fn about(what: &str, always: &str) -> Self {
+        let what = without_blank_lines(&visible(what));
+        Self { what, reasons: Vec::new(), always: always.to_owned(), keys: Vec::new() }
+    }
+
+    /// Whether the question itself has only the beginning and the end of [`Question::what`], which is to be shown before it.
+    pub fn is_cut(&self) -> bool {
+        self.what.lines().count() > MAX_LINES || self.what.chars().count() > MAX_CHARS
+    }
+
+    /// The beginning and the end of what is too long, and how much is between them.
+    fn edges(&self) -> String {
+        let lines: Vec<&str> = self.what.lines().collect();
+        let edge = EDGE_LINES.min(lines.len().div_ceil(2));
+        let (head, rest) = lines.split_at(edge);
+        let (middle, tail) = rest.split_at(rest.len().saturating_sub(edge));
+        let between = format!("… {} lines between these are shown above …", middle.len());
+        let edge = |line: &&str| shortened(line, EDGE_CHARS);
+        let mut shown: Vec<String> = head.iter().map(edge).collect();
+        shown.push(if middle.is_empty() { "… all of it is shown above …".to_owned() } else { between });
+        shown.extend(tail.iter().map(edge));
+        shown.join("\n")
     }
 
     fn denial(&self, why: &str) -> Denial {
@@ -315,12 +365,47 @@ impl Question {
     }
 }
 
+/// Many blank lines as one line that counts them: they would move what is above out of sight.
+fn without_blank_lines(text: &str) -> String {
+    let (mut kept, mut blank) = (Vec::new(), 0);
+    let flush = |kept: &mut Vec<String>, blank: usize| match blank {
+        0 => {}
+        1 | 2 => kept.extend(vec![String::new(); blank]),
+        many => kept.push(format!("({many} blank lines)")),
+    };
+    for line in text.lines() {
+        if line.trim().is_empty() {
+            blank += 1;
+            continue;
+        }
+        flush(&mut kept, std::mem::take(&mut blank));
+        kept.push(line.to_owned());
+    }
+    kept.join("\n")
+}
+
+/// What `always` would allow. A whole command is not repeated.
+fn in_words(keys: &[String]) -> String {
+    let word = |key: &String| match key.strip_prefix("command ") {
+        Some(_) => "this very command".to_owned(),
+        None => visible(key).replace('\n', "␊"),
+    };
+    let words: Vec<String> = keys.iter().map(word).collect();
+    match words.len() > MAX_KEYS {
+        true => format!("{} and {} more", words[..MAX_KEYS].join(", "), words.len() - MAX_KEYS),
+        false => words.join(", "),
+    }
+}
+
 /// The question as the user reads it: what would run, and why that is a question.
 impl fmt::Display for Question {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.what)?;
+        match self.is_cut() {
+            true => writeln!(f, "{}", self.edges())?,
+            false => writeln!(f, "{}", self.what)?,
+        }
         for reason in &self.reasons {
-            write!(f, "  rule {}: {}", reason.named(), reason.what)?;
+            write!(f, "  rule {}: {}", reason.named(), visible(&reason.what))?;
             if let Some(because) = &reason.because {
                 write!(f, " – {because}")?;
             }

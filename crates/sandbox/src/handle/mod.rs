@@ -153,6 +153,11 @@ impl Sandbox {
         Ok(facts)
     }
 
+    /// Kills everything that runs inside but the guest. What is killed executes nothing any more afterwards.
+    pub async fn end_processes(&self) -> Result<()> {
+        self.link.request(&Message::EndProcesses {}, Expect::Done).await?.answer().await.map(drop)
+    }
+
     /// Ends everything that runs inside, and the guest with it. Waits until it is gone, for at most 10 s.
     pub async fn shutdown(&self) {
         self.link.end();

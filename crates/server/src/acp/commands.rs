@@ -2,6 +2,7 @@
 
 use super::proposal::counted;
 use super::session::Work;
+use super::updates::fence;
 use crate::cut;
 use agent_base::error::{Error, Result};
 use agent_base::sanitise::one_line;
@@ -165,16 +166,21 @@ impl Work<'_> {
             text += &format!("\n… `agent diff {}` shows all of it", self.session.id());
         }
         let risks = risks::summary(&changes).map(|risks| format!("{risks}\n\n")).unwrap_or_default();
-        let fence = if text.contains("```") { "`````" } else { "```" };
+        let fence = fence(&text);
+        ready.workspace.record_shown(&changes, paths.trim().is_empty())?;
         self.say(&format!("{risks}{fence}diff\n{}\n{fence}", text.trim_end())).await
     }
 
-    /// Who writes this has decided.
+    /// Who writes this has decided, unless it is not what the last diff showed.
     async fn apply_now(&mut self, paths: &str) -> Result<()> {
         let (ready, changes) = self.unless_cancelled(self.changes(paths)).await?;
         match changes.is_empty() {
             true => self.say("There is nothing to apply.").await,
-            false => self.decide(&ready, &changes, true).await,
+            false => {
+                let is_all = paths.trim().is_empty();
+                let is_agreed = ready.workspace.since_shown(&changes, is_all)?.is_empty();
+                self.decide(&ready, &changes, is_agreed).await
+            }
         }
     }
 

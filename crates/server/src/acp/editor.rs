@@ -2,10 +2,12 @@
 
 use super::facts::Facts;
 use super::updates::Updates;
+use super::updates::{fenced, text_content};
 use crate::rpc::{Client, notification};
 use agent_base::error::Result;
 use agent_base::lock::{Lock, wait};
 use agent_base::sanitise::one_line;
+use agent_base::visible::visible;
 use agent_core::Interrupt;
 use agent_event::{Event, Events, Record};
 use agent_log::SessionId;
@@ -178,13 +180,24 @@ impl User {
         };
         let number = self.asked.fetch_add(1, Ordering::Relaxed);
         let title = one_line(&question.to_string(), TITLE);
-        let call = json!({ "toolCallId": format!("question-{number}"), "title": title, "kind": kind, "status": "pending" });
+        let call = json!({
+            "toolCallId": format!("question-{number}"), "title": title, "kind": kind, "status": "pending",
+            "content": [text_content(&fenced(&whole(question)))],
+        });
         Ok(match self.choose(call, options).await? {
             Some("once") => Answer::Once,
             Some("always") => Answer::Always,
             Some("never") => Answer::Never,
             _ => Answer::No,
         })
+    }
+}
+
+/// All that a question is about: the title has only its beginning.
+fn whole(question: &Question<'_>) -> String {
+    match question {
+        Question::ToolCall(question) if question.is_cut() => format!("{}\n\n{question}", question.what),
+        other => visible(&other.to_string()),
     }
 }
 

@@ -4,6 +4,7 @@ use super::session::{ApplyMode, Work};
 use super::updates::text_content;
 use crate::rpc::with_hint;
 use agent_base::error::{Error, Kind, Result};
+use agent_base::visible::visible_bytes;
 use agent_event::Changes;
 use agent_session::Ready;
 use agent_workspace::changes::Change;
@@ -54,6 +55,7 @@ impl Work<'_> {
         });
         shown["sessionUpdate"] = "tool_call".into();
         self.update(shown.clone()).await?;
+        ready.workspace.record_shown(changes, false)?;
         if let Some(asked) = shown.as_object_mut() {
             asked.remove("sessionUpdate");
         }
@@ -147,6 +149,14 @@ pub(super) fn text_of(side: &Side) -> Option<String> {
     }
 }
 
+/// A content as the editor shows it: an editor's diff hides what other reviews show. Line ends are the editor's to show.
+fn visible_text(side: &Side) -> Option<String> {
+    match side {
+        Side::Content(bytes) => Some(visible_bytes(bytes).replace("␍\n", "\r\n")),
+        _ => None,
+    }
+}
+
 /// `Apply 3 files (+41 −7)`
 fn title(changes: &ChangeSet, ready: &Ready) -> Result<String> {
     let (mut files, mut added, mut removed) = (0, 0, 0);
@@ -203,7 +213,7 @@ fn block(path: &TreePath, change: &Change, ready: &Ready, root: &Path) -> Result
         (_, Side::Absent) => "delete",
         _ => "modify",
     };
-    let (old, new) = (text_of(&old), text_of(&new).unwrap_or_default());
+    let (old, new) = (visible_text(&old), visible_text(&new).unwrap_or_default());
     let size = old.as_ref().map_or(0, String::len) + new.len();
     let block = json!({
         "type": "diff", "path": root.join(path.as_path()), "oldText": old, "newText": new,

@@ -285,15 +285,20 @@ pub fn text_content(text: &str) -> Value {
 }
 
 /// Output as a block of Markdown, whatever it contains.
-fn fenced(text: &str) -> String {
+pub(super) fn fenced(text: &str) -> String {
+    let fence = fence(text);
+    format!("{fence}\n{}\n{fence}", text.trim_end())
+}
+
+/// What begins and ends a block of Markdown with `text` in it.
+pub(super) fn fence(text: &str) -> String {
     let mut longest = 2;
     let mut run = 0;
     for char in text.chars() {
         run = if char == '`' { run + 1 } else { 0 };
         longest = longest.max(run);
     }
-    let fence = "`".repeat(longest + 1);
-    format!("{fence}\n{}\n{fence}", text.trim_end())
+    "`".repeat(longest + 1)
 }
 
 fn plan(steps: &[PlanStep]) -> Value {

@@ -117,6 +117,7 @@ impl Service {
         match name {
             "diff" => {
                 let (ready, changes) = changes(place, arguments::<Paths>(given)?).await?;
+                ready.workspace.record_shown(&changes, false)?;
                 shown(place, &ready, &changes).map(Answer::Returned)
             }
             "apply" => {
@@ -147,6 +148,9 @@ impl Service {
             return Ok(Answer::Returned(Returned::done("there is nothing to apply", data)));
         }
         let mut question = Vec::new();
+        if let Some(since) = ready.workspace.since_shown(&changes, false)?.summary() {
+            question.extend_from_slice(format!("{since}\n").as_bytes());
+        }
         if let Some(risks) = risks::summary(&changes) {
             question.extend_from_slice(format!("{risks}\n").as_bytes());
         }

@@ -1,8 +1,10 @@
-//! Files of the sandbox in the page: pictures and downloads with the token, documents in a frame without an origin.
+//! Files of the sandbox in the page: pictures and downloads with the token, documents in a frame without an origin, and without
+//! scripts unless the user lets them run.
 
 use super::Web;
 use super::answers::Failure;
 use super::frame::visible;
+use super::guard::SCRIPTS_POLICY;
 use super::scope::Scope;
 use super::token::random;
 use super::visitors::Mine;
@@ -14,7 +16,7 @@ use agent_log::report::Report;
 use agent_log::{ArtifactLimits, Artifacts, Lines, SessionId, read_records};
 use axum::Json;
 use axum::extract::{Path, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use serde::Deserialize;
@@ -35,6 +37,8 @@ pub struct Documents(Lock<VecDeque<Document>>);
 struct Document {
     name: String,
     bytes: Bytes,
+    /// Whether the user lets its scripts run.
+    runs_scripts: bool,
     /// Whose it is: it goes with them.
     owner: Weak<Scope>,
 }
@@ -51,10 +55,10 @@ impl Documents {
         }
     }
 
-    fn find(&self, name: &str) -> Option<Bytes> {
+    fn find(&self, name: &str) -> Option<(Bytes, bool)> {
         let documents = self.0.lock();
         let found = documents.iter().find(|document| document.name == name)?;
-        (found.owner.strong_count() > 0).then(|| found.bytes.clone())
+        (found.owner.strong_count() > 0).then(|| (found.bytes.clone(), found.runs_scripts))
     }
 }
 
@@ -64,6 +68,8 @@ impl Documents {
 pub enum What {
     /// An artifact, by its SHA-256.
     Artifact(String),
+    /// The same, with its scripts: the user was asked.
+    Scripts(String),
     /// The session's report.
     Report,
 }
@@ -76,12 +82,14 @@ pub async fn publish(
     Json(what): Json<What>,
 ) -> Result<Json<Value>, Failure> {
     let id = known(&scope, &id).await?;
+    let runs_scripts = matches!(what, What::Scripts(_));
     let (_turn, owner) = (web.large().await?, Arc::downgrade(&scope));
     let (file, bytes) = blocking(move || match what {
         What::Artifact(hash) => {
             let (_, bytes) = read(&scope, &id, &hash)?;
-            Ok(("chart.html", bytes))
+            Ok(("chart.html", without_connections(&bytes).into_bytes()))
         }
+        What::Scripts(hash) => Ok(("chart.html", read(&scope, &id, &hash)?.1)),
         What::Report => Ok(("report.html", report(&scope, &id)?.into_bytes())),
     })
     .await?;
@@ -92,17 +100,43 @@ pub async fn publish(
         ));
     }
     let name = random()?;
-    web.documents.add(Document { name: name.clone(), bytes: bytes.into(), owner });
+    web.documents.add(Document { name: name.clone(), bytes: bytes.into(), runs_scripts, owner });
     Ok(Json(json!({"url": format!("/x/{name}/{file}")})))
 }
 
 /// `GET /x/{name}/{file}`
 pub async fn document(State(web): State<Arc<Web>>, Path((name, _)): Path<(String, String)>) -> Response {
     match web.documents.find(&name) {
-        Some(bytes) => ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], bytes).into_response(),
+        Some((bytes, runs_scripts)) => {
+            let mut answer = ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], bytes).into_response();
+            if runs_scripts {
+                let policy = HeaderValue::from_static(SCRIPTS_POLICY);
+                answer.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
+            }
+            answer
+        }
         None => Failure::new(StatusCode::NOT_FOUND, "this document is not kept any more").into_response(),
     }
 }
+
+/// HTML in which nothing has a browser connect before anything is loaded, which no policy stops: `preconnect` and `dns-prefetch` are
+/// links. An element's name is not written in any other way, and a document in an attribute is left out.
+fn without_connections(html: &[u8]) -> String {
+    // Decoded here, so that the browser reads no other encoding.
+    let html = String::from_utf8_lossy(html);
+    let lower = html.to_ascii_lowercase();
+    let (mut safe, mut copied) = (String::with_capacity(html.len()), 0);
+    for (at, _) in lower.match_indices(['<', 's']) {
+        let Some(name) = CONNECTING.iter().find(|name| lower[at..].starts_with(**name)) else { continue };
+        safe.push_str(&html[copied..at]);
+        safe.push_str(if name.starts_with('<') { "<x-" } else { "x-" });
+        copied = at + usize::from(name.starts_with('<'));
+    }
+    safe + &html[copied..]
+}
+
+/// What has a browser connect, and an attribute with a document that may hold it.
+const CONNECTING: [&str; 4] = ["<link", "<meta", "<base", "srcdoc"];
 
 /// `GET …/artifact/{hash}`: a picture, or a download.
 pub async fn artifact(
@@ -158,4 +192,22 @@ fn report(scope: &Scope, id: &SessionId) -> Result<String> {
     let report = Report::on(&read_records(&store.events(id))?);
     let artifacts = Artifacts::of_session(&store.dir(id), ArtifactLimits::default());
     Ok(report.to_html(|artifact| artifacts.read(artifact).ok()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_connections;
+
+    /// `preconnect` sent what a document held to a name server and a server, before any policy.
+    #[test]
+    fn nothing_in_a_document_has_the_browser_connect() {
+        let html = "<p>é</p><LINK rel=preconnect href=//a.example><meta http-equiv=x><iframe SrcDoc='&lt;link>'></iframe>";
+        let safe = without_connections(html.as_bytes());
+        assert_eq!(
+            safe,
+            "<p>é</p><x-LINK rel=preconnect href=//a.example><x-meta http-equiv=x><iframe x-SrcDoc='&lt;link>'></iframe>"
+        );
+        let utf16: Vec<u8> = "\u{feff}<link>".encode_utf16().flat_map(u16::to_be_bytes).collect();
+        assert!(!without_connections(&utf16).as_bytes().starts_with(b"\xfe\xff"));
+    }
 }

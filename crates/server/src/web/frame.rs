@@ -3,7 +3,6 @@
 use super::{lines, markdown};
 use agent_base::duration_text::duration_text;
 use agent_base::sanitise;
-use agent_base::sanitise::is_dangerous;
 use agent_event::Event;
 use agent_event::Record;
 use bytes::Bytes;
@@ -134,19 +133,7 @@ fn make_safe(value: &mut Value) {
 
 /// Text in which nothing is hidden: what would control a terminal or reorder text is shown as an escape.
 pub fn visible(text: &str) -> String {
-    let text = cut(text);
-    let mut shown = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '\n' | '\t' => shown.push(character),
-            '\r' => {}
-            _ if is_dangerous(character) => {
-                let _ = write!(shown, "\\u{{{:x}}}", u32::from(character));
-            }
-            _ => shown.push(character),
-        }
-    }
-    shown
+    agent_base::visible::visible(&cut(text))
 }
 
 /// Output of a program: its colours and other sequences are removed.
@@ -197,6 +184,11 @@ mod tests {
         let text = text_of(Event::Denied { what: "a\u{202e}b\x07".into(), rule: "\n".repeat(3) });
         assert!(text.contains("a\\\\u{202e}b\\\\u{7}"), "{text}");
         assert_eq!(text.matches("\n\n").count(), 1, "{text}");
+        // A return and tags were dropped or shown as they are.
+        assert_eq!(
+            visible("1  # fine\rimport os\u{e0041}\u{fe01}"),
+            "1  # fine␍import os\\u{e0041}\\u{fe01}"
+        );
         let long = visible(&"é".repeat(MAX_TEXT));
         assert!(long.len() < MAX_TEXT + 100 && long.contains("bytes are left out"));
     }

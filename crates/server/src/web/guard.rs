@@ -158,6 +158,8 @@ impl Guard {
 
     /// The headers that every answer carries.
     pub fn add_headers(&self, path: &str, headers: &mut HeaderMap) {
+        let runs_scripts =
+            headers.get(header::CONTENT_SECURITY_POLICY).is_some_and(|it| it == SCRIPTS_POLICY);
         let mut set = |name: HeaderName, value: &str| {
             if let Ok(value) = HeaderValue::from_str(value) {
                 headers.insert(name, value);
@@ -166,8 +168,14 @@ impl Guard {
         let is_framed = self.framed_by.is_some();
         match kind(path) {
             Kind::Document => {
-                let framed_by = self.framed_by.as_deref().unwrap_or_default();
-                set(header::CONTENT_SECURITY_POLICY, format!("{DOCUMENT_POLICY} {framed_by}").trim_end());
+                let policy = if runs_scripts { SCRIPTS_POLICY } else { DOCUMENT_POLICY };
+                let policy = match &self.framed_by {
+                    Some(framed_by) => policy
+                        .replace("frame-ancestors 'self'", &format!("frame-ancestors 'self' {framed_by}")),
+                    None => policy.to_owned(),
+                };
+                set(header::CONTENT_SECURITY_POLICY, &policy);
+                set(HeaderName::from_static("x-dns-prefetch-control"), "off");
             }
             _ => {
                 let framed_by = self.framed_by.as_deref().unwrap_or("'none'");
@@ -188,9 +196,13 @@ impl Guard {
 const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; \
      frame-src 'self'; form-action 'none'; base-uri 'none'; require-trusted-types-for 'script'; trusted-types md";
 
-/// A document of the sandbox has an origin of its own, and reaches nothing.
-const DOCUMENT_POLICY: &str = "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; \
-     img-src data: blob:; frame-ancestors 'self'";
+/// A document of the sandbox has an origin of its own, loads nothing and runs no script.
+const DOCUMENT_POLICY: &str =
+    "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; frame-ancestors 'self'";
+/// One whose scripts the user lets run. A policy stops what they load, but not all that they can send: WebRTC reaches any
+/// address in browsers that do not know the last directive.
+pub const SCRIPTS_POLICY: &str = "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; \
+     style-src 'unsafe-inline'; img-src data: blob:; frame-ancestors 'self'; webrtc 'block'";
 
 fn kind(path: &str) -> Kind {
     match path {

@@ -117,7 +117,7 @@ impl Questions {
             }
             let number = state.next;
             state.next += 1;
-            let (text, answers) = (visible(&question.to_string()), question.answers());
+            let (text, answers) = (whole(question), question.answers());
             state.waiting.push(Waiting { number, text, answers, about_host, reply });
             number
         };
@@ -146,6 +146,14 @@ impl Drop for Withdraw<'_> {
 impl Approver for Questions {
     fn ask<'a>(&'a self, question: &'a Question<'a>) -> BoxFuture<'a, Result<Answer>> {
         self.put(question).boxed()
+    }
+}
+
+/// All that a question is about; a call is as long as a user may be asked about at most.
+fn whole(question: &Question<'_>) -> String {
+    match question {
+        Question::ToolCall(question) if question.is_cut() => format!("{}\n\n{question}", question.what),
+        other => visible(&other.to_string()),
     }
 }
 

@@ -3,6 +3,7 @@
 use super::frame::visible;
 use agent_base::error::{Error, Result};
 use agent_base::hash::Hash;
+use agent_base::visible::visible_bytes;
 use agent_workspace::changes::Change;
 use agent_workspace::hunks::Kind;
 use agent_workspace::parts::{self, Hunk, Item, TextFile};
@@ -58,14 +59,12 @@ pub fn to_json(changes: &ChangeSet, store: &Store) -> Result<Value> {
             Item::Whole(whole) => whole_file(&whole.changes, store, &mut room)?,
         });
     }
-    let risky = risks::risks(changes);
-    let risky = risky.iter().take(100).map(|risk| format!("{} ({})", risk.path, risk.kind));
     Ok(json!({
         "digest": digest(changes)?,
         "counts": changes.counts(),
         "files": files,
         "more_files": count.saturating_sub(MAX_FILES),
-        "risks": risky.map(|risk| visible(&risk)).collect::<Vec<_>>(),
+        "risks": risks::by_kind(changes).iter().map(|kind| visible(&kind.text)).collect::<Vec<_>>(),
         "messages": changes.messages().take(100).map(|message| visible(&message)).collect::<Vec<_>>(),
         "in_place": changes.in_place,
     }))
@@ -124,8 +123,7 @@ fn lines(file: &TextFile, hunk: &Hunk) -> HunkLines {
 
 fn line_text(bytes: &[u8]) -> String {
     let cut = bytes.len() > MAX_LINE;
-    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_LINE)]);
-    visible(&text) + if cut { " …" } else { "" }
+    visible_bytes(&bytes[..bytes.len().min(MAX_LINE)]) + if cut { " …" } else { "" }
 }
 
 /// A file that is taken or left as a whole, as one hunk without a choice.

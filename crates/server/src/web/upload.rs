@@ -6,11 +6,12 @@ use super::archive::{self, Writer};
 use super::visitors::Mine;
 use super::work::blocking;
 use agent_base::error::{Error, Result};
+use agent_base::visible::visible_name;
 use agent_workspace::ChangeSet;
 use agent_workspace::host_dir::HostDir;
 use agent_workspace::manifest::Node;
 use agent_workspace::store::Store;
-use agent_workspace::tree_path::{TreePath, printable};
+use agent_workspace::tree_path::TreePath;
 use axum::Json;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Query, State};
@@ -97,7 +98,7 @@ fn put(
     is_executable: bool,
     uploaded: &mut Uploaded,
 ) -> Result<()> {
-    let refused = |why: &str| Error::usage(format!("{} is not uploaded: {why}", printable(name)));
+    let refused = |why: &str| Error::usage(format!("{} is not uploaded: {why}", visible_name(name)));
     let path = TreePath::new(name).map_err(&refused)?;
     if path.is_git_internal() || path.names().any(|name| name.eq_ignore_ascii_case(b".git")) {
         return Err(refused("git's own directory is not taken over"));
@@ -125,7 +126,7 @@ fn put(
 fn unpack(root: &HostDir, archive: &[u8], uploaded: &mut Uploaded) -> Result<()> {
     for entry in archive::entries(archive, MAX_FILES as usize)? {
         if !entry.is_file {
-            return Err(Error::usage(format!("{} is not a plain file", printable(entry.name))));
+            return Err(Error::usage(format!("{} is not a plain file", visible_name(entry.name))));
         }
         put(root, entry.name, &entry.content(uploaded.room())?, entry.is_executable, uploaded)?;
     }

@@ -68,6 +68,7 @@ impl Workspace {
         let State { accepted, base, .. } = &mut *state;
         accepted.retain(|path, node| base.nodes.get(path) != node.as_ref());
         self.save(ACCEPTED, state.accepted.clone()).await?;
+        self.forget_shown(changes)?;
         if !applied.merged.is_empty() {
             self.take_merged(&mut state, &applied.merged, delta, sandbox).await?;
         }

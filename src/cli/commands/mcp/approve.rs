@@ -1,6 +1,6 @@
 //! `agent mcp approve`: the servers that a repository names in `.mcp.json`.
 
-use super::server_line::line;
+use super::server_line::in_full;
 use crate::cli::config::servers::workspace_file::{self, NAME};
 use crate::cli::config::{Config, servers};
 use crate::cli::options::{DirectoryArg, Options};
@@ -46,7 +46,7 @@ pub async fn approve(machine: &Arc<Machine>, arguments: &ApproveServersArgs) -> 
             servers::settings(&found.name, options, &|_| None).map_err(|error| error.to_string())
         });
         text += &match settings {
-            Ok(settings) => line(&settings, ""),
+            Ok(settings) => in_full(&settings),
             Err(why) => format!("  {:<20} left out: {}\n", found.name, one_line(&why, 200)),
         };
     }

@@ -1,13 +1,17 @@
 //! `agent mcp import PROGRAM`: the servers of another program, added to `config.toml`.
 
 use super::config_file::ConfigFile;
+use super::server_line::in_full;
 use super::sources::{Program, sources};
 use crate::cli::config::{Config, servers};
 use crate::cli::options::{DirectoryArg, Options};
 use crate::cli::print::offer;
+use crate::cli::ui::progress::Progress;
+use crate::cli::ui::{confirm, stderr};
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
 use crate::machine::Machine;
+use crate::mcp::client::ServerSettings;
 use crate::sanitise::one_line;
 use clap::Args;
 use std::sync::Arc;
@@ -23,6 +27,9 @@ pub struct ImportArgs {
     /// Write nothing, and show what would be added
     #[arg(long)]
     dry_run: bool,
+    /// Do not ask about the servers that a file of this directory names
+    #[arg(short, long)]
+    yes: bool,
 }
 
 impl ImportArgs {
@@ -31,8 +38,8 @@ impl ImportArgs {
     }
 }
 
-/// Adds them; those that are there stay as they are.
-pub fn import(machine: &Arc<Machine>, arguments: &ImportArgs) -> Result<ExitCode> {
+/// Adds them; those that are there stay as they are. The user is asked about those that a file of the workspace names.
+pub async fn import(machine: &Arc<Machine>, arguments: &ImportArgs) -> Result<ExitCode> {
     let config = Config::load(machine, &arguments.options())?;
     let home = machine.home().ok_or_else(|| Error::config("HOME is not set"))?;
     let sources = sources(arguments.program, &home, &config.workspace)?;
@@ -50,6 +57,15 @@ pub fn import(machine: &Arc<Machine>, arguments: &ImportArgs) -> Result<ExitCode
                 Ok(_) if file.has(&found.name) => "is there already".to_owned(),
                 Ok(options) => {
                     let usable = servers::settings(&found.name, &options, &|_| Some("set".to_owned()));
+                    if let Ok(settings) = &usable
+                        && source.is_of_workspace
+                        && !arguments.dry_run
+                        && !arguments.yes
+                        && !is_wanted(settings).await?
+                    {
+                        text += &format!("  {:<20} not added: this directory names it\n", found.name);
+                        continue;
+                    }
                     match usable.and_then(|settings| file.add(&found.name, &options).map(|()| settings)) {
                         Ok(settings) => {
                             added += 1;
@@ -69,4 +85,16 @@ pub fn import(machine: &Arc<Machine>, arguments: &ImportArgs) -> Result<ExitCode
     }
     offer(text.as_bytes())?;
     Ok(ExitCode::Success)
+}
+
+/// Shows a server that a file of the workspace names, in full, and asks whether it may be the user's own from then on.
+async fn is_wanted(settings: &ServerSettings) -> Result<bool> {
+    stderr::write(&in_full(settings));
+    if !confirm::is_possible() {
+        return Err(Error::usage("a file of this directory names a server, and nobody can be asked here")
+            .hint("look at it with --dry-run, and add it with --yes"));
+    }
+    let question =
+        "A file of this directory names this server. Add it to your own configuration, for every directory?";
+    Ok(confirm::ask(&Progress::stderr(), question, &["yes", "no"]).await? == "yes")
 }

@@ -29,6 +29,8 @@ pub enum Program {
 /// A file and its servers.
 pub struct ServersFile {
     pub path: PathBuf,
+    /// Whether it is a file of the workspace, which may be anybody's.
+    pub is_of_workspace: bool,
     pub found: Vec<FoundServer>,
 }
 
@@ -63,7 +65,8 @@ pub fn sources(program: Program, home: &Path, workspace: &Path) -> Result<Vec<Se
         };
         let found = read(program, &text, variables, workspace)
             .map_err(|error| Error::config(format!("{}: {error}", path.display())))?;
-        sources.push(ServersFile { path, found });
+        let is_of_workspace = variables == theirs;
+        sources.push(ServersFile { path, is_of_workspace, found });
     }
     Ok(sources)
 }

@@ -27,12 +27,16 @@ pub fn check_writable(path: &Path) -> Result<()> {
         return Err(Error::usage(format!("--output {} cannot be written", path.display()))
             .hint("name a file in a directory that exists"));
     }
-    Ok(())
+    crate::plain_file::refuse_planted(path).map_err(|error| {
+        Error::usage(format!("--output {} is not written: {error}", path.display()))
+            .hint("name another file, or one in a directory of your own")
+    })
 }
 
 /// Writes the final answer to a file, without what controls a terminal.
 pub fn write(path: &Path, answer: &str) -> Result<()> {
-    std::fs::write(path, format!("{}\n", plain(answer))).map_err(|error| {
+    let planted = crate::plain_file::refuse_planted(path);
+    planted.and_then(|()| std::fs::write(path, format!("{}\n", plain(answer)))).map_err(|error| {
         Error::unexpected(format!("the answer could not be written to {}", path.display())).caused_by(error)
     })
 }

@@ -80,7 +80,10 @@ impl<'s> Reader<'s> {
         let inside = self.inside.last().copied().unwrap_or(Inside::Commands);
         let in_commands = inside == Inside::Commands;
         let at = |prefix: &str| self.rest.starts_with(prefix);
-        if at("\\") {
+        if at("\\\n") {
+            // The grammar takes it for a blank; the shell joins what is around it.
+            self.rest = &self.rest[2..];
+        } else if at("\\") {
             let escaped = self.rest[1..].chars().next().map_or(0, char::len_utf8);
             self.copy(1 + escaped);
         } else if at("$((") || (in_commands && at("((")) {

@@ -137,12 +137,14 @@ impl Reader {
         if source.has_error() {
             self.unreadable(Language::Shell, "a part that does not parse as shell");
         }
-        let in_time = shell::read(&source, &heredocs, &mut |run| {
+        let mut is_altered = false;
+        let in_time = shell::read(&source, &heredocs, &mut is_altered, &mut |run| {
             if let Some((path, text)) = run.written {
                 self.waiting.extend(file(&path, &text, true, piece.depth + 1));
             }
             self.run(run.words, &run.stdin, piece);
         });
+        self.findings.is_altered |= is_altered;
         if !in_time {
             self.unreadable(Language::Shell, "a shell script that takes too long to read");
         }
@@ -162,7 +164,17 @@ impl Reader {
                 format!("a program that is known only when it runs: {}", super::rules::shown(&words)),
             );
         }
+        if words.iter().any(|word| !word.fixed && word.text.contains("@P}")) {
+            let what =
+                format!("an expansion that runs what a variable holds: {}", super::rules::shown(&words));
+            self.unreadable(Language::Shell, what);
+        }
         let inside = wrappers::look_inside(&words, stdin);
+        let defines =
+            matches!(program.text.as_str(), "alias" | "export" | "hash" | "enable" | "source" | ".");
+        let sets =
+            !inside.commands.is_empty() && words.iter().any(|word| wrappers::is_assignment(&word.text));
+        self.findings.is_altered |= defines || sets;
         if let Some(what) = inside.unreadable {
             self.unreadable(Language::Shell, format!("{what}: {}", super::rules::shown(&words)));
         }

@@ -31,9 +31,16 @@ pub enum Stdin {
 }
 
 /// Reads the commands of a parsed script, in order. False where time ran out.
-pub fn read(source: &Source<'_>, heredocs: &Extracted, on_run: &mut dyn FnMut(Run)) -> bool {
+/// `is_altered` becomes true where [`super::super::findings::Findings::is_altered`] does.
+pub fn read(
+    source: &Source<'_>,
+    heredocs: &Extracted,
+    is_altered: &mut bool,
+    on_run: &mut dyn FnMut(Run),
+) -> bool {
     let reader = Reader { source, heredocs };
     source.walk(&mut |visit| {
+        *is_altered |= reader.alters(visit.node);
         if visit.node.kind() == "command" {
             on_run(Run {
                 words: reader.words(visit.node),
@@ -62,6 +69,21 @@ struct Reader<'s> {
 }
 
 impl Reader<'_> {
+    /// Whether a node sets a variable, defines a function or sends output to a file.
+    fn alters(&self, node: Node<'_>) -> bool {
+        match node.kind() {
+            "variable_assignment" | "declaration_command" | "unset_command" | "function_definition" => true,
+            "file_redirect" => {
+                let text = self.source.of(node).trim_start_matches(|c: char| c.is_ascii_digit());
+                let target = text.trim_start_matches(['>', '&', '|']).trim();
+                text.contains('>')
+                    && target != "/dev/null"
+                    && !target.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
+            }
+            _ => false,
+        }
+    }
+
     fn words(&self, command: Node<'_>) -> Vec<Word> {
         let mut cursor = command.walk();
         let mut words = Vec::new();

@@ -6,7 +6,7 @@ use super::shell::Stdin;
 use std::collections::HashSet;
 
 /// Programs that run the command in their arguments, and how many operands come before it.
-const WRAPPERS: [(&str, usize); 27] = [
+const WRAPPERS: &[(&str, usize)] = &[
     ("sudo", 0),
     ("doas", 0),
     ("env", 0),
@@ -34,6 +34,41 @@ const WRAPPERS: [(&str, usize); 27] = [
     ("flock", 1),
     ("runuser", 0),
     ("setpriv", 0),
+    // The architecture in front may be left out.
+    ("setarch", 0),
+    ("setarch", 1),
+    ("linux32", 0),
+    ("linux64", 0),
+    ("i386", 0),
+    ("x86_64", 0),
+    ("uname26", 0),
+    ("prlimit", 0),
+    ("choom", 0),
+    ("uclampset", 0),
+    ("numactl", 0),
+    ("nsenter", 0),
+    ("ltrace", 0),
+    ("valgrind", 0),
+    ("fakeroot", 0),
+    ("proot", 0),
+    ("bwrap", 0),
+    ("firejail", 0),
+    ("pkexec", 0),
+    ("gosu", 1),
+    ("su-exec", 1),
+    ("tini", 0),
+    ("dumb-init", 0),
+    ("chpst", 0),
+    ("softlimit", 0),
+    ("systemd-run", 0),
+    ("dbus-run-session", 0),
+    ("xvfb-run", 0),
+    ("unbuffer", 0),
+    ("rlwrap", 0),
+    ("entr", 0),
+    ("faketime", 1),
+    ("proxychains", 0),
+    ("torsocks", 0),
 ];
 
 /// An interpreter: its names, what it reads, and which of its options take code or a module.
@@ -105,15 +140,19 @@ pub fn look_inside(words: &[Word], stdin: &Stdin) -> Inside {
     let mut inside = Inside::default();
     let Some((program, arguments)) = words.split_first() else { return inside };
     let base = base_name(&program.text);
-    let name = without_version(base);
+    // A lone dot is a command, and not a version.
+    let name = if base == "." { base } else { without_version(base) };
     let only_asks = name == "command"
         && arguments
             .first()
             .is_some_and(|word| word.text.starts_with(['-']) && word.text.contains(['v', 'V']));
-    if let Some((_, operands)) = WRAPPERS.iter().find(|(wrapper, _)| *wrapper == name)
-        && !only_asks
-    {
+    for (_, operands) in WRAPPERS.iter().filter(|(wrapper, _)| *wrapper == name && !only_asks) {
         let starts = program_starts(arguments, *operands);
+        inside.commands.extend(starts.into_iter().map(|start| arguments[start..].to_vec()));
+    }
+    // The loader takes the program's path.
+    if ["ld-linux", "ld-musl", "ld.so"].iter().any(|loader| base.starts_with(loader)) {
+        let starts = program_starts(arguments, 0);
         inside.commands.extend(starts.into_iter().map(|start| arguments[start..].to_vec()));
     }
     match name {
@@ -124,11 +163,19 @@ pub fn look_inside(words: &[Word], stdin: &Stdin) -> Inside {
             let values = arguments.iter().filter_map(|word| word.text.split_once('='));
             inside.code.extend(values.map(|(_, value)| (Language::Shell, value.to_owned())));
         }
-        "env" => inside.code.extend(
-            values_of(arguments, "-S")
-                .chain(values_of(arguments, "--split-string"))
-                .map(|code| (Language::Shell, code)),
-        ),
+        "env" => inside.code.extend(split_strings(arguments).map(|code| (Language::Shell, code))),
+        "source" | "." => match (arguments.first(), stdin) {
+            (Some(file), Stdin::Text(code)) if is_stdin(&file.text) => {
+                inside.code.push((Language::Shell, code.clone()));
+            }
+            (Some(file), Stdin::Pipe) if is_stdin(&file.text) => {
+                inside.unreadable = Some("what the shell reads from a pipe");
+            }
+            (Some(file), _) if file.text.starts_with("<(") => {
+                inside.unreadable = Some("what the shell is given by a process substitution");
+            }
+            _ => {}
+        },
         _ => {}
     }
     let is_named =
@@ -147,7 +194,8 @@ fn interpret(interpreter: &Interpreter, arguments: &[Word], stdin: &Stdin, insid
     for (at, word) in arguments.iter().enumerate() {
         let rest = &arguments[at + 1..];
         if let Some(joined) = interpreter.option(interpreter.code, word) {
-            let next = rest.iter().find(|word| !word.is_flag()).map(|word| word.text.clone());
+            let next = rest.iter().find(|word| !interpreter.is_flag(word) && word.text != "--");
+            let next = next.map(|word| word.text.clone());
             inside.code.extend(joined.into_iter().chain(next).map(|code| (language, code)));
             has_script = true;
         } else if let Some(joined) = interpreter.option(interpreter.module, word) {
@@ -165,13 +213,13 @@ fn interpret(interpreter: &Interpreter, arguments: &[Word], stdin: &Stdin, insid
             inside.unreadable = Some("what an interpreter is given by a process substitution");
         } else if interpreter.reads_stdin(word) {
             break;
-        } else if !word.is_flag() && word.text != "--" && !after_flag {
+        } else if !interpreter.is_flag(word) && word.text != "--" && !after_flag {
             has_script = true;
             if interpreter.takes_script {
                 break;
             }
         }
-        after_flag = word.is_flag() && !word.text.contains('=');
+        after_flag = interpreter.is_flag(word) && !word.text.contains('=');
     }
     match stdin {
         Stdin::Text(code) if !has_script => inside.code.push((language, code.clone())),
@@ -185,7 +233,13 @@ impl Interpreter {
     fn reads_stdin(&self, word: &Word) -> bool {
         let is_group = word.text.starts_with('-') && !word.text.starts_with("--");
         let is_shells = self.language == Language::Shell && is_group && word.text.contains('s');
-        self.takes_script && (is_shells || matches!(word.text.as_str(), "-" | "/dev/stdin"))
+        self.takes_script && (is_shells || word.text == "-" || is_stdin(&word.text))
+    }
+
+    /// Whether a word is an option; shells take those that begin with `+` too.
+    fn is_flag(&self, word: &Word) -> bool {
+        word.is_flag()
+            || (self.language == Language::Shell && word.text.len() > 1 && word.text.starts_with('+'))
     }
 
     /// Whether a word is one of the options: alone (`-c`), in a group (`-lc`), or with its value joined (`-cX`,
@@ -243,7 +297,7 @@ fn program_starts(arguments: &[Word], operands: usize) -> Vec<usize> {
     starts
 }
 
-fn is_assignment(word: &str) -> bool {
+pub fn is_assignment(word: &str) -> bool {
     word.split_once('=').is_some_and(|(name, _)| {
         !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
     })
@@ -273,8 +327,23 @@ fn first_operand(words: &[Word]) -> Option<String> {
     words.iter().find(|word| !word.is_flag() && word.text.contains(' ')).map(|word| word.text.clone())
 }
 
-fn values_of(words: &[Word], flag: &str) -> impl Iterator<Item = String> {
-    words.windows(2).filter(move |pair| pair[0].text == flag).map(|pair| pair[1].text.clone())
+/// What `env` divides into a command: `-S X`, `-SX`, `-vS X`, `--split-string X`, and the beginnings of that name.
+fn split_strings(words: &[Word]) -> impl Iterator<Item = String> {
+    words.iter().enumerate().filter_map(|(at, word)| {
+        let next = || words.get(at + 1).map(|word| word.text.clone());
+        if let Some(long) = word.text.strip_prefix("--") {
+            let (name, value) =
+                long.split_once('=').map_or((long, None), |(name, value)| (name, Some(value)));
+            let is_it = name.starts_with('s') && "split-string".starts_with(name);
+            return if is_it { value.map(str::to_owned).or_else(next) } else { None };
+        }
+        let (_, value) = word.text.strip_prefix('-')?.split_once('S')?;
+        if value.is_empty() { next() } else { Some(value.to_owned()) }
+    })
+}
+
+fn is_stdin(path: &str) -> bool {
+    matches!(path, "/dev/stdin" | "/dev/fd/0" | "/proc/self/fd/0")
 }
 
 /// What a program interprets, by its name or path.

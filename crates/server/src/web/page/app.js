@@ -261,7 +261,10 @@ async function show(what, title) {
 	const { url } = await send(here('document'), what), box = $('document');
 	box.querySelector('iframe')?.remove();
 	const frame = el('iframe', { title });
-	frame.setAttribute('sandbox', 'allow-scripts');
+	frame.setAttribute('sandbox', what.scripts ? 'allow-scripts' : '');
+	$('scripts').hidden = !what.artifact;
+	$('scripts').onclick = () => confirm('Its scripts can send what it holds to any address, whatever the sandbox may reach. Run them?')
+		&& act(() => show({ scripts: what.artifact }, title));
 	frame.src = url;
 	box.append(frame);
 	box.showModal();

@@ -1,0 +1,159 @@
+//! The one way to show text that a user decides about: nothing in it is hidden, reorders the rest or is obeyed by a terminal.
+//!
+//! A review, a question and a list of names show what they are about through this. `sanitise` is for output that is
+//! only read: it removes what this shows.
+
+use icu_properties::CodePointSetData;
+use icu_properties::props::{DefaultIgnorableCodePoint, ExtendedPictographic};
+use std::fmt::Write;
+
+/// The sign for a carriage return.
+const RETURN: char = '␍';
+/// Asks for the coloured form of the character before it.
+const EMOJI_FORM: char = '\u{fe0f}';
+
+/// Whether a character is not seen, or changes what is seen of others: controls, line and paragraph separators, the marks
+/// of interlinear annotations, and all that Unicode has programs ignore (`Default_Ignorable_Code_Point`: variation selectors, fillers,
+/// joiners, tags, bidirectional controls, whether assigned yet or not).
+pub fn is_hidden(c: char) -> bool {
+    !matches!(c, ' '..='~')
+        && (c.is_control()
+            || matches!(c, '\u{2028}' | '\u{2029}' | '\u{fff9}'..='\u{fffb}')
+            || CodePointSetData::new::<DefaultIgnorableCodePoint>().contains(c))
+}
+
+/// `text` on as many lines as it has, tabs included: a carriage return is `␍`, and other hidden characters are `\u{…}`. The
+/// selector behind an emoji stays.
+pub fn visible(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    push(text, &mut shown);
+    shown
+}
+
+/// [`visible`] of bytes, of which those that are not UTF-8 are `\x…`.
+pub fn visible_bytes(bytes: &[u8]) -> String {
+    let mut shown = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        push(chunk.valid(), &mut shown);
+        push_bytes(chunk.invalid(), &mut shown);
+    }
+    shown
+}
+
+/// A name on one line, from which its bytes can be read: tabs, line feeds and backslashes are escaped too.
+pub fn visible_name(name: &[u8]) -> String {
+    let mut shown = String::with_capacity(name.len());
+    for chunk in name.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\\' => shown.push_str("\\\\"),
+                _ if is_hidden(c) => shown.extend(c.escape_default()),
+                _ => shown.push(c),
+            }
+        }
+        push_bytes(chunk.invalid(), &mut shown);
+    }
+    shown
+}
+
+/// `text` with tags and variation selectors of the supplementary plane as escapes: a model reads what they spell, and a user sees
+/// nothing. Other hidden characters have a place in texts.
+pub fn without_tags(text: String) -> String {
+    let is_tag = |c: char| matches!(c, '\u{e0000}'..='\u{e0fff}');
+    if !text.contains(is_tag) {
+        return text;
+    }
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match is_tag(c) {
+            true => shown.extend(c.escape_default()),
+            false => shown.push(c),
+        }
+    }
+    shown
+}
+
+fn push(text: &str, shown: &mut String) {
+    let mut last = None;
+    for c in text.chars() {
+        match c {
+            '\n' | '\t' => shown.push(c),
+            '\r' => shown.push(RETURN),
+            EMOJI_FORM if last.is_some_and(is_emoji) => shown.push(c),
+            _ if is_hidden(c) => shown.extend(c.escape_default()),
+            _ => shown.push(c),
+        }
+        last = Some(c);
+    }
+}
+
+fn push_bytes(bytes: &[u8], shown: &mut String) {
+    for byte in bytes {
+        // Writing to a string does not fail.
+        let _ = write!(shown, "\\x{byte:02x}");
+    }
+}
+
+fn is_emoji(c: char) -> bool {
+    CodePointSetData::new::<ExtendedPictographic>().contains(c)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_emoji_and_line_ends_are_as_they_were() {
+        for text in ["a\tb\nüñ漢🙂", "❤\u{fe0f} and ⚠\u{fe0f}", "\\ stays in text"] {
+            assert_eq!(visible(text), text);
+        }
+    }
+
+    /// Variation selectors, fillers, the soft hyphen, the Arabic letter mark and unassigned tags passed.
+    #[test]
+    fn nothing_is_hidden() {
+        for c in [
+            '\u{ad}',
+            '\u{34f}',
+            '\u{61c}',
+            '\u{115f}',
+            '\u{1160}',
+            '\u{17b4}',
+            '\u{180e}',
+            '\u{200b}',
+            '\u{200d}',
+            '\u{202e}',
+            '\u{2028}',
+            '\u{2060}',
+            '\u{2065}',
+            '\u{3164}',
+            '\u{fe00}',
+            '\u{fe0f}',
+            '\u{feff}',
+            '\u{ffa0}',
+            '\u{fff0}',
+            '\u{fff9}',
+            '\u{1bca0}',
+            '\u{1d173}',
+            '\u{e0001}',
+            '\u{e0041}',
+            '\u{e0080}',
+            '\u{e0100}',
+            '\u{e0fff}',
+            '\x1b',
+            '\u{9b}',
+            '\0',
+        ] {
+            let escape = c.escape_default().to_string();
+            assert_eq!(visible(&format!("a{c}b")), format!("a{escape}b"));
+            assert_eq!(visible_name(format!("a{c}b").as_bytes()), format!("a{escape}b"));
+        }
+    }
+
+    #[test]
+    fn returns_and_bytes_are_seen() {
+        assert_eq!(visible("return 1  # fine\rimport os"), "return 1  # fine␍import os");
+        assert_eq!(visible_bytes(b"a\xff\0b"), "a\\xff\\u{0}b");
+        assert_eq!(visible_name(b"a\n\\\xff"), "a\\n\\\\\\xff");
+    }
+}

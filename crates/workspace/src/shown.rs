@@ -1,0 +1,96 @@
+//! What of a change the user has seen, so that nothing else is written in its place.
+//!
+//! A process in the sandbox may write between the look that a diff showed and the look that an apply writes.
+
+use crate::changes::{Change, ChangeSet};
+use crate::notices::listed;
+use crate::tree_path::TreePath;
+use agent_base::error::Result;
+use agent_base::hash::Hash;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Names that a summary lists.
+const NAMED: usize = 30;
+/// The record's file.
+pub(crate) const SHOWN: &str = "shown.json";
+
+/// Each path that was shown, with the hash of its change.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Shown {
+    /// Whether everything that had changed then is among them.
+    is_all: bool,
+    paths: BTreeMap<TreePath, Hash>,
+}
+
+/// How a change differs from the one that was shown.
+#[derive(Debug, Default)]
+pub struct SinceShown {
+    /// What was not shown like this.
+    pub changed: ChangeSet,
+    /// What was shown, and is not part of the change any more.
+    pub gone: Vec<TreePath>,
+}
+
+impl SinceShown {
+    /// Whether the change is the one that was shown.
+    pub fn is_empty(&self) -> bool {
+        self.changed.changes.is_empty() && self.gone.is_empty()
+    }
+
+    /// The names, in a line or two; `None` where the change is the one that was shown.
+    pub fn summary(&self) -> Option<String> {
+        let names =
+            |paths: &mut dyn Iterator<Item = &TreePath>| listed(paths.map(ToString::to_string), NAMED);
+        let sentences = [
+            names(&mut self.changed.changes.keys())
+                .map(|names| format!("not as the last diff showed it: {names}")),
+            names(&mut self.gone.iter())
+                .map(|names| format!("in the last diff, but not changed any more: {names}")),
+        ];
+        let text = sentences.into_iter().flatten().collect::<Vec<_>>().join("\n");
+        (!text.is_empty()).then_some(text)
+    }
+}
+
+impl Shown {
+    /// Adds what was shown now; `is_all`: the whole change, of which nothing else counts any more.
+    pub(crate) fn add(&mut self, changes: &ChangeSet, is_all: bool) -> Result<()> {
+        if is_all {
+            *self = Self { is_all, paths: BTreeMap::new() };
+        }
+        for (path, change) in &changes.changes {
+            self.paths.insert(path.clone(), digest(change)?);
+        }
+        Ok(())
+    }
+
+    /// Removes what was written.
+    pub(crate) fn forget(&mut self, written: &ChangeSet) {
+        self.is_all = false;
+        self.paths.retain(|path, _| !written.changes.contains_key(path));
+    }
+
+    /// What of `changes` was not shown as it is now. `is_all`: they are the whole change.
+    pub(crate) fn since(&self, changes: &ChangeSet, is_all: bool) -> Result<SinceShown> {
+        let mut since = SinceShown { changed: changes.without_changes(), ..SinceShown::default() };
+        for (path, change) in &changes.changes {
+            let is_same = match self.paths.get(path) {
+                Some(shown) => *shown == digest(change)?,
+                None => !self.is_all,
+            };
+            if !is_same {
+                since.changed.changes.insert(path.clone(), change.clone());
+            }
+        }
+        if is_all {
+            let gone = self.paths.keys().filter(|path| !changes.changes.contains_key(*path));
+            since.gone = gone.cloned().collect();
+        }
+        Ok(since)
+    }
+}
+
+fn digest(change: &Change) -> Result<Hash> {
+    Ok(Hash::of(&serde_json::to_vec(change)?))
+}

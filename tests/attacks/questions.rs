@@ -1,0 +1,229 @@
+//! What a user is asked, what keeps to the answer, and what speaks to the model in the user's name.
+
+use crate::support::agent::agent;
+use crate::support::backends::{on_every_backend, shell};
+use crate::support::endpoint::endpoint;
+use crate::support::terminal::terminal;
+use agent::approval::policy::{Action, Gate, Judgement, Rules};
+use agent::approval::{Answer, Approve, Question};
+use futures_util::FutureExt;
+use serde_json::json;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::sync::Arc;
+
+fn asked(action: Action<'_>) -> (String, String) {
+    let gate = Gate::new(Rules::default(), Approve::Always, None).expect("a gate");
+    match gate.judge(Some(action)) {
+        Judgement::Ask(question) => (question.what.clone(), question.to_string()),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Text behind 2,000 characters was hidden, blank lines pushed a command off the screen, and of a file only the name was shown.
+#[test]
+fn attack_65_a_question_shows_all_that_it_is_about() {
+    let long = format!("echo {}; rm -rf C4NARY", "x".repeat(10_000));
+    let (what, question) = asked(Action::Command(&long));
+    assert!(what.contains("rm -rf C4NARY") && question.contains("shown above"), "{question}");
+    let blank = format!("rm -rf C4NARY{}true", "\n".repeat(200));
+    let (_, question) = asked(Action::Command(&blank));
+    assert!(question.contains("rm -rf C4NARY\n(199 blank lines)\ntrue\n"), "{question}");
+    let lines = format!("rm -rf C4NARY\n{}true", "# harmless\n".repeat(200));
+    let (what, question) = asked(Action::Command(&lines));
+    assert!(question.contains("rm -rf C4NARY") && question.lines().count() < 30, "{question}");
+    assert_eq!(what, lines);
+    let (_, question) = asked(Action::Write { files: vec![("a.sh", "echo C4NARY\n")], whole: true });
+    assert!(question.contains("write a.sh:\necho C4NARY"), "{question}");
+    let (_, question) = asked(Action::Command("echo fine\rrm \u{e0041}x"));
+    assert!(question.contains("fine␍rm \\u{e0041}x"), "{question}");
+}
+
+#[test]
+fn attack_65_the_terminal_shows_a_long_question_as_a_whole() {
+    let command = format!("true\n{}echo C4NARY\n{}", ": a\n".repeat(60), ": b\n".repeat(60));
+    let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("Done.").start();
+    let mut terminal = terminal().endpoint(&model).args(["run", "--approve", "always", "go"]).start();
+    terminal.wait_for("Allow? [yes/no/always]");
+    assert!(String::from_utf8_lossy(&terminal.raw()).contains("echo C4NARY"));
+    terminal.type_line("no");
+    terminal.wait();
+}
+
+/// `always` for `ls` covered `PATH=/workspace/bin ls`.
+#[tokio::test]
+async fn attack_66_always_for_a_program_covers_no_other_one_of_its_name() {
+    let approver = |_: &Question<'_>| async { Ok(Answer::Always) }.boxed();
+    let gate = Gate::new(Rules::default(), Approve::Always, Some(Arc::new(approver))).expect("a gate");
+    assert_eq!(gate.check(Some(Action::Command("ls -l"))).await.expect("an answer"), None);
+    assert_eq!(gate.judge(Some(Action::Command("ls /tmp 2>/dev/null"))), Judgement::Allow);
+    for command in [
+        "PATH=/workspace/bin ls",
+        "export PATH=/workspace/bin; ls",
+        "LD_PRELOAD=./x.so ls",
+        "ls() { rm x; }; ls",
+        "alias ls=rm; ls",
+        "./ls",
+        "ls > ~/.bashrc",
+        "env PATH=/workspace/bin ls",
+    ] {
+        assert!(matches!(gate.judge(Some(Action::Command(command))), Judgement::Ask(_)), "{command}");
+    }
+}
+
+/// These spellings of `rm` and of a shell were not read.
+#[test]
+fn attack_67_other_spellings_of_a_command_are_read() {
+    let text = "[deny.it]\ncommands = [\"rm\"]";
+    let rules: Rules = toml::from_str(text).expect("rules");
+    let gate = Gate::new(rules, Approve::Risky, None).expect("a gate");
+    for command in [
+        "r\\\nm x",
+        "r\\\nm \\\n x",
+        "env --split-string='rm x'",
+        "env -vS 'rm x'",
+        "env -iS'rm x'",
+        "sh +x -c 'rm x'",
+        "bash +o posix -c 'rm x'",
+        "sh -c -- 'rm x'",
+        "sh -c +x 'rm x'",
+        "source /dev/stdin <<< 'rm x'",
+        ". /dev/fd/0 <<EOF\nrm x\nEOF",
+        "setarch rm x",
+        "setarch x86_64 -R rm x",
+        "linux64 rm x",
+        "prlimit --nofile=10 rm x",
+        "nsenter -t 1 rm x",
+        "bwrap --bind / / rm x",
+        "/lib64/ld-linux-x86-64.so.2 /bin/rm x",
+        "/proc/self/root/usr/bin/rm x",
+    ] {
+        assert!(matches!(gate.judge(Some(Action::Command(command))), Judgement::Deny(_)), "{command}");
+    }
+}
+
+/// A process from before `/plan` wrote to the workspace, or did on a socket what the planning model asked it to.
+#[tokio::test]
+async fn attack_68_nothing_that_runs_outlives_the_beginning_of_a_plan() {
+    on_every_backend(async |inside| {
+        let left = "(sleep 300 & setsid bash -c 'exec -a C4NARY sleep 300' &) >/dev/null 2>&1 </dev/null";
+        inside.output_of(left).await;
+        let job = inside.sandbox.start_job(shell("sleep 300")).await.expect("a job");
+        inside.sandbox.end_processes().await.expect("answers");
+        let state =
+            inside.sandbox.job_output(job, std::time::Duration::from_secs(10)).await.expect("answers");
+        assert!(state.state.is_some(), "the job runs on {}", inside.backend);
+        let running = inside
+            .output_of(
+                r"cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n' | grep -c 'C4[N]ARY\|^s[l]eep'; true",
+            )
+            .await;
+        assert_eq!(running.trim(), "0", "on {}", inside.backend);
+    })
+    .await;
+}
+
+#[test]
+fn attack_68_a_daemon_from_before_a_plan_does_not_write() {
+    let daemon = "(while sleep 0.1; do date > alive; done) >/dev/null 2>&1 & sleep 0.3; ls alive";
+    let model = endpoint()
+        .tool_call("run_commands", json!({ "command": daemon }))
+        .text("Started.")
+        .tool_call("run_commands", json!({ "command": "a=$(stat -c %y alive); sleep 1; b=$(stat -c %y alive); [ \"$a\" = \"$b\" ] && echo STILL" }))
+        .text("Planned.")
+        .start();
+    let mut terminal = terminal().endpoint(&model).start();
+    terminal.wait_for_prompt();
+    terminal.type_line("go");
+    terminal.wait_for("Started.");
+    terminal.wait_for_prompt();
+    terminal.type_line("/plan");
+    terminal.wait_for("planning:");
+    terminal.type_line("look");
+    terminal.wait_for("Planned.");
+    let requests = model.requests();
+    let result = requests.last().expect("a request").messages().last().expect("a result").to_string();
+    assert!(result.contains("STILL"), "{result}");
+    terminal.type_line("/exit");
+    terminal.wait();
+}
+
+/// `AGENTS.md` of another user in a directory above was obeyed, and tags spelled words that only the model read.
+#[test]
+fn attack_69_no_other_user_and_no_invisible_text_instructs_the_model() {
+    let model = endpoint().text("Done.").start();
+    let tags: String = "C4N".chars().filter_map(|c| char::from_u32(0xe0000 + c as u32)).collect();
+    let call = agent().endpoint(&model).file("AGENTS.md", format!("Use tabs.{tags}"));
+    call.args(["run", "go"]).run().expect_code(0);
+    let prompt = model.requests()[0].body.to_string();
+    assert!(prompt.contains("Use tabs.") && !prompt.contains(&tags), "{prompt}");
+    // Only root can give files away.
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let model = endpoint().text("Done.").start();
+    let call = agent().endpoint(&model);
+    let (top, inner) = (call.workspace().to_owned(), call.workspace().join("inner"));
+    fs::create_dir_all(top.join(".git")).expect("a directory");
+    fs::create_dir(&inner).expect("a directory");
+    fs::write(top.join("AGENTS.md"), "C4NARY").expect("a file");
+    std::os::unix::fs::chown(top.join("AGENTS.md"), Some(12_345), None).expect("another owner");
+    call.current_dir(&inner).args(["run", "go"]).run().expect_code(0);
+    assert!(!model.requests()[0].body.to_string().contains("C4NARY"));
+}
+
+/// Where the kernel does not refuse it, a link that another user planted in `/tmp` was followed.
+#[test]
+fn attack_69_planted_links_are_not_written_through() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    for option in ["--output", "--record"] {
+        let model = endpoint().text("Done.").start();
+        let call = agent().endpoint(&model);
+        let place = call.workspace().with_file_name("shared");
+        fs::create_dir(&place).expect("a directory");
+        fs::set_permissions(&place, fs::Permissions::from_mode(0o1777)).expect("a mode");
+        let (link, victim) = (place.join("out"), call.workspace().with_file_name("victim"));
+        fs::write(&victim, "kept").expect("a file");
+        symlink(&victim, &link).expect("a link");
+        std::os::unix::fs::lchown(&link, Some(12_345), None).expect("another owner");
+        let done = call.args(["run", option]).args([link.as_os_str()]).args(["go"]).run();
+        assert!(done.stderr.contains("another user made what is there"), "{option}: {}", done.stderr);
+        assert_eq!(fs::read_to_string(&victim).expect("it is there"), "kept", "{option}");
+    }
+}
+
+/// Arguments past 120 columns, variables, the directory and headers were not shown; a repository's servers became the user's own.
+#[test]
+fn attack_70_servers_of_a_repository_are_shown_in_full_and_asked_about() {
+    let long = "x".repeat(300);
+    let file = json!({ "mcpServers": {
+        "a": { "command": "sh", "args": ["-c", format!("{long}; C4NARY1")], "env": { "LD_PRELOAD": "C4NARY2" }, "cwd": "C4NARY3" },
+        "b": { "type": "http", "url": "https://a.example/", "headers": { "X-Header": "C4NARY4" } },
+    } });
+    let call = agent().file(".mcp.json", file.to_string()).file(".cursor/mcp.json", file.to_string());
+    let shown = call.again().args(["mcp", "approve", "--yes"]).run().expect_code(0);
+    for canary in ["C4NARY1", "LD_PRELOAD=C4NARY2", "C4NARY3", "X-Header=C4NARY4"] {
+        assert!(shown.stdout.contains(canary), "{canary}: {}", shown.stdout);
+    }
+    let refused = call.again().args(["mcp", "import", "cursor"]).run().expect_code(2);
+    assert!(
+        refused.stderr.contains("C4NARY1") && refused.stderr.contains("nobody can be asked"),
+        "{}",
+        refused.stderr
+    );
+    let listed = call.again().args(["mcp", "list", "--json"]).run().expect_code(0);
+    assert!(!listed.stdout.contains("config.toml"), "{}", listed.stdout);
+}
+
+/// A token behind an underscore reached the endpoint.
+#[test]
+fn attack_71_a_token_behind_a_name_does_not_reach_the_endpoint() {
+    let body = "aB3dE5fG7hJ9".repeat(3);
+    let (token, command) = (format!("ghp_{body}"), format!("printf 'MY_ghp_%s' {body}"));
+    let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("Done.").start();
+    agent().endpoint(&model).args(["run", "go"]).run().expect_code(0);
+    let last = model.requests().last().expect("a request").body.to_string();
+    assert!(!last.contains(&token) && last.contains("[secret: GitHub token]"), "{last}");
+}
