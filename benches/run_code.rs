@@ -97,6 +97,7 @@ fn request(language: Language, code: &str) -> Request {
         reset: false,
         display: String::new(),
         env: Vec::new(),
+        is_notebook: false,
     }
 }
 

@@ -225,6 +225,7 @@ impl Ours {
             reset: false,
             display: run.directory().display().to_string(),
             env,
+            is_notebook: false,
         };
         let mut collector = Collector::new(Bounds::default().output_chars);
         let ran = runner.run(&self.sandbox, &(), &request, &mut |output| collector.push(output)).await?;

@@ -372,7 +372,7 @@ impl Endpoint {
 
     /// The requests so far, without those for the list of models.
     pub fn requests(&self) -> Vec<Request> {
-        let is_list = |request: &Request| request.method == "GET" && path.ends_with("/models");
+        let is_list = |request: &Request| request.method == "GET" && request.path.ends_with("/models");
         self.all_requests().into_iter().filter(|request| !is_list(request)).collect()
     }
 
@@ -385,7 +385,7 @@ impl Endpoint {
     pub fn chat_requests(&self) -> Vec<Value> {
         self.requests()
             .into_iter()
-            .filter(|r| r.path.ends_with("/chat/completions"))
+            .filter(|r| r.path.split('?').next().unwrap_or_default().ends_with("/chat/completions"))
             .map(|r| r.body)
             .collect()
     }
