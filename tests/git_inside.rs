@@ -119,8 +119,8 @@ const KINDS: [Kind; 19] = [
         name: "Git LFS",
         script: "git clone -q ../origin .; echo '*.bin filter=lfs diff=lfs merge=lfs -text' > .gitattributes; \
                  printf 'version https://git-lfs.github.com/spec/v1\\noid sha256:5994471abb01112afcc18159f6cc74b4f511b99806da59b3caf5a9c173cacfc5\\nsize 5\\n' > m.bin; \
-                 git add -A; git commit -qm lfs; printf 12345 > m.bin; \
-                 git config --global filter.lfs.clean \"git cat-file blob :%f\"; git config --global filter.lfs.smudge cat;",
+                 git add -A; git commit -qm lfs; git config --global filter.lfs.clean \"git cat-file blob :%f\"; \
+                 git config --global filter.lfs.smudge 'printf 12345'; rm m.bin; git checkout -q m.bin;",
         place: ".",
     },
     Kind {

@@ -286,7 +286,7 @@ fn visit(address: String) {
     }
     let _ = events.kill();
     let _ = events.wait();
-    for part in [r#""backend":"local""#, "/workspace", "I made it loud."] {
+    for part in [r#""backend":"local""#, "/agent-web-", "I made it loud."] {
         assert!(seen.contains(part), "{part}: {seen}");
     }
     let (_, patch) = browser.ask(&at("patch"), &[]);

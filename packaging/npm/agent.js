@@ -9,8 +9,8 @@ try {
   program = require.resolve(`${name}/bin/agent`);
 } catch {
   console.error(
-    `agent: the package ${name} is not installed. There are programs for Linux on x64 and arm64; where npm was told to leave ` +
-      "out optional dependencies, install it by name.",
+    `agent: the package ${name} is not installed. There are programs for Linux on x64 and arm64; where npm leaves ` +
+      "optional dependencies out, install it by name.",
   );
   process.exit(1);
 }

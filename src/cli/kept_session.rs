@@ -70,7 +70,8 @@ pub async fn find(
         Error::usage(format!("session {id} has no changes: it ended before anything ran in its sandbox"))
             .hint("see `agent sessions list`")
     })?;
-    let paths = within(workspace.root(), Path::new(""), &paths)?;
+    let named = options.directory.workspace.as_deref();
+    let paths = within(workspace.root(), named, Path::new(""), &paths)?;
     Ok(KeptSession { id, workspace, paths })
 }
 
@@ -150,13 +151,18 @@ fn looks_like_path(text: &str) -> bool {
         || Path::new(text).symlink_metadata().is_ok()
 }
 
-/// `paths` relative to the workspace `root`. A relative path starts at the current directory, or in the workspace's `directory` if
-/// that is outside of it. `..` removes the name before it. The files need not exist: the sandbox may have them.
+/// `paths` relative to the workspace `root`. A relative path starts at the directory that the call names, else at the current one,
+/// or in the workspace's `directory` if that is outside of it. `..` removes the name before it. The files need not exist: the sandbox may have them.
 ///
 /// # Errors
 /// A path leads out of the workspace.
-pub fn within(root: &Path, directory: &Path, paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
-    let current = std::env::current_dir().and_then(|directory| directory.canonicalize());
+pub fn within(
+    root: &Path,
+    named: Option<&Path>,
+    directory: &Path,
+    paths: &[PathBuf],
+) -> Result<Vec<PathBuf>> {
+    let current = named.unwrap_or(Path::new(".")).canonicalize();
     let from =
         current.ok().filter(|directory| directory.starts_with(root)).unwrap_or_else(|| root.join(directory));
     paths.iter().map(|path| one_within(root, &from, path)).collect()

@@ -118,7 +118,7 @@ fn attack_62_no_invisible_character_passes_the_review() {
         assert_eq!(seen(&shown.stderr), None, "{call:?}: {}", shown.stderr);
         if call == ["diff"] {
             let escaped = |hidden: &&str| shown.stdout.contains(&format!("+a{}b", hidden.escape_unicode()));
-            assert!(HIDDEN.iter().all(|hidden| escaped(hidden)), "{}", shown.stdout);
+            assert!(HIDDEN.iter().all(&escaped), "{}", shown.stdout);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Names that look the same and are not: composed and decomposed characters, the many spaces of Unicode, upper and lower case.
 
+use crate::visible::is_hidden;
 use unicode_normalization::UnicodeNormalization;
 
 /// How two names may differ and still be taken for the same.
@@ -43,13 +44,10 @@ pub fn meant<'n>(wanted: &str, names: &[&'n str], most: Likeness) -> Option<&'n 
 /// The name with what cannot be seen in it, or is not what it looks like, as `\u{202f}`: spaces but the plain one, marks
 /// that join the letter before them, and control characters.
 pub fn escaped(name: &str) -> String {
-    let is_plain = |c: char| {
-        !(c.is_whitespace() && c != ' ')
-            && !c.is_control()
-            && !unicode_normalization::char::is_combining_mark(c)
-            && !matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2064}' | '\u{feff}' | '\u{ad}')
+    let is_odd = |c: char| {
+        is_hidden(c) || (c.is_whitespace() && c != ' ') || unicode_normalization::char::is_combining_mark(c)
     };
-    name.chars().map(|c| if is_plain(c) { c.to_string() } else { c.escape_unicode().to_string() }).collect()
+    name.chars().map(|c| if is_odd(c) { c.escape_unicode().to_string() } else { c.to_string() }).collect()
 }
 
 #[cfg(test)]

@@ -104,8 +104,7 @@ impl Server {
                 Activity::ReadingFiles(ReadingFiles::start(paths, compress))
             }
             Message::Missing { files } => {
-                let indexes = update::missing(files, &mut self.hashes);
-                return Ok(Some(Message::MissingAre { indexes }));
+                return Ok(Some(Message::MissingAre { indexes: update::missing(files, &mut self.hashes) }));
             }
             Message::Walk { root, hash, exclude, max_entries, since, depth } => {
                 let exclude = exclude.into_iter().collect();

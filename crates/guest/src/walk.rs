@@ -5,7 +5,7 @@ use crate::files;
 use agent_wire::sha256::Sha256;
 use agent_wire::{Entry, EntryKind, FRAME_COST, Message, WINDOW, WalkEnd, cost, entry_cost};
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, File, Metadata, ReadDir};
+use std::fs::{self, File, FileType, Metadata, ReadDir};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
@@ -128,6 +128,16 @@ fn digest(metadata: &Metadata) -> u64 {
     let mut hasher = DefaultHasher::new();
     (stamp, metadata.mode(), metadata.dev(), metadata.ino()).hash(&mut hasher);
     hasher.finish().max(1)
+}
+
+/// An entry whose path is longer than the kernel takes: of it only its kind is known.
+fn beyond_reach(path: PathBuf, kind: FileType) -> Entry {
+    let kind = match kind {
+        kind if kind.is_file() => EntryKind::File,
+        kind if kind.is_dir() => EntryKind::Directory,
+        _ => EntryKind::Other,
+    };
+    Entry { path, kind, mode: 0, size: 0, mtime_ns: 0, ctime_ns: 0, hash: None, readable: false }
 }
 
 /// A walk under way. Directories are listed one after the other, so only one is open at a time.
@@ -256,8 +266,14 @@ impl Walk {
             match listing.next() {
                 Some(Ok(item)) => {
                     let path = directory.join(item.file_name());
-                    // Asked through the open directory, which is cheaper than by the whole path.
-                    self.visit(path, item.metadata(), hashes)?;
+                    match (item.metadata(), item.file_type()) {
+                        // musl's standard library asks by the whole path, glibc's through the open directory.
+                        (Err(error), Ok(kind)) if error.kind() == io::ErrorKind::InvalidFilename => {
+                            self.count()?;
+                            self.found(beyond_reach(path, kind));
+                        }
+                        (metadata, _) => self.visit(path, metadata, hashes)?,
+                    }
                 }
                 Some(Err(error)) => {
                     let path = self.root.join(&*directory);
@@ -286,9 +302,7 @@ impl Walk {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(Failure::io(full.display(), &error)),
         };
-        self.entries_left = self.entries_left.checked_sub(1).ok_or_else(|| {
-            Failure::new(format!("{} holds more entries than the limit", self.root.display()))
-        })?;
+        self.count()?;
         let unchanged = self.is_unchanged(&path, &metadata);
         if unchanged && !metadata.is_dir() {
             return Ok(());
@@ -317,6 +331,13 @@ impl Walk {
         if !unchanged {
             self.found(entry);
         }
+        Ok(())
+    }
+
+    fn count(&mut self) -> Result<(), Failure> {
+        self.entries_left = self.entries_left.checked_sub(1).ok_or_else(|| {
+            Failure::new(format!("{} holds more entries than the limit", self.root.display()))
+        })?;
         Ok(())
     }
 

@@ -423,7 +423,7 @@ mod tests {
 
     #[test]
     fn variables_move_a_place_and_are_passed_on() {
-        let files = [("data/mod/x", ""), ("home/me/go/pkg/mod/y", ""), ("xdg/uv/z", "")];
+        let files = [("data/mod/x", ""), ("home/me/.cache/uv/y", ""), ("xdg/uv/z", "")];
         let variables = [("GOMODCACHE", "/data/mod"), ("XDG_CACHE_HOME", "/xdg"), ("CARGO_HOME", "/nowhere")];
         let (_root, machine) = machine_with(&files, &variables);
         let found = find(&machine);

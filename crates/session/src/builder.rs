@@ -310,15 +310,8 @@ impl Builder {
             answer_schema: model.answer_schema,
         };
         let facts = SandboxFacts { skills: skills.in_prompt(), ..facts };
-        let directory = workspace.root.join(&facts.directory);
-        for text in instructions_not_followed(&directory) {
-            frontend.events().emit(Event::Notice { text })?;
-        }
-        let mut conversation = Conversation::new(setup, &facts, &directory);
         let resumed = earlier.is_some();
-        if let Some(earlier) = earlier {
-            conversation.resume(earlier);
-        }
+        let conversation = conversation(setup, &facts, &workspace.root.join(&facts.directory), earlier)?;
         Ok(Session {
             conversation,
             id,
@@ -437,12 +430,24 @@ struct Beginning {
     programs: Vec<String>,
 }
 
-fn listen(
-    events: &Events,
-    id: &SessionId,
-    file: SessionFile,
-    record: Option<&std::path::Path>,
-) -> Result<()> {
+/// The conversation so far. Instructions of the project that it lacks are named.
+fn conversation(
+    setup: Setup,
+    facts: &SandboxFacts,
+    directory: &Path,
+    earlier: Option<Earlier>,
+) -> Result<Conversation> {
+    for text in instructions_not_followed(directory) {
+        setup.events.emit(Event::Notice { text })?;
+    }
+    let mut conversation = Conversation::new(setup, facts, directory);
+    if let Some(earlier) = earlier {
+        conversation.resume(earlier);
+    }
+    Ok(conversation)
+}
+
+fn listen(events: &Events, id: &SessionId, file: SessionFile, record: Option<&Path>) -> Result<()> {
     events.begin(id.as_str(), file.next_seq(), Box::new(file));
     if let Some(path) = record {
         events.listen(Box::new(SessionFile::record(path)?));

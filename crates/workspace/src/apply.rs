@@ -253,9 +253,9 @@ impl Writer<'_> {
     }
 
     /// Whether something new gets exactly these permission bits: as with git the executable bit is taken, and the umask decides
-    /// about the others; what is nobody else's stays so.
+    /// about the others; what is nobody else's stays so, and what its owner may not write.
     fn sets_mode(&self, mode: u32) -> bool {
-        self.restores || mode & 0o077 == 0
+        self.restores || mode & 0o077 == 0 || mode & 0o200 == 0
     }
 
     fn touch(&mut self, path: &TreePath, act: impl FnOnce(&HostDir) -> io::Result<()>) -> Result<()> {

@@ -306,7 +306,7 @@ fn write_in_place(
     let mut file = File::from(rustix::fs::openat(parent, name, flags, Mode::empty())?);
     let stat = rustix::fs::fstat(&file)?;
     let (now, then) = (identity(&stat), former.identity);
-    if !then.is_some_and(|then| (then.device, then.inode) == (now.device, now.inode)) {
+    if then.is_none_or(|then| (then.device, then.inode) != (now.device, now.inode)) {
         return Err(io::Error::other("another file took its place"));
     }
     content.seek(SeekFrom::Start(0))?;

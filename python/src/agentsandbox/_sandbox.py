@@ -174,7 +174,7 @@ class Sandbox:
         self.files = Files(self)
         self._release = weakref.finalize(self, _forget, self._shared, name)
         # When the interpreter ends, so do all children.
-        self._release.atexit = False
+        self._release.atexit = False  # type: ignore[misc]
 
     @property
     def id(self) -> str:

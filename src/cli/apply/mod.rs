@@ -265,6 +265,12 @@ struct RefusedPart {
     diff: String,
 }
 
+/// What is to be known of how the files were written, a line each.
+pub fn remarks_on(applied: &Applied) -> impl Iterator<Item = String> {
+    let merged = applied.merged.iter().map(|path| format!("merged with the host's version: {path}"));
+    merged.chain(applied.separated.iter().cloned())
+}
+
 /// Lines that are shown again without the pager.
 const MAX_SHOWN_LINES: usize = 100;
 /// Names of files that a note for the model lists.

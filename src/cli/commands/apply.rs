@@ -1,8 +1,8 @@
 //! `agent apply [ID] [PATH…]`: what a kept session changed, written into the workspace.
 
 use crate::cli::apply::{
-    Ask, Author, ChosenChanges, Dialogue, Files, branch_question, choose, commit, commit_message, write,
-    write_branch, written_branch,
+    Ask, Author, ChosenChanges, Dialogue, Files, branch_question, choose, commit, commit_message, remarks_on,
+    write, write_branch, written_branch,
 };
 use crate::cli::config::Config;
 use crate::cli::console::PlainUser;
@@ -82,9 +82,7 @@ pub async fn apply(machine: &Arc<Machine>, arguments: ApplyArgs) -> Result<ExitC
     let is_all = kept.paths.is_empty();
     let chosen = match is_asked {
         false => {
-            let since = kept.workspace.since_shown(&changes, is_all)?.summary();
-            let risks = risks::summary(&changes);
-            since.iter().chain(&risks).for_each(|line| stderr::write(&format!("{line}\n")));
+            warn_unasked(&kept, &changes, is_all)?;
             ChosenChanges::all(changes)
         }
         true => {
@@ -109,10 +107,7 @@ pub async fn apply(machine: &Arc<Machine>, arguments: ApplyArgs) -> Result<ExitC
         Ok(applied) => applied,
     };
     stderr::write(&format!("{} (`agent undo {}` reverts it)\n", counted(applied.changes), kept.id));
-    for path in &applied.merged {
-        stderr::write(&format!("merged with the host's version: {path}\n"));
-    }
-    applied.separated.iter().for_each(|line| stderr::write(&format!("{line}\n")));
+    remarks_on(&applied).for_each(|line| stderr::write(&format!("{line}\n")));
     let Some(message) = message else { return report(options, &kept.id, changes, &applied) };
     let made = commit(&files, &applied, &message).await?;
     made.remarks.iter().for_each(|remark| stderr::write(&format!("{remark}\n")));
@@ -120,6 +115,14 @@ pub async fn apply(machine: &Arc<Machine>, arguments: ApplyArgs) -> Result<ExitC
     let mut json = to_json(&kept.id, changes, &applied, json!([]));
     json["commit"] = json!(made.id);
     print(options, "", &json)
+}
+
+/// Where nobody is asked: how the changes differ from those that were shown last, and their risks.
+fn warn_unasked(kept: &KeptSession, changes: &ChangeSet, is_all: bool) -> Result<()> {
+    let since = kept.workspace.since_shown(changes, is_all)?.summary();
+    let risks = risks::summary(changes);
+    since.iter().chain(&risks).for_each(|line| stderr::write(&format!("{line}\n")));
+    Ok(())
 }
 
 /// Shows the commits, asks where there is a terminal, and writes the branch.

@@ -2,7 +2,7 @@
 
 use super::{Flow, Repl};
 use crate::cli::apply::{
-    Ask, Author, Dialogue, Files, NAMED, branch_question, choose, commit, commit_message, write,
+    Ask, Author, Dialogue, Files, NAMED, branch_question, choose, commit, commit_message, remarks_on, write,
     write_branch, written_branch,
 };
 use crate::cli::kept_session::within;
@@ -94,10 +94,7 @@ impl Repl<'_> {
         }
         let applied = write(&mut author, &files, &chosen).await?;
         self.remark(&format!("written: {}", counted(applied.changes)));
-        for path in &applied.merged {
-            self.remark(&format!("merged with the host's version: {path}"));
-        }
-        applied.separated.iter().for_each(|line| self.remark(line));
+        remarks_on(&applied).for_each(|line| self.remark(&line));
         if let Some(message) = message {
             let made = commit(&files, &applied, &message).await?;
             made.remarks.iter().for_each(|remark| self.remark(remark));
@@ -205,7 +202,8 @@ impl Repl<'_> {
     async fn changes(&self, paths: Vec<String>, all: bool) -> Result<(Arc<Ready>, ChangeSet)> {
         let paths: Vec<PathBuf> = paths.into_iter().map(PathBuf::from).collect();
         let ready = self.ready().await?;
-        let paths = within(ready.workspace.root(), &self.config.directory, &paths)?;
+        let named = self.config.options.directory.workspace.as_deref();
+        let paths = within(ready.workspace.root(), named, &self.config.directory, &paths)?;
         let changes = ready.workspace.changes(&ready.sandbox).await?;
         let changes = if all { changes.with_build_files() } else { changes };
         Ok((ready, changes.select(&paths)?))

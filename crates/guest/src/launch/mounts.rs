@@ -99,6 +99,16 @@ pub fn enter_new_root(plan: &Plan<'_>) -> Result<(), Failure> {
     tmpfs(&root.join("tmp"), &format!("mode=1777,{}", sized(spec.tmp_bytes)), 0)?;
     home(plan)?;
     caches(plan, &mounts)?;
+    own_place(plan, root)?;
+    fs::remove_file(DESCRIPTORS).step("remove the link to the descriptors")?;
+    // There only where owners are mapped.
+    let _ = fs::remove_dir(LOWER);
+    remount(root, MS_RDONLY | MS_NOSUID | MS_NODEV).step("make the root read-only")?;
+    sys::pivot_to_current_directory().step("make the new root /")
+}
+
+/// The workspace at its place, and [`WORKSPACE`] as another name for that.
+fn own_place(plan: &Plan<'_>, root: &Path) -> Result<(), Failure> {
     let place = below(root, plan.place());
     if plan.place().starts_with(plan.home()) && !is_plain(&place) {
         return Err(Failure::new("find the workspace's place", io::ErrorKind::NotADirectory.into()));
@@ -108,11 +118,7 @@ pub fn enter_new_root(plan: &Plan<'_>) -> Result<(), Failure> {
     if plan.place() != Path::new(WORKSPACE) {
         symlink(plan.place(), below(root, Path::new(WORKSPACE))).step("link the workspace")?;
     }
-    fs::remove_file(DESCRIPTORS).step("remove the link to the descriptors")?;
-    // There only where owners are mapped.
-    let _ = fs::remove_dir(LOWER);
-    remount(root, MS_RDONLY | MS_NOSUID | MS_NODEV).step("make the root read-only")?;
-    sys::pivot_to_current_directory().step("make the new root /")
+    Ok(())
 }
 
 /// Shows a part of the host read-only. A directory becomes an overlay without a writable layer: there, sockets and FIFOs

@@ -2,7 +2,7 @@
 //! `.gitattributes`.
 
 use agent_base::text_encoding::{Encoding, TextFile};
-use agent_sandbox::{Sandbox, WORKSPACE};
+use agent_sandbox::Sandbox;
 use futures_util::future::join_all;
 use globset::GlobBuilder;
 use std::path::Path;
@@ -24,9 +24,9 @@ pub async fn text_file(sandbox: &Sandbox, path: &Path, bytes: Vec<u8>, new: &str
 
 /// What the settings say about the file, from those nearest to it up to the workspace's own.
 async fn declared(sandbox: &Sandbox, path: &Path) -> Option<Encoding> {
-    path.strip_prefix(WORKSPACE).ok()?;
+    let workspace = sandbox.workspace();
     let above = path.ancestors().skip(1).take(MAX_DIRECTORIES);
-    let directories: Vec<&Path> = above.take_while(|directory| directory.starts_with(WORKSPACE)).collect();
+    let directories: Vec<&Path> = above.take_while(|directory| directory.starts_with(workspace)).collect();
     let read = async |directory: &Path, name: &str| {
         let file = sandbox.read_file(&directory.join(name), 0, MAX_BYTES).await.ok()?;
         String::from_utf8(file.bytes).ok()

@@ -140,19 +140,22 @@ pub fn look_inside(words: &[Word], stdin: &Stdin) -> Inside {
     let mut inside = Inside::default();
     let Some((program, arguments)) = words.split_first() else { return inside };
     let base = base_name(&program.text);
-    // A lone dot is a command, and not a version.
+    // A lone dot is a command, and not a version; `linux64` is a name as it is.
     let name = if base == "." { base } else { without_version(base) };
     let only_asks = name == "command"
         && arguments
             .first()
             .is_some_and(|word| word.text.starts_with(['-']) && word.text.contains(['v', 'V']));
-    for (_, operands) in WRAPPERS.iter().filter(|(wrapper, _)| *wrapper == name && !only_asks) {
-        let starts = program_starts(arguments, *operands);
+    for (_, operands) in
+        WRAPPERS.iter().filter(|(wrapper, _)| (*wrapper == name || *wrapper == base) && !only_asks)
+    {
+        // `bwrap --bind SOURCE TARGET`
+        let starts = program_starts(arguments, *operands, if name == "bwrap" { 2 } else { 1 });
         inside.commands.extend(starts.into_iter().map(|start| arguments[start..].to_vec()));
     }
     // The loader takes the program's path.
     if ["ld-linux", "ld-musl", "ld.so"].iter().any(|loader| base.starts_with(loader)) {
-        let starts = program_starts(arguments, 0);
+        let starts = program_starts(arguments, 0, 1);
         inside.commands.extend(starts.into_iter().map(|start| arguments[start..].to_vec()));
     }
     match name {
@@ -267,8 +270,8 @@ impl Interpreter {
     }
 }
 
-/// Where the wrapped command may start: a word after a flag may be the flag's value or not, so there may be several.
-fn program_starts(arguments: &[Word], operands: usize) -> Vec<usize> {
+/// Where the wrapped command may start: so many words after a flag may be the flag's values or not, so there may be several.
+fn program_starts(arguments: &[Word], operands: usize, values: usize) -> Vec<usize> {
     let mut starts = Vec::new();
     let mut seen = HashSet::new();
     let mut ways = vec![(0, operands)];
@@ -282,7 +285,7 @@ fn program_starts(arguments: &[Word], operands: usize) -> Vec<usize> {
         } else if word.is_flag() {
             ways.push((at + 1, operands));
             if !word.text.contains('=') {
-                ways.push((at + 2, operands));
+                ways.extend((1..=values).map(|values| (at + 1 + values, operands)));
             }
         } else if is_assignment(&word.text) {
             ways.push((at + 1, operands));

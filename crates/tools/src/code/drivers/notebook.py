@@ -65,7 +65,7 @@ def translated_line(line, following):
         # The number of lines stays, so that tracebacks name the right one.
         text, ends = text[:-1] + more.strip(), ends + "\n"
     if text.startswith("!"):
-        call = ("lines" if target or text.startswith("!!") else "shell", text.lstrip("!"))
+        call = ("lines" if target or text.startswith("!!") else "command", text.lstrip("!"))
         return "%s%s__agent__.%s(%r)%s" % (indent, target, call[0], call[1], ends)
     if text.startswith("%") and text[1:2].isalpha():
         name, _, rest = text[1:].partition(" ")
@@ -151,6 +151,9 @@ class Magics:
             raise
         namespace["_exit_code"] = process.returncode
         return (printed or b"").decode("utf-8", "replace") if is_captured else process.returncode
+
+    def command(self, command):
+        self.shell(command)
 
     def lines(self, command):
         return self.shell(command, True).splitlines()
