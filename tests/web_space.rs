@@ -255,7 +255,11 @@ fn serve(image: &str, model: &Endpoint) -> (Container, String) {
         assert!(started.elapsed() < DEADLINE, "{}", said());
         std::thread::sleep(Duration::from_millis(50));
     }
-    assert!(said().contains("Every visitor gets a sandbox of its own: local"), "{}", said());
+    // The engine passes on what is printed a little later.
+    while !said().contains("Every visitor gets a sandbox of its own: local") {
+        assert!(started.elapsed() < DEADLINE, "{}", said());
+        std::thread::sleep(Duration::from_millis(50));
+    }
     (container, address)
 }
 
