@@ -5,7 +5,7 @@
 #![no_main]
 
 use agent_picture::{Header, MAX_PIXELS, MAX_SIDE};
-use agent_terminal::pictures::answers::Answers;
+use agent_terminal::pictures::answers::TerminalAnswers;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -16,7 +16,7 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(Header::of(&bytes[..bytes.len() - 1]).is_err());
     }
     // What a terminal answers is the same in one piece and in two.
-    let (mut whole, mut pieces) = (Answers::default(), Answers::default());
+    let (mut whole, mut pieces) = (TerminalAnswers::default(), TerminalAnswers::default());
     whole.push(bytes);
     let (first, second) = bytes.split_at(bytes.len() / 2);
     pieces.push(first);
