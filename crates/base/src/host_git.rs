@@ -8,7 +8,7 @@
 use crate::error::Result;
 use crate::host_program;
 use crate::machine::Machine;
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process_group, prlimit, setrlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process_group, setrlimit};
 use std::fs::{self, DirBuilder};
 use std::io::{Read, Write};
 use std::os::unix::fs::DirBuilderExt;
@@ -156,17 +156,10 @@ pub fn run_within(
     time: Duration,
     max_answer: u64,
 ) -> Result<Vec<u8>, Failure> {
+    limit(&mut git, most);
     // In a group of its own, which ends with it.
-    limit_memory(&mut git);
     git.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = git.spawn().map_err(|_| Failure::default())?;
-    let group = child.id().try_into().ok().and_then(Pid::from_raw);
-    // Without a process they would be limits of this one.
-    for (resource, most) in most.iter().filter(|_| group.is_some()) {
-        let limit = Rlimit { current: Some(*most), maximum: Some(*most) };
-        // One that is lower already, or a process that has ended.
-        let _ = prlimit(group, *resource, limit);
-    }
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let input = input.to_vec();
     std::thread::spawn(move || {
@@ -176,7 +169,7 @@ pub fn run_within(
     let (answer, said) = (read(stdout, max_answer), read(stderr, MAX_WORDS));
     let answer = answer.recv_timeout(time).ok();
     if answer.is_none()
-        && let Some(group) = group
+        && let Some(group) = child.id().try_into().ok().and_then(Pid::from_raw)
     {
         // A group that is gone has no processes to end.
         let _ = kill_process_group(group, Signal::KILL);
@@ -191,16 +184,18 @@ pub fn run_within(
     }
 }
 
-/// Bounds the memory of a call, before it is one.
-fn limit_memory(git: &mut Command) {
-    let limit = || {
-        let limit = Rlimit { current: Some(MAX_MEMORY), maximum: Some(MAX_MEMORY) };
-        // Where a lower bound holds already, that one stays.
-        let _ = setrlimit(Resource::Data, limit);
+/// Bounds what a call may take, its memory always, before it is one.
+fn limit(git: &mut Command, most: &[(Resource, u64)]) {
+    let limits: Vec<_> = [(Resource::Data, MAX_MEMORY)].iter().chain(most).copied().collect();
+    let apply = move || {
+        for (resource, most) in &limits {
+            // Where a lower bound holds already, that one stays.
+            let _ = setrlimit(*resource, Rlimit { current: Some(*most), maximum: Some(*most) });
+        }
         Ok(())
     };
-    // SAFETY: between fork and exec this makes one system call, and takes neither locks nor memory.
-    unsafe { git.pre_exec(limit) };
+    // SAFETY: between fork and exec this makes system calls alone, and takes neither locks nor memory.
+    unsafe { git.pre_exec(apply) };
 }
 
 fn read(stream: Option<impl Read + Send + 'static>, max: u64) -> mpsc::Receiver<Vec<u8>> {

@@ -34,7 +34,7 @@ pub struct Machine {
 /// Variables that say something about the machine, beside those whose name begins with one of [`PREFIXES`]: where files
 /// are, and toolchains. What programs of the machine get ([`host_program::may_get`]) belongs to them as well. No key is
 /// among them.
-const NAMES: [&str; 70] = [
+const NAMES: [&str; 64] = [
     "PATH",
     "HOME",
     "AGENT_HOME",
@@ -53,13 +53,6 @@ const NAMES: [&str; 70] = [
     "SDKMAN_DIR",
     "JAVA_HOME",
     "PAGER",
-    // Who commits.
-    "GIT_AUTHOR_NAME",
-    "GIT_AUTHOR_EMAIL",
-    "GIT_AUTHOR_DATE",
-    "GIT_COMMITTER_NAME",
-    "GIT_COMMITTER_EMAIL",
-    "GIT_COMMITTER_DATE",
     // Where package managers keep what they fetch.
     "CARGO_HOME",
     "PIP_CACHE_DIR",
@@ -109,6 +102,15 @@ const NAMES: [&str; 70] = [
     "RUNLOOP_BASE_URL",
     "MODAL_SERVER_URL",
     "MODAL_ENVIRONMENT",
+];
+/// Variables that say who commits, and when. git reads them before its settings.
+pub const COMMITTER_NAMES: [&str; 6] = [
+    "GIT_AUTHOR_NAME",
+    "GIT_AUTHOR_EMAIL",
+    "GIT_AUTHOR_DATE",
+    "GIT_COMMITTER_NAME",
+    "GIT_COMMITTER_EMAIL",
+    "GIT_COMMITTER_DATE",
 ];
 const PREFIXES: [&str; 3] = ["LC_", "XDG_", "DOCKER_"];
 
@@ -289,7 +291,9 @@ fn is_fact(name: &OsStr) -> bool {
         return true;
     }
     let name = name.to_str().unwrap_or_default();
-    NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    NAMES.contains(&name)
+        || COMMITTER_NAMES.contains(&name)
+        || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// A variable that holds an absolute path. The XDG specification says to ignore any other.

@@ -24,7 +24,7 @@ use agent_base::error::Kind;
 use agent_base::error::Result;
 use agent_base::host_git;
 use agent_base::host_git::Failure;
-use agent_base::machine::Machine;
+use agent_base::machine::{COMMITTER_NAMES, Machine};
 use agent_base::sanitise;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -57,15 +57,6 @@ const KEPT: [&str; 12] = [
     "core.safecrlf",
     "core.sharedrepository",
     "i18n.commitencoding",
-];
-/// Variables that say who commits, and when. git reads them before its settings.
-const WHO: [&str; 6] = [
-    "GIT_AUTHOR_NAME",
-    "GIT_AUTHOR_EMAIL",
-    "GIT_AUTHOR_DATE",
-    "GIT_COMMITTER_NAME",
-    "GIT_COMMITTER_EMAIL",
-    "GIT_COMMITTER_DATE",
 ];
 /// Hooks that a commit of the user's own would run.
 const HOOKS: [&str; 4] = ["pre-commit", "prepare-commit-msg", "commit-msg", "post-commit"];
@@ -327,7 +318,7 @@ impl Place {
     /// What the environment says about who commits. An empty variable says nothing, but git would take it.
     fn who(&self) -> impl Iterator<Item = (&'static str, &OsStr)> {
         let set = |name| self.machine.variable(name).filter(|value| !value.is_empty());
-        WHO.into_iter().filter_map(move |name| Some((name, set(name)?)))
+        COMMITTER_NAMES.into_iter().filter_map(move |name| Some((name, set(name)?)))
     }
 
     fn who_commits(&self) -> Result<Vec<(&'static str, String)>> {
