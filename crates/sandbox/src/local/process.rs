@@ -9,7 +9,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 /// Acts on one process, and never on a later one with the same number.
-pub(super) trait Signals: Sized {
+pub(super) trait Signals: Copy {
     /// Returns whether it was stopped by SIGSTOP.
     fn is_stopped(self) -> bool;
 
