@@ -22,7 +22,12 @@ pub fn start(to: SocketAddr, credentials: Option<Credentials>) -> (SocketAddr, R
     (address, names)
 }
 
-fn serve(mut client: TcpStream, to: SocketAddr, credentials: Option<Credentials>, asked: &Sender<String>) -> Result<()> {
+fn serve(
+    mut client: TcpStream,
+    to: SocketAddr,
+    credentials: Option<Credentials>,
+    asked: &Sender<String>,
+) -> Result<()> {
     let mut hello = [0; 2];
     client.read_exact(&mut hello)?;
     client.read_exact(&mut vec![0; hello[1].into()])?;
