@@ -10,6 +10,7 @@ mod backends;
 mod batch;
 mod batch_durability;
 mod batch_failures;
+mod checks;
 mod cloud;
 mod cloud_fork;
 mod cloud_hostile;

@@ -197,7 +197,7 @@ impl<'a> Attempt<'a> {
         }
         // The model's work is paid for, and is not repeated because a sandbox does not start.
         for start in 1.. {
-            match session.run_checks(&self.task.check, self.shared.settings.check_attempts).await {
+            match session.run_checks(&self.task.check, self.shared.settings.check_rules).await {
                 Err(error) if error.kind() == Kind::Sandbox && start < CHECK_STARTS => {
                     tokio::time::sleep(CHECK_PAUSE * start).await;
                 }

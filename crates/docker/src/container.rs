@@ -228,7 +228,7 @@ fn mounts(planned: &Planned<'_>, image: &Image, machine: &Machine) -> Result<Vec
 
 /// `$HOME` at both of its names, and the caches.
 fn around(project: &Project, machine: &Machine, session: &str) -> Result<Vec<Mount>> {
-    let home = overlay::home(machine, session)?;
+    let home = overlay::home(machine, session, &project.home)?;
     let mut mounts = vec![bind(&home, Path::new(HOME), false)?];
     if project.home != Path::new(HOME) {
         mounts.push(bind(&home, &project.home, false)?);

@@ -11,6 +11,7 @@ use super::engine::Engine;
 use super::{container, failure, host_image};
 use agent_base::error::{Error, Result};
 use agent_base::machine::Machine;
+use agent_sandbox::Copied;
 use agent_sandbox::bootstrap;
 use agent_sandbox::layer::{self, Contents};
 use agent_sandbox::ownership::{ProcessId, sandbox_name};
@@ -96,17 +97,26 @@ pub(super) fn make(
     })
 }
 
-/// Copies what the sandbox of `session` has written in its workspace into the new directory `into`, if that is an overlay. Only
-/// root sees which directories of the layer hide those underneath.
-pub(super) fn copy(machine: &Machine, session: &str, into: &Path) -> Result<bool> {
-    let upper = layer(machine, session)?.join(layer::UPPER);
-    if !geteuid().is_root() || !upper.is_dir() {
-        return Ok(false);
+/// Copies what the sandbox of `session` has written into the new directory `into`, if its workspace is an overlay, with `$HOME` and
+/// the caches where they are directories of the layer's. Only root sees which directories of a layer hide those underneath.
+pub(super) fn copy(machine: &Machine, session: &str, into: &Path) -> Result<Copied> {
+    let layer = layer(machine, session)?;
+    if !geteuid().is_root() || !layer.join(layer::UPPER).is_dir() {
+        return Ok(Copied::default());
     }
-    let copied = layer::copy(&upper, &into.join(layer::UPPER), None, Contents::Copied);
-    copied
-        .map_err(|error| Error::sandbox(format!("{} cannot be copied", upper.display())).caused_by(error))?;
-    Ok(true)
+    let copy = |name: &str| layer::copy(&layer.join(name), &into.join(name), None, Contents::Copied);
+    let copied = || {
+        copy(layer::UPPER)?;
+        let home = layer.join(layer::SHOWN_AT).is_file();
+        if home {
+            copy(layer::HOME)?;
+            project::copy_caches(&layer, into)?;
+        }
+        Ok(Copied { workspace: true, home })
+    };
+    copied().map_err(|error: io::Error| {
+        Error::sandbox(format!("{} cannot be copied", layer.display())).caused_by(error)
+    })
 }
 
 /// Shows the host directories of `session` below their layers for as long as the engine needs to mount the overlays, where they
@@ -204,12 +214,14 @@ pub(super) fn cache(
     Ok(volume(inside, Some(&options)))
 }
 
-/// The directory that is `$HOME` of `session`, and the one that is its workspace where that is a copy.
-pub(super) fn home(machine: &Machine, session: &str) -> Result<PathBuf> {
-    Ok(layer(machine, session)?.join(project::PRIVATE_HOME))
+/// The directory that is `$HOME` of `session`, at `inside`. That it is, is noted: an image of its own has a volume of the engine's.
+pub(super) fn home(machine: &Machine, session: &str, inside: &Path) -> Result<PathBuf> {
+    let layer = layer(machine, session)?;
+    fs::write(layer.join(layer::SHOWN_AT), inside.as_os_str().as_bytes())?;
+    Ok(layer.join(project::PRIVATE_HOME))
 }
 
-/// See [`home`].
+/// The directory that is the workspace of `session`, where that is a copy.
 pub(super) fn workspace(machine: &Machine, session: &str) -> Result<PathBuf> {
     Ok(layer(machine, session)?.join(WORKSPACE_COPY))
 }
@@ -220,6 +232,7 @@ pub(super) fn prepare(
     session: &str,
     around: Option<&Project>,
     ids: (u32, u32),
+    forked: Option<&Path>,
 ) -> Result<()> {
     let private = make_directory(machine, session)?;
     let failed =
@@ -228,9 +241,13 @@ pub(super) fn prepare(
         fs::create_dir(&directory).and_then(|()| chown(&directory, Some(ids.0), Some(ids.1))).map_err(failed)
     };
     make(private.join(WORKSPACE_COPY))?;
-    make(private.join(project::PRIVATE_HOME))?;
     let Some(project) = around else { return Ok(()) };
-    project.prepare(&private, ids)?;
+    let home = private.join(project::PRIVATE_HOME);
+    match forked.map(|forked| forked.join(layer::HOME)).filter(|forked| forked.is_dir()) {
+        Some(forked) => layer::copy(&forked, &home, Some(ids), Contents::Linked).map_err(failed)?,
+        None => make(home)?,
+    }
+    project.prepare(&private, ids, forked)?;
     for (index, (lower, _)) in project.caches.iter().enumerate() {
         map(&Project::layers(&private, index), lower, ids).map_err(failed)?;
     }

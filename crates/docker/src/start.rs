@@ -96,7 +96,8 @@ impl Docker {
     fn prepare(&self, Planned { spec, arrangement, project }: &Planned<'_>) -> Result<()> {
         let Some(project) = project else { return Ok(()) };
         let around = Some(project).filter(|_| arrangement.shows_host());
-        overlay::prepare(&self.engine.machine, &spec.session, around, arrangement.ids)
+        let forked = spec.workspace.forked();
+        overlay::prepare(&self.engine.machine, &spec.session, around, arrangement.ids, forked)
     }
 
     /// Creates the container. Whether the image is there is found out by trying, which costs nothing when it is.

@@ -99,7 +99,7 @@ impl Local {
                 WorkspaceMount::Empty | WorkspaceMount::Bind(_) => {}
             }
             let project = Project::of(&self.machine, spec, true);
-            project.prepare(directory.path(), owner)?;
+            project.prepare(directory.path(), owner, spec.workspace.forked())?;
             directory.write_spec(&launch_spec(&self.machine, spec, &groups, ids, &project)?)?;
             let mut child = launch(&self.machine, &directory, true).await?;
             let channel = child

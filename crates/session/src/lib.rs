@@ -5,6 +5,7 @@
 
 mod answer_schema;
 mod builder;
+mod check_sandbox;
 mod checkpoints;
 mod checks;
 mod delegate;
@@ -28,6 +29,7 @@ mod waits;
 pub use answer_schema::AnswerSchema;
 pub use builder::{Builder, Notice, Start};
 pub use checkpoints::Checkpoints;
+pub use checks::CheckRules;
 pub use delegate::Origin;
 pub use fork::{Fork, fork};
 pub use frontend::{Frontend, Step};

@@ -259,8 +259,8 @@ impl Start {
                     Err(error) => {
                         self.spec.snapshot = None;
                         self.notice(format!(
-                            "This fork has the workspace as it was recorded last, because its sandbox could not begin with \
-                             the other one's files: {error}."
+                            "This sandbox has the workspace as it was recorded last, because it could not begin with the \
+                             other one's files: {error}."
                         ));
                         (workspace, false)
                     }

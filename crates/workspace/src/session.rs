@@ -2,10 +2,12 @@
 
 mod branch;
 mod host;
+mod outside;
 mod populate;
 mod refresh;
 
 pub use branch::Merge;
+pub use outside::Outside;
 pub use refresh::Refreshed;
 
 use crate::base::{Base, is_own_git};

@@ -59,6 +59,11 @@ impl Workspace {
         Self { is_transient: true, ..self }
     }
 
+    /// With the `$HOME` that is saved in `directory`, in place of the session's own.
+    pub fn with_home_of(self, directory: &Path) -> Self {
+        Self { restored_from: Some(directory.to_owned()), ..self }
+    }
+
     /// After a start with an overlay that failed: copies the files, unless an overlay was requested by name.
     /// `false` where that would change nothing.
     pub async fn fall_back_to_copy(&self) -> Result<bool> {
@@ -170,6 +175,9 @@ impl Workspace {
     pub async fn begin_forked(&self, sandbox: &Sandbox, has_home: bool) -> Result<()> {
         if let Some(session) = self.restored_from.as_ref().filter(|_| !has_home) {
             home::restore(sandbox, session).await?;
+        }
+        if self.is_transient {
+            return Ok(());
         }
         self.settle_copied(sandbox).await?;
         self.store.mark(FILLED, &())
