@@ -104,6 +104,7 @@ mod session_samples;
 mod session_store;
 mod session_verify;
 mod sessions;
+mod setup;
 mod skills;
 mod small_model_attempts;
 mod small_models;

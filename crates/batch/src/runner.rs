@@ -177,10 +177,11 @@ impl<'a> Attempt<'a> {
         let image = self.task.image.clone().or_else(|| sandbox.image.clone());
         let has_own = self.task.files.is_some() || self.task.repo.is_some() || self.task.workspace.is_some();
         let directory = if has_own { PathBuf::new() } else { sandbox.directory.clone() };
+        let setup = sandbox.setup.clone().filter(|_| !has_own);
         let starts = Starts::WhenNeeded;
         Ok(Builder {
             workspace: workspace.clone(),
-            sandbox: SandboxSettings { image, env, directory, starts, ..sandbox.clone() },
+            sandbox: SandboxSettings { image, env, directory, starts, setup, ..sandbox.clone() },
             governance: Governance {
                 limits: limits(&self.task.limits, &governance.limits),
                 ..governance.clone()

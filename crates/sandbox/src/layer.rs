@@ -4,7 +4,7 @@
 #[cfg(target_os = "linux")]
 mod copy;
 
-pub use copy::{Contents, copy};
+pub use copy::{Contents, copy, make_plain};
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, FileTimes, Permissions};
@@ -95,6 +95,10 @@ mod copy {
     }
 
     pub fn copy(_: &Path, _: &Path, _: Option<(u32, u32)>, _: Contents) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub fn make_plain(_: &Path) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 }

@@ -157,6 +157,9 @@ pub struct Spec {
     pub place: Option<PathBuf>,
     /// What the sandbox begins as, in place of the image: the id of what [`Backend::snapshot`] made for this session.
     pub snapshot: Option<String>,
+    /// What an earlier sandbox over the same workspace wrote, to lie under what this one writes: a directory like that of
+    /// [`Backend::fork`], which stays as it is. Only with an overlay.
+    pub beneath: Option<PathBuf>,
 }
 
 impl Spec {

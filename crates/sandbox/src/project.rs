@@ -5,7 +5,7 @@ use crate::caches::{self, Cache, Caches};
 use crate::host_tree::{self, HostTree};
 use crate::layer::Contents;
 use crate::place::can_be_a_place;
-use crate::{HOME, Spec, WORKSPACE, layer};
+use crate::{HOME, Spec, WORKSPACE, WorkspaceMount, layer};
 use agent_base::error::{Error, Result};
 use agent_base::machine::Machine;
 use std::collections::BTreeMap;
@@ -137,6 +137,37 @@ fn caches_of(private: &Path) -> Vec<(PathBuf, PathBuf)> {
         Some((layers, PathBuf::from(OsString::from_vec(inside))))
     });
     shown.collect()
+}
+
+/// What lies under the writable layers of a sandbox.
+pub struct Beneath {
+    /// Under that of the workspace.
+    pub workspace: Option<PathBuf>,
+    /// Under that of `$HOME`.
+    pub home: Option<PathBuf>,
+    /// Under those of caches, each with its path inside.
+    pub caches: Vec<(PathBuf, PathBuf)>,
+}
+
+impl Spec {
+    /// Whether the workspace is an overlay.
+    pub fn is_overlay(&self) -> bool {
+        matches!(self.workspace, WorkspaceMount::Overlay { .. } | WorkspaceMount::Forked { .. })
+    }
+
+    /// What lies under the writable layers, where anything does.
+    pub fn beneath(&self) -> Option<Beneath> {
+        let directory = self.beneath.as_ref()?;
+        let is_overlay = self.is_overlay();
+        let part = |name: &str| Some(directory.join(name)).filter(|part| is_overlay && part.is_dir());
+        let caches =
+            caches_of(directory).into_iter().map(|(layers, inside)| (layers.join(layer::UPPER), inside));
+        Some(Beneath {
+            workspace: part(layer::UPPER),
+            home: part(layer::HOME),
+            caches: caches.filter(|_| is_overlay).collect(),
+        })
+    }
 }
 
 /// Copies what the sandbox with this private directory has written in its caches to `into`, for a fork. A cache that holds too

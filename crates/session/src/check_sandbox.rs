@@ -45,7 +45,7 @@ impl CheckSandbox {
         let (population, beside) = match (workspace, session.startup.if_ready()) {
             // No tool ran, so nothing changed: the workspace is the host's directory.
             (None, _) => {
-                let population = session.workspace.populate(&directory, session.sandbox.backend.as_ref())?;
+                let population = session.workspace.populate(&directory, &session.sandbox)?;
                 (population, Beside::Nothing)
             }
             (Some(workspace), Some(ready)) if !is_clean => {

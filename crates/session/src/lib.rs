@@ -19,6 +19,7 @@ mod mentions;
 mod one_shot;
 mod plan;
 mod ports;
+mod project_setup;
 mod resume;
 mod server_sandbox;
 mod settings;
@@ -37,6 +38,7 @@ pub use mcp::CheckSite;
 pub use mentions::MAX_IMAGE;
 pub use one_shot::{OneShot, attach};
 pub use ports::Ports;
+pub use project_setup::{LOCK_FILES, ProjectSetup, forget_setups};
 pub use resume::{Resume, check_workspace};
 pub use settings::{
     Governance, ModelSettings, NetworkOrigin, Retention, SandboxSettings, Starts, WorkspaceSettings,

@@ -84,6 +84,11 @@ impl Directory {
         Ok(())
     }
 
+    /// Makes the directory that the kernel works in where `$HOME` is an overlay.
+    pub fn make_home_work(&self, ids: (u32, u32)) -> Result<()> {
+        self.make_writable(Path::new("home-work"), ids).map_err(|error| self.error("cannot be made", error))
+    }
+
     fn make_writable(&self, name: &Path, ids: (u32, u32)) -> io::Result<()> {
         let path = self.path.join(name);
         DirBuilder::new().mode(0o755).create(&path)?;

@@ -1,17 +1,20 @@
 //! What a sandbox has outside of the diff: what git ignores, and `$HOME`.
 
-use super::{State, Workspace, blocking};
+use super::{Options, State, Workspace, blocking};
 use crate::entries::validate;
 use crate::saved_tree;
 use crate::transfer::{inside, remove_directories};
 use crate::tree_path::TreePath;
 use agent_base::error::{Error, Kind, Result};
+use agent_base::machine::Machine;
 use agent_base::visible::visible_name;
 use agent_sandbox::{Entry, EntryKind, HOME, HomeFile, Sandbox, WalkOptions, WorkspaceMount, layer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Entries of a workspace that are compared at most.
 const MAX_ENTRIES: u64 = 200_000;
@@ -97,6 +100,50 @@ impl Workspace {
         Ok(found)
     }
 
+    /// What is known of the machine that it is on.
+    pub fn machine(&self) -> Arc<Machine> {
+        Arc::clone(&self.options.machine)
+    }
+
+    /// Lays what an earlier sandbox over this workspace wrote outside of the diff under what the session's sandboxes write.
+    pub async fn lay_beneath(&self, layer: PathBuf) {
+        self.state.lock().await.beneath = Some(layer);
+    }
+
+    /// What lies under what the session's sandboxes write, as far as it is still there.
+    pub async fn beneath(&self) -> Option<PathBuf> {
+        self.state.lock().await.beneath.clone().filter(|layer| layer.is_dir())
+    }
+
+    /// The same workspace as it is now, for a sandbox of its own, with its records in `directory`.
+    ///
+    /// # Errors
+    /// It cannot be looked at.
+    pub async fn afresh(&self, directory: &Path) -> Result<Self> {
+        let select = self.options.clone();
+        let options = Options {
+            mode: self.mode,
+            can_overlay: true,
+            named: true,
+            is_layered: true,
+            ..Options::new(Arc::clone(&select.machine))
+        };
+        Ok(Self::open(&self.root, directory, Options { select, ..options }).await?.transient())
+    }
+
+    /// Removes from the copy `layer` of what `sandbox` has written all that is in the diff or in the repository, so that what lies
+    /// outside of it is left. The files in the diff.
+    ///
+    /// # Errors
+    /// The sandbox is lost, or something cannot be removed.
+    pub async fn keep_outside(&self, sandbox: &Sandbox, layer: &Path) -> Result<Vec<TreePath>> {
+        let changes = self.changes(sandbox).await?;
+        let (tree, upper) = (self.outer_tree().await?, layer.join(layer::UPPER));
+        blocking(move || keep(&upper, None, &tree)).await?;
+        let changed = changes.changes.into_iter().filter(|(_, change)| !change.is_directory_only());
+        Ok(changed.map(|(path, _)| path).collect())
+    }
+
     async fn outer_tree(&self) -> Result<Tree> {
         let state = self.state().await?;
         let State { base, history, .. } = &*state;
@@ -140,6 +187,35 @@ async fn remove(
         result.map_err(|error| {
             Error::new(Kind::Sandbox, "what the session removed could not be").caused_by(error)
         })?;
+    }
+    Ok(())
+}
+
+/// Removes from `directory` of a layer what is in the tree, and deletions. A directory of the tree stays where something else is in it,
+/// and hides nothing of the one underneath.
+fn keep(directory: &Path, at: Option<&TreePath>, tree: &Tree) -> Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let (name, kind) = (entry.file_name(), entry.file_type()?);
+        let path = match at {
+            Some(at) => at.join(name.as_bytes()),
+            None => TreePath::new(name.as_bytes()),
+        };
+        let is_content = kind.is_dir() || kind.is_file() || kind.is_symlink();
+        match path {
+            Ok(path) if path.as_bytes() == b".git" && kind.is_dir() => fs::remove_dir_all(entry.path())?,
+            Ok(path) if tree.paths.contains(&path) && kind.is_dir() => {
+                layer::make_plain(&entry.path())?;
+                keep(&entry.path(), Some(&path), tree)?;
+                match fs::remove_dir(entry.path()) {
+                    Err(error) if error.kind() != ErrorKind::DirectoryNotEmpty => return Err(error.into()),
+                    _ => {}
+                }
+            }
+            Ok(path) if is_content && path.as_bytes() != b".git" && !tree.paths.contains(&path) => {}
+            _ if kind.is_dir() => fs::remove_dir_all(entry.path())?,
+            _ => fs::remove_file(entry.path())?,
+        }
     }
     Ok(())
 }

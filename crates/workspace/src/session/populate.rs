@@ -83,9 +83,10 @@ impl Workspace {
     pub async fn reopen(&self, can_overlay: bool) -> Result<Option<String>> {
         let (root, options, mode) = (self.root.clone(), self.options.clone(), self.mode);
         let can_overlay = can_overlay && can_hold_layers(self.store.directory());
+        let is_layered = self.state.lock().await.beneath.is_some();
         let look = move || {
             let selection = select(&root, &options.looking(mode.shows_ignored(can_overlay)))?;
-            let decided = mode::decide(mode, &root, &selection, can_overlay)?;
+            let decided = mode::decide(mode, &root, &selection, can_overlay, is_layered)?;
             let search = options.search(&root, &decided.mount, &selection);
             Ok((selection, decided, search))
         };
