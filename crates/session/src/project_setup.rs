@@ -302,7 +302,7 @@ impl Preparation {
     }
 
     fn report(&self, ended: &Ended) -> Result<()> {
-        let how = agent_tools::describe(ended.outcome.clone(), Some(TIMEOUT));
+        let how = agent_tools::describe(ended.outcome, Some(TIMEOUT));
         let said = if ended.tail.is_empty() { String::new() } else { format!(" It printed: {}", ended.tail) };
         self.frontend.always_notice(format!(
             "The setup `{}` failed ({how}), so the session begins without it.{said}",
