@@ -127,6 +127,7 @@ async fn start(url: &str) -> (Cloud<E2b>, String, Sandbox) {
         workspace: WorkspaceMount::Empty,
         place: None,
         snapshot: None,
+        beneath: None,
     };
     let (channel, _) = backend.start(&spec, &|_, _, _| {}).await.expect("it starts");
     let sandbox = Sandbox::connect(channel).await.expect("its guest answers");

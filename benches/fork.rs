@@ -150,6 +150,7 @@ async fn start(backend: &Arc<dyn Backend>) -> Result<(String, Sandbox)> {
         workspace: WorkspaceMount::Empty,
         place: None,
         snapshot: None,
+        beneath: None,
     };
     let (channel, _) = backend.start(&spec, &|_, _, _| {}).await?;
     let sandbox = Sandbox::connect(channel).await?;

@@ -59,6 +59,7 @@ fn spec() -> Spec {
         workspace: WorkspaceMount::Empty,
         place: None,
         snapshot: None,
+        beneath: None,
     }
 }
 

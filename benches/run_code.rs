@@ -46,6 +46,7 @@ fn spec(image: Option<&str>) -> Spec {
         workspace: WorkspaceMount::Empty,
         place: None,
         snapshot: None,
+        beneath: None,
     }
 }
 

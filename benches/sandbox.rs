@@ -81,6 +81,7 @@ fn spec(name: &str) -> Spec {
         workspace: WorkspaceMount::Empty,
         place: None,
         snapshot: None,
+        beneath: None,
     }
 }
 

@@ -182,6 +182,7 @@ fn open(tree: &Path, mode: &str) -> (Workspace, Sandbox, String) {
             workspace: workspace.mount().await,
             place: None,
             snapshot: None,
+            beneath: None,
         };
         let (channel, _) = Local::new(machine()).start(&spec, &|_, _, _| {}).await.expect("it starts");
         let sandbox = Sandbox::connect(channel).await.expect("it answers");

@@ -196,6 +196,7 @@ impl Ours {
             workspace: WorkspaceMount::Empty,
             place: None,
             snapshot: None,
+            beneath: None,
         };
         let (channel, _) =
             Local::new(Arc::new(Machine::of_this_process())).start(&spec, &|_, _, _| {}).await?;

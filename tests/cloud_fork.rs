@@ -207,7 +207,7 @@ fn a_fork_whose_copy_is_gone_has_the_workspace_as_it_was_recorded() {
         let result = place.read(&source, fork, "cat new.txt; wc -c <big; ls -A ~");
         assert!(result.contains("changed") && result.contains("4000000"), "{result}");
         let shown = place.at(source.again()).args(["sessions", "show", fork]).run().expect_code(0).stdout;
-        assert!(shown.contains("This fork has the workspace as it was recorded last"), "{shown}");
+        assert!(shown.contains("This sandbox has the workspace as it was recorded last"), "{shown}");
     }
     assert!(!place.read(&source, &session, "ls -A ~").contains("agent-fork"));
     for session in [&fork, &other, &session] {

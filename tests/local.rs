@@ -105,6 +105,7 @@ fn spec(session: &str) -> Spec {
         workspace: WorkspaceMount::Empty,
         place: None,
         snapshot: None,
+        beneath: None,
     }
 }
 

@@ -57,6 +57,7 @@ async fn everywhere<F: Future<Output = ()>>(hosts: &[&str], limits: Limits, test
             workspace: WorkspaceMount::Empty,
             place: None,
             snapshot: None,
+            beneath: None,
         };
         let (channel, _) = backend.start(&spec, &|_, _, _| {}).await.expect("the sandbox starts");
         let sandbox = Sandbox::connect(channel).await.expect("the guest answers");

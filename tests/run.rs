@@ -159,7 +159,7 @@ fn nothing_is_written_without_apply_and_everything_with_it() {
 }
 
 #[test]
-fn a_check_runs_in_a_fresh_sandbox_and_its_failure_goes_back_to_the_model() {
+fn a_clean_check_runs_in_a_fresh_sandbox_and_its_failure_goes_back_to_the_model() {
     let model = endpoint()
         .tool_call("run_commands", json!({ "command": "echo wrong > result; touch ~/only-here" }))
         .text("done")
@@ -167,8 +167,8 @@ fn a_check_runs_in_a_fresh_sandbox_and_its_failure_goes_back_to_the_model() {
         .text("now it is done")
         .start();
     let check = "cat result; test ! -e ~/only-here && grep -q right result";
-    let finished =
-        agent().endpoint(&model).args(["run", "go", "--json", "--check", check]).run().expect_code(0);
+    let arguments = ["run", "go", "--json", "--check-clean", "--check", check];
+    let finished = agent().endpoint(&model).args(arguments).run().expect_code(0);
     let codes: Vec<_> =
         finished.events_of("check_finished").iter().map(|event| event["exit_code"].clone()).collect();
     assert_eq!(codes, [1, 0]);

@@ -111,6 +111,7 @@ impl Frontend for Console {
         match step {
             Step::Pull(what, done, total) => progress.transfer(what, done, total),
             Step::Copy(done, total) => progress.transfer("copying the workspace", done, total),
+            Step::Setup(command) => progress.show(&format!("setting up: {}", one_line(command, 60))),
             Step::Check(command) => progress.show(&format!("checking: {}", one_line(command, 60))),
         }
     }

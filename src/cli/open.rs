@@ -142,6 +142,7 @@ pub async fn builder(config: &Config, model: ModelSettings, from: StartingPoint)
     builder.notices.extend(reason);
     builder.notices.extend(hooks::notice(&config.workspace));
     builder.notices.extend(config.mcp.notice.clone().map(Notice::Usual));
+    builder.notices.extend(config.setup.notice.clone().map(Notice::Usual));
     builder.start = match from {
         StartingPoint::Workspace => Start::New,
         StartingPoint::BeginningOf(other) => Start::Rewind(other),

@@ -9,6 +9,7 @@ use crate::cli::ui::trace::Verbosity;
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::sandbox::kubernetes::Settings;
+use crate::session::CheckRules;
 use crate::workspace::Mode;
 use clap::Args;
 use clap::builder::BoolishValueParser;
@@ -300,21 +301,24 @@ pub struct ReplayArg {
 /// What has to hold at the end of a run.
 #[derive(Debug, Clone, Default, Args)]
 pub struct CheckArgs {
-    /// A command that has to pass, in a fresh sandbox, before a run counts as finished (may be repeated)
+    /// A command that has to pass, in a copy of the sandbox, before a run counts as finished (may be repeated)
     #[arg(id = "check", long = "check", value_name = "CMD", help_heading = "Run")]
     pub commands: Vec<String>,
     /// How often a failed check goes back to the model (default 3)
     #[arg(id = "check_attempts", long = "check-attempts", value_name = "N", help_heading = "Run")]
     pub attempts: Option<u32>,
+    /// Check the change alone, without what the session installed or built outside of it
+    #[arg(id = "check_clean", long = "check-clean", help_heading = "Run")]
+    pub is_clean: bool,
 }
 
 /// How often a failed check goes back to the model by default.
 const CHECK_ATTEMPTS: u32 = 3;
 
 impl CheckArgs {
-    /// How often a failed check goes back to the model.
-    pub fn attempts(&self) -> u32 {
-        self.attempts.unwrap_or(CHECK_ATTEMPTS)
+    /// How checks are run.
+    pub fn rules(&self) -> CheckRules {
+        CheckRules { attempts: self.attempts.unwrap_or(CHECK_ATTEMPTS), is_clean: self.is_clean }
     }
 
     /// An empty command passes whatever the change is.

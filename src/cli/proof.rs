@@ -52,5 +52,6 @@ pub fn spec(config: &Config) -> Spec {
         workspace: WorkspaceMount::Empty,
         place: None,
         snapshot: None,
+        beneath: None,
     }
 }

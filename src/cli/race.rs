@@ -30,7 +30,7 @@ pub async fn rules(config: &mut Config, prompt: String) -> Result<(Rules, Option
     let rules = Rules {
         prompt,
         checks: config.options.checks.commands.clone(),
-        check_attempts: config.options.checks.attempts(),
+        check_rules: config.options.checks.rules(),
         all: false,
         judge: None,
         time,

@@ -15,10 +15,11 @@ pub fn refuse(given: &[(&str, bool)], wherever: &str, hint: &str) -> Result<()> 
 }
 
 /// The options about the end of a run, and whether they were given.
-pub fn of_a_run(options: &Options) -> [(&'static str, bool); 4] {
+pub fn of_a_run(options: &Options) -> [(&'static str, bool); 5] {
     [
         ("--check", !options.checks.commands.is_empty()),
         ("--check-attempts", options.checks.attempts.is_some()),
+        ("--check-clean", options.checks.is_clean),
         ("--check-timeout", options.check_time.check_timeout.is_some()),
         ("--apply", options.apply.apply),
     ]

@@ -66,6 +66,7 @@ pub async fn sandbox(config: &Config) -> Result<(SandboxSettings, Option<Notice>
         retention,
         env: asked.env,
         directory: config.directory.clone(),
+        setup: config.setup.setup.clone(),
         ..SandboxSettings::new(backend)
     };
     Ok((settings, reason.map(notice)))

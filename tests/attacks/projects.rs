@@ -74,3 +74,56 @@ fn attack_42_caches_are_written_to_inside_alone_and_credentials_beside_them_are_
         assert!(project.beside("home").join(".m2/repository/x").exists());
     });
 }
+
+/// Nothing of it runs unasked, and what it leaves for later sessions leads nowhere on this machine.
+#[test]
+fn attack_72_the_setup_of_a_hostile_project_runs_only_when_approved_and_its_result_leads_nowhere() {
+    program_on_every_backend(|backend| {
+        let project = Project::new();
+        let victim = project.beside("victim");
+        std::fs::create_dir_all(&victim).expect("a directory");
+        let links = "mkdir -p node_modules && ln -s \"$VICTIM\" node_modules/out && ln -s \"$VICTIM\" ~/.cargo && ln -s / ~/.npm && \
+                     ln -s /etc ~/.config; mkfifo node_modules/pipe; true";
+        let command = links.replace("$VICTIM", victim.to_str().expect("text"));
+        let outside = project.beside("outside.toml");
+        std::fs::write(&outside, "[workspace]\nsetup = \"echo ran >ran\"\n").expect("a file");
+        std::fs::create_dir_all(project.directory.join(".agent")).expect("a directory");
+        std::os::unix::fs::symlink(&outside, project.directory.join(".agent/config.toml")).expect("a link");
+        project.file(".gitignore", "node_modules\n");
+        project.file("a", "a\n");
+        project.repository();
+        // A link is not the project's file.
+        project.agent().args(["sandbox", "setup", "--yes"]).run().expect_code(2);
+        std::fs::remove_file(project.directory.join(".agent/config.toml")).expect("removed");
+        project.file(
+            ".agent/config.toml",
+            &format!("[workspace]\nsetup = {{ command = {command:?}, network = \"full\" }}\n"),
+        );
+        let list = ["exec", "--", "sh", "-c", "ls node_modules; true"];
+        let ran = project.agent().sandbox(backend).args(list).run().expect_code(0);
+        assert_eq!(ran.stdout, "");
+        let none = std::fs::read_to_string(project.directory.join(".agent/config.toml")).expect("a file");
+        project.file(".agent/config.toml", &none.replace("\"full\"", "\"none\""));
+        project.agent().args(["sandbox", "setup", "--yes"]).run().expect_code(0);
+        std::fs::create_dir_all(project.beside("home").join(".cargo/registry")).expect("a cache");
+        std::fs::create_dir_all(project.beside("home").join(".npm/_cacache")).expect("a cache");
+        let write = [
+            "exec",
+            "--",
+            "sh",
+            "-c",
+            "for d in node_modules/out ~/.cargo ~/.npm ~/.config; do echo x >$d/x; done; ls node_modules",
+        ];
+        for _ in 0..2 {
+            let ran = project.agent().sandbox(backend).args(write).run();
+            assert!(
+                ran.stdout.contains("out") && !ran.stdout.contains("pipe"),
+                "{} {}",
+                ran.stdout,
+                ran.stderr
+            );
+            assert_eq!(std::fs::read_dir(&victim).expect("it is there").count(), 0);
+            assert!(!std::path::Path::new("/x").exists() && !std::path::Path::new("/etc/x").exists());
+        }
+    });
+}

@@ -38,6 +38,7 @@ pub fn spec() -> Spec {
         workspace: WorkspaceMount::Empty,
         place: None,
         snapshot: None,
+        beneath: None,
     }
 }
 

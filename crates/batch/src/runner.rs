@@ -177,10 +177,11 @@ impl<'a> Attempt<'a> {
         let image = self.task.image.clone().or_else(|| sandbox.image.clone());
         let has_own = self.task.files.is_some() || self.task.repo.is_some() || self.task.workspace.is_some();
         let directory = if has_own { PathBuf::new() } else { sandbox.directory.clone() };
+        let setup = sandbox.setup.clone().filter(|_| !has_own);
         let starts = Starts::WhenNeeded;
         Ok(Builder {
             workspace: workspace.clone(),
-            sandbox: SandboxSettings { image, env, directory, starts, ..sandbox.clone() },
+            sandbox: SandboxSettings { image, env, directory, starts, setup, ..sandbox.clone() },
             governance: Governance {
                 limits: limits(&self.task.limits, &governance.limits),
                 ..governance.clone()
@@ -197,7 +198,7 @@ impl<'a> Attempt<'a> {
         }
         // The model's work is paid for, and is not repeated because a sandbox does not start.
         for start in 1.. {
-            match session.run_checks(&self.task.check, self.shared.settings.check_attempts).await {
+            match session.run_checks(&self.task.check, self.shared.settings.check_rules).await {
                 Err(error) if error.kind() == Kind::Sandbox && start < CHECK_STARTS => {
                     tokio::time::sleep(CHECK_PAUSE * start).await;
                 }

@@ -13,7 +13,7 @@ use agent_base::exit_code::ExitCode;
 use agent_base::lock::Lock;
 use agent_core::{Budget, Stop};
 use agent_log::{SessionId, Store};
-use agent_session::{Governance, SandboxSettings, WorkspaceSettings};
+use agent_session::{CheckRules, Governance, SandboxSettings, WorkspaceSettings};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,8 +28,8 @@ const FREE_SPACE: &str = "free disk space and run the same command again: what h
 pub struct Settings {
     /// Tasks at a time.
     pub parallel: usize,
-    /// How often the model gets to see a failed check, and may correct its work, before the check counts: 1 is never.
-    pub check_attempts: u32,
+    /// How checks are run. With one attempt the model never sees a failed one.
+    pub check_rules: CheckRules,
     /// Limits of each task, and policy.
     pub governance: Governance,
     /// The workspace of tasks that name none.

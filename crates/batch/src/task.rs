@@ -34,7 +34,7 @@ pub struct Task {
     /// The container image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// Commands that have to pass in a fresh sandbox with the change: one, or a list.
+    /// Commands that have to pass with the change: one, or a list.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "one_or_many")]
     #[schemars(with = "OneOrMany")]
     pub check: Vec<String>,

@@ -281,6 +281,7 @@ mod tests {
             workspace: WorkspaceMount::Empty,
             place: None,
             snapshot: None,
+            beneath: None,
         };
         let (channel, _) = backend.start(&spec, &|_, _, _| {}).await.unwrap();
         let sandbox = Sandbox::connect(channel).await.unwrap();

@@ -228,11 +228,13 @@ fn mounts(planned: &Planned<'_>, image: &Image, machine: &Machine) -> Result<Vec
 
 /// `$HOME` at both of its names, and the caches.
 fn around(project: &Project, machine: &Machine, session: &str) -> Result<Vec<Mount>> {
-    let home = overlay::home(machine, session)?;
-    let mut mounts = vec![bind(&home, Path::new(HOME), false)?];
-    if project.home != Path::new(HOME) {
-        mounts.push(bind(&home, &project.home, false)?);
-    }
+    let home = overlay::home(machine, session, &project.home)?;
+    let own = Some(text(&project.home)?).filter(|own| *own != HOME);
+    let places: Vec<&str> = own.into_iter().chain([HOME]).collect();
+    let mut mounts = match overlay::home_over_layer(machine, session, &places)? {
+        Some(mounts) => mounts,
+        None => places.iter().map(|place| bind(&home, Path::new(place), false)).collect::<Result<_>>()?,
+    };
     for (index, cache) in project.caches.iter().enumerate() {
         mounts.push(overlay::cache(machine, session, index, cache)?);
     }

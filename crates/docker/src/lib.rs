@@ -140,10 +140,7 @@ impl Backend for Docker {
         let (machine, session, into) =
             (Arc::clone(&self.engine.machine), session.to_owned(), into.to_owned());
         let copied = tokio::task::spawn_blocking(move || overlay::copy(&machine, &session, &into)).await;
-        let workspace =
-            copied.map_err(|error| Error::sandbox("the layer could not be copied").caused_by(error))??;
-        // `$HOME` is a volume of the engine's.
-        Ok(Copied { workspace, home: false })
+        copied.map_err(|error| Error::sandbox("the layer could not be copied").caused_by(error))?
     }
 
     async fn pause(&self, session: &str) -> Result<()> {

@@ -15,6 +15,7 @@ use agent_sandbox::bootstrap;
 use agent_sandbox::layer::{self, Contents};
 use agent_sandbox::ownership::{ProcessId, sandbox_name};
 use agent_sandbox::project::{self, Project};
+use agent_sandbox::{Copied, Spec};
 use bollard::models::{Mount, MountType, MountVolumeOptions, MountVolumeOptionsDriverConfig};
 use bollard::query_parameters::{
     CreateContainerOptions, RemoveVolumeOptions, StartContainerOptions, WaitContainerOptionsBuilder,
@@ -39,6 +40,14 @@ const GRACE: Duration = Duration::from_secs(600);
 const MAPPED: &str = "lower";
 /// The name of the file beside it that says which directory that is.
 const TREE: &str = "tree";
+/// The directory with what is known of each layer that lies under a writable one, and the name of the file with its path.
+const BENEATH: &str = "beneath";
+const BENEATH_TREE: &str = "layer";
+/// The directory that the kernel works in where `$HOME` is an overlay.
+const HOME_WORK: &str = "home-work";
+/// The volumes that are at several places.
+const WORKSPACE_VOLUME: &str = "workspace";
+const HOME_VOLUME: &str = "home";
 
 /// The name of the directory that is the workspace where that is a copy.
 const WORKSPACE_COPY: &str = "workspace";
@@ -64,16 +73,16 @@ pub(super) enum Filling<'a> {
     Forked(&'a Path),
 }
 
-/// Makes the layer for `session` over the directory `lower` for the user inside.
+/// Makes the layer for the session of `spec` over the directory `lower` for the user inside.
 pub(super) fn make(
     machine: &Machine,
-    session: &str,
+    spec: &Spec,
     lower: &Path,
     filling: &Filling<'_>,
     (uid, gid): (u32, u32),
 ) -> Result<()> {
     escaped(lower, true)?;
-    let layer = make_directory(machine, session)?;
+    let layer = make_directory(machine, &spec.session)?;
     let fill = || {
         let upper = layer.join(layer::UPPER);
         fs::create_dir(layer.join("work"))?;
@@ -86,6 +95,9 @@ pub(super) fn make(
         // The top of the layer stands for the workspace itself, and has to belong to who works there.
         chown(&upper, Some(uid), Some(gid))?;
         map(&layer, lower, (uid, gid))?;
+        if let Some(tree) = spec.beneath().and_then(|beneath| beneath.workspace) {
+            lay_beneath(&layer, WORKSPACE_VOLUME, &tree, (uid, gid))?;
+        }
         match filling {
             Filling::Hidden(hidden) => layer::hide(&upper, lower, hidden, (uid, gid)),
             Filling::Forked(_) => Ok(()),
@@ -96,17 +108,26 @@ pub(super) fn make(
     })
 }
 
-/// Copies what the sandbox of `session` has written in its workspace into the new directory `into`, if that is an overlay. Only
-/// root sees which directories of the layer hide those underneath.
-pub(super) fn copy(machine: &Machine, session: &str, into: &Path) -> Result<bool> {
-    let upper = layer(machine, session)?.join(layer::UPPER);
-    if !geteuid().is_root() || !upper.is_dir() {
-        return Ok(false);
+/// Copies what the sandbox of `session` has written into the new directory `into`, if its workspace is an overlay, with `$HOME` and
+/// the caches where they are directories of the layer's. Only root sees which directories of a layer hide those underneath.
+pub(super) fn copy(machine: &Machine, session: &str, into: &Path) -> Result<Copied> {
+    let layer = layer(machine, session)?;
+    if !geteuid().is_root() || !layer.join(layer::UPPER).is_dir() {
+        return Ok(Copied::default());
     }
-    let copied = layer::copy(&upper, &into.join(layer::UPPER), None, Contents::Copied);
-    copied
-        .map_err(|error| Error::sandbox(format!("{} cannot be copied", upper.display())).caused_by(error))?;
-    Ok(true)
+    let copy = |name: &str| layer::copy(&layer.join(name), &into.join(name), None, Contents::Copied);
+    let copied = || {
+        copy(layer::UPPER)?;
+        let home = layer.join(layer::SHOWN_AT).is_file();
+        if home {
+            copy(layer::HOME)?;
+            project::copy_caches(&layer, into)?;
+        }
+        Ok(Copied { workspace: true, home })
+    };
+    copied().map_err(|error: io::Error| {
+        Error::sandbox(format!("{} cannot be copied", layer.display())).caused_by(error)
+    })
 }
 
 /// Shows the host directories of `session` below their layers for as long as the engine needs to mount the overlays, where they
@@ -120,7 +141,8 @@ pub(super) async fn show_mapped(machine: &Machine, session: &str) -> Result<Vec<
 /// The layer of the workspace and those of the caches.
 fn layers_of(layer: &Path) -> Vec<PathBuf> {
     let caches = (0..).map(|index| Project::layers(layer, index)).take_while(|layer| layer.is_dir());
-    std::iter::once(layer.to_owned()).chain(caches).collect()
+    let beneath = fs::read_dir(layer.join(BENEATH)).into_iter().flatten().flatten().map(|entry| entry.path());
+    std::iter::once(layer.to_owned()).chain(caches).chain(beneath).collect()
 }
 
 async fn show_one(machine: &Machine, layer: PathBuf) -> Result<Option<Mapped>> {
@@ -177,19 +199,33 @@ fn unmount(target: &Path) {
 
 /// How to mount the layer of `session` over `lower`, at each of `places`.
 pub(super) fn mounts(machine: &Machine, session: &str, lower: &Path, places: &[&str]) -> Result<Vec<Mount>> {
-    let options = options(&layer(machine, session)?, lower)?;
-    shared(session, places, &options)
+    let private = layer(machine, session)?;
+    let lowers = [beneath(&private, WORKSPACE_VOLUME)?, Some(lower_of(&private, lower))];
+    let options = options(&private.join(layer::UPPER), &private.join("work"), &lowers)?;
+    shared(session, WORKSPACE_VOLUME, places, &options)
+}
+
+/// How to mount `$HOME` of `session`, at each of `places`, where something lies under it.
+pub(super) fn home_over_layer(
+    machine: &Machine,
+    session: &str,
+    places: &[&str],
+) -> Result<Option<Vec<Mount>>> {
+    let private = layer(machine, session)?;
+    let Some(lower) = beneath(&private, HOME_VOLUME)? else { return Ok(None) };
+    let options = options(&private.join(project::PRIVATE_HOME), &private.join(HOME_WORK), &[Some(lower)])?;
+    shared(session, HOME_VOLUME, places, &options).map(Some)
 }
 
 /// A volume with these options at each of `places`. One that is at several needs a name, and is not removed with the container.
-fn shared(session: &str, places: &[&str], options: &str) -> Result<Vec<Mount>> {
-    let name = if places.len() > 1 { Some(volume_name(session)?) } else { None };
+fn shared(session: &str, volume_of: &str, places: &[&str], options: &str) -> Result<Vec<Mount>> {
+    let name = if places.len() > 1 { Some(volume_name(session, volume_of)?) } else { None };
     let mount = |place: &&str| Mount { source: name.clone(), ..volume(place, Some(options)) };
     Ok(places.iter().map(mount).collect())
 }
 
-fn volume_name(session: &str) -> Result<String> {
-    Ok(format!("{}-workspace", sandbox_name(session)?))
+fn volume_name(session: &str, volume_of: &str) -> Result<String> {
+    Ok(format!("{}-{volume_of}", sandbox_name(session)?))
 }
 
 /// How to mount the cache with this index, which is the host's `lower`, at `inside`.
@@ -199,40 +235,59 @@ pub(super) fn cache(
     index: usize,
     (lower, inside): &(PathBuf, PathBuf),
 ) -> Result<Mount> {
-    let options = options(&Project::layers(&layer(machine, session)?, index), lower)?;
+    let private = layer(machine, session)?;
+    let layers = Project::layers(&private, index);
+    let lowers = [beneath(&private, &cache_layer(index))?, Some(lower_of(&layers, lower))];
+    let options = options(&layers.join(layer::UPPER), &layers.join("work"), &lowers)?;
     let inside = inside.to_str().ok_or_else(|| not_plain(inside))?;
     Ok(volume(inside, Some(&options)))
 }
 
-/// The directory that is `$HOME` of `session`, and the one that is its workspace where that is a copy.
-pub(super) fn home(machine: &Machine, session: &str) -> Result<PathBuf> {
-    Ok(layer(machine, session)?.join(project::PRIVATE_HOME))
+/// The directory that is `$HOME` of `session`, at `inside`. That it is, is noted: an image of its own has a volume of the engine's.
+pub(super) fn home(machine: &Machine, session: &str, inside: &Path) -> Result<PathBuf> {
+    let layer = layer(machine, session)?;
+    fs::write(layer.join(layer::SHOWN_AT), inside.as_os_str().as_bytes())?;
+    Ok(layer.join(project::PRIVATE_HOME))
 }
 
-/// See [`home`].
+/// The directory that is the workspace of `session`, where that is a copy.
 pub(super) fn workspace(machine: &Machine, session: &str) -> Result<PathBuf> {
     Ok(layer(machine, session)?.join(WORKSPACE_COPY))
 }
 
-/// Makes the directories of `session` for the user inside, and what `around` its workspace needs.
+/// Makes the directories of the session of `spec` for the user inside, and what `around` its workspace needs.
 pub(super) fn prepare(
     machine: &Machine,
-    session: &str,
     around: Option<&Project>,
     ids: (u32, u32),
+    spec: &Spec,
 ) -> Result<()> {
-    let private = make_directory(machine, session)?;
+    let (private, forked) = (make_directory(machine, &spec.session)?, spec.workspace.forked());
     let failed =
         |error| Error::sandbox(format!("{} cannot be made ready", private.display())).caused_by(error);
     let make = |directory: PathBuf| {
         fs::create_dir(&directory).and_then(|()| chown(&directory, Some(ids.0), Some(ids.1))).map_err(failed)
     };
     make(private.join(WORKSPACE_COPY))?;
-    make(private.join(project::PRIVATE_HOME))?;
     let Some(project) = around else { return Ok(()) };
-    project.prepare(&private, ids)?;
+    let home = private.join(project::PRIVATE_HOME);
+    match forked.map(|forked| forked.join(layer::HOME)).filter(|forked| forked.is_dir()) {
+        Some(forked) => layer::copy(&forked, &home, Some(ids), Contents::Linked).map_err(failed)?,
+        None => make(home)?,
+    }
+    project.prepare(&private, ids, forked)?;
     for (index, (lower, _)) in project.caches.iter().enumerate() {
         map(&Project::layers(&private, index), lower, ids).map_err(failed)?;
+    }
+    let Some(beneath) = spec.beneath() else { return Ok(()) };
+    if let Some(home) = &beneath.home {
+        lay_beneath(&private, HOME_VOLUME, home, ids).map_err(failed)?;
+        make(private.join(HOME_WORK))?;
+    }
+    for (index, (_, inside)) in project.caches.iter().enumerate() {
+        if let Some((tree, _)) = beneath.caches.iter().find(|(_, shown_at)| shown_at == inside) {
+            lay_beneath(&private, &cache_layer(index), tree, ids).map_err(failed)?;
+        }
     }
     Ok(())
 }
@@ -247,16 +302,47 @@ fn map(layer: &Path, lower: &Path, ids: (u32, u32)) -> io::Result<()> {
     fs::write(layer.join(TREE), lower.as_os_str().as_bytes())
 }
 
-/// The options of the overlay whose writable layer is in `layer`.
-fn options(layer: &Path, lower: &Path) -> Result<String> {
-    let (upper, work, mapped) = (layer.join("upper"), layer.join("work"), layer.join(MAPPED));
-    let lower = if mapped.is_dir() { &mapped } else { lower };
+/// Where the engine finds the directory `lower`, of which there may be a view at `layer`.
+fn lower_of(layer: &Path, lower: &Path) -> PathBuf {
+    let mapped = layer.join(MAPPED);
+    if mapped.is_dir() { mapped } else { lower.to_owned() }
+}
+
+/// The options of an overlay over those of `lowers` that are there, the upmost first.
+fn options(upper: &Path, work: &Path, lowers: &[Option<PathBuf>]) -> Result<String> {
+    let lowers = lowers.iter().flatten().map(|lower| escaped(lower, true)).collect::<Result<Vec<_>>>()?;
     Ok(format!(
         "redirect_dir=on,lowerdir={},upperdir={},workdir={}",
-        escaped(lower, true)?,
-        escaped(&upper, false)?,
-        escaped(&work, false)?
+        lowers.join(":"),
+        escaped(upper, false)?,
+        escaped(work, false)?
     ))
+}
+
+fn cache_layer(index: usize) -> String {
+    format!("cache-{index}")
+}
+
+/// Notes that `tree` is to lie under the layer called `name` of the session with this private directory, for the user inside.
+fn lay_beneath(private: &Path, name: &str, tree: &Path, ids: (u32, u32)) -> io::Result<()> {
+    let directory = private.join(BENEATH).join(name);
+    DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+    fs::write(directory.join(BENEATH_TREE), tree.as_os_str().as_bytes())?;
+    // What is mapped is mapped to the owner of this.
+    let like = directory.join(layer::UPPER);
+    fs::create_dir(&like)?;
+    chown(&like, Some(ids.0), Some(ids.1))?;
+    map(&directory, tree, ids)
+}
+
+/// Where the engine finds what lies under the layer called `name`, if anything does.
+fn beneath(private: &Path, name: &str) -> Result<Option<PathBuf>> {
+    let directory = private.join(BENEATH).join(name);
+    match fs::read(directory.join(BENEATH_TREE)) {
+        Ok(tree) => Ok(Some(lower_of(&directory, Path::new(&OsString::from_vec(tree))))),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// The host directory `host` read-only at `inside`, as an overlay without a writable layer over the empty directory `empty`:
@@ -294,7 +380,9 @@ pub(super) async fn remove(engine: &Engine, session: &str) -> Result<()> {
     // Left over where the start was killed at the wrong moment. It is read-only, so that not even a mount that stays
     // could make the removal reach the host's files.
     layers_of(&layer).iter().for_each(|layer| unmount(&layer.join(MAPPED)));
-    remove_volume(engine, &volume_name(session)?).await?;
+    for volume_of in [WORKSPACE_VOLUME, HOME_VOLUME] {
+        remove_volume(engine, &volume_name(session, volume_of)?).await?;
+    }
     match fs::remove_dir_all(&layer) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),

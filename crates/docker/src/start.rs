@@ -60,7 +60,7 @@ impl Docker {
         };
         if let Some((lower, filling)) = layer {
             let lower = container::real(lower)?;
-            overlay::make(&self.engine.machine, &spec.session, &lower, &filling, arrangement.ids)?;
+            overlay::make(&self.engine.machine, spec, &lower, &filling, arrangement.ids)?;
         }
         let planned = Planned { spec, arrangement, project: arrangement.project(&self.engine.machine, spec) };
         let created = match self.prepare(&planned) {
@@ -96,7 +96,7 @@ impl Docker {
     fn prepare(&self, Planned { spec, arrangement, project }: &Planned<'_>) -> Result<()> {
         let Some(project) = project else { return Ok(()) };
         let around = Some(project).filter(|_| arrangement.shows_host());
-        overlay::prepare(&self.engine.machine, &spec.session, around, arrangement.ids)
+        overlay::prepare(&self.engine.machine, around, arrangement.ids, spec)
     }
 
     /// Creates the container. Whether the image is there is found out by trying, which costs nothing when it is.

@@ -272,7 +272,7 @@ pub enum Event {
         /// `connections`, `connections_at_once` or `network_bytes`; `disk` or `memory`.
         limit: String,
     },
-    /// A `--check` command ran in its fresh sandbox.
+    /// A `--check` command ran.
     CheckFinished {
         /// The command.
         command: String,

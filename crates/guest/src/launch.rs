@@ -133,10 +133,16 @@ fn launch(directory: &Path) -> Result<(), Failure> {
             cache_owners.push(CacheOwners { owner, map });
         }
     }
+    let beneath = spec.beneath_workspace.as_ref().or(spec.beneath_home.as_ref()).filter(|_| is_root);
+    let beneath_owners = match beneath {
+        Some(tree) => idmap::exchange(tree, spec.uid, spec.gid).step_at("map the owners of", tree)?,
+        None => None,
+    };
     let pid = sys::fork_into(namespaces(&spec, is_root)).step("make the namespaces")?;
     if pid == 0 {
         drop(opener);
-        let plan = Plan { spec: &spec, private: &directory, is_root, caller, owners, cache_owners };
+        let plan =
+            Plan { spec: &spec, private: &directory, is_root, caller, owners, cache_owners, beneath_owners };
         let failure = become_guest(&plan, gate, listener);
         eprint!("{failure}");
         std::process::exit(1);
@@ -165,6 +171,8 @@ struct Plan<'a> {
     owners: Option<File>,
     /// Those of the caches.
     cache_owners: Vec<CacheOwners>,
+    /// That of what lies beneath the writable layers.
+    beneath_owners: Option<File>,
 }
 
 /// The user namespace that maps one owner of caches to the user inside, where they are not the same.

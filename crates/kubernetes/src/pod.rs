@@ -468,6 +468,7 @@ mod tests {
             delete_after: None,
             workspace: WorkspaceMount::Empty,
             snapshot: None,
+            beneath: None,
         };
         let machine = Machine::of_this_process();
         Pod { spec: &spec, settings, machine: &machine, has_user_namespace: false }.manifest()

@@ -4,7 +4,7 @@
 #[cfg(target_os = "linux")]
 mod copy;
 
-pub use copy::{Contents, copy};
+pub use copy::{Contents, copy, make_plain};
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, FileTimes, Permissions};
@@ -16,6 +16,10 @@ use std::path::{Path, PathBuf};
 pub const UPPER: &str = "upper";
 /// Its `$HOME`, beside that.
 pub const HOME: &str = "home";
+/// What it wrote in the caches, beside that: for each a directory with [`UPPER`] and [`SHOWN_AT`].
+pub const CACHES: &str = "caches";
+/// The file that holds the path inside of a cache.
+pub const SHOWN_AT: &str = "inside";
 
 /// Hides the relative paths `hidden` of `lower` by whiteouts in the empty directory `upper`. The directories above them
 /// are there with the modes and times that they have in `lower`, and belong to `owner`.
@@ -91,6 +95,10 @@ mod copy {
     }
 
     pub fn copy(_: &Path, _: &Path, _: Option<(u32, u32)>, _: Contents) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub fn make_plain(_: &Path) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 }

@@ -35,7 +35,7 @@ use agent_base::hash::Hash;
 use agent_event::{Limits, SandboxInfo, Stream};
 use rustix::process::{getegid, geteuid};
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -157,6 +157,9 @@ pub struct Spec {
     pub place: Option<PathBuf>,
     /// What the sandbox begins as, in place of the image: the id of what [`Backend::snapshot`] made for this session.
     pub snapshot: Option<String>,
+    /// What an earlier sandbox over the same workspace wrote, to lie under what this one writes: a directory like that of
+    /// [`Backend::fork`], which stays as it is. Only with an overlay.
+    pub beneath: Option<PathBuf>,
 }
 
 impl Spec {
@@ -196,6 +199,16 @@ pub enum WorkspaceMount {
         /// What [`Backend::fork`] made. It is not needed any more once the sandbox has started.
         layer: PathBuf,
     },
+}
+
+impl WorkspaceMount {
+    /// What another sandbox had written, where it begins with that.
+    pub fn forked(&self) -> Option<&Path> {
+        match self {
+            Self::Forked { layer, .. } => Some(layer),
+            Self::Empty | Self::Overlay { .. } | Self::Bind(_) => None,
+        }
+    }
 }
 
 /// A file that is put below `$HOME` of a sandbox before anything runs in it.

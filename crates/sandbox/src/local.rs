@@ -16,7 +16,7 @@ use super::{
     Backend, Capabilities, Channel, Copied, EnforcedLimits, Listed, Network, Networks, OnProgress, Spec,
     State, WorkspaceMount, bootstrap, environment, host_ids, layer, run_bytes, seccomp, session_ids,
 };
-use crate::project::Project;
+use crate::project::{Beneath, Project};
 use agent_base::error::{Error, Result};
 use agent_base::machine::Machine;
 use agent_event::{Limits, SandboxInfo};
@@ -89,6 +89,10 @@ impl Local {
             WorkspaceMount::Empty | WorkspaceMount::Bind(_) => &["workspace", "home"],
         };
         directory.make(&record, directories, owner)?;
+        let beneath = spec.beneath();
+        if let Some(Beneath { home: Some(_), .. }) = &beneath {
+            directory.make_home_work(owner)?;
+        }
         let groups = cgroup::make(&name, &spec.limits);
         let started = async {
             match &spec.workspace {
@@ -100,8 +104,13 @@ impl Local {
                 WorkspaceMount::Empty | WorkspaceMount::Bind(_) => {}
             }
             let project = Project::of(&self.machine, spec, true);
-            project.prepare(directory.path(), owner)?;
-            directory.write_spec(&launch_spec(&self.machine, spec, &groups, ids, &project)?)?;
+            project.prepare(directory.path(), owner, spec.workspace.forked())?;
+            directory.write_spec(&LaunchSpec {
+                beneath_workspace: beneath.as_ref().and_then(|beneath| beneath.workspace.clone()),
+                beneath_home: beneath.as_ref().and_then(|beneath| beneath.home.clone()),
+                beneath_caches: beneath.map(|beneath| beneath.caches).unwrap_or_default(),
+                ..launch_spec(&self.machine, spec, &groups, ids, &project)?
+            })?;
             let mut child = launch(&self.machine, &directory, true).await?;
             let channel = child
                 .stdout
@@ -296,6 +305,9 @@ fn launch_spec(
         home: project.home.clone(),
         caches: project.caches.clone(),
         overlay,
+        beneath_workspace: None,
+        beneath_home: None,
+        beneath_caches: Vec::new(),
         bind_workspace,
         cgroups: groups.directories.clone(),
         cgroup_files: groups.counters.clone(),

@@ -3,18 +3,21 @@
 
 use crate::caches::{self, Cache, Caches};
 use crate::host_tree::{self, HostTree};
+use crate::layer::Contents;
 use crate::place::can_be_a_place;
-use crate::{HOME, Spec, WORKSPACE, layer};
+use crate::{HOME, Spec, WORKSPACE, WorkspaceMount, layer};
 use agent_base::error::{Error, Result};
 use agent_base::machine::Machine;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, chown, lchown};
 use std::path::{Path, PathBuf};
 
-/// The directory of `$HOME` in a sandbox's private one, and that of the writable layers of what is shown copy-on-write.
+/// The directory of `$HOME` in a sandbox's private one.
 pub const PRIVATE_HOME: &str = "home";
-const CACHES: &str = "caches";
 
 /// The paths inside, and what is shown there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,26 +86,39 @@ impl Project {
 
     /// The directory of the writable layer of the cache with this index, in a sandbox's private one.
     pub fn layers(private: &Path, index: usize) -> PathBuf {
-        private.join(CACHES).join(index.to_string())
+        private.join(layer::CACHES).join(index.to_string())
     }
 
-    /// Makes in the sandbox's private directory, which has that of `$HOME` already, what this needs, for `owner`.
+    /// Makes in the sandbox's private directory, which has that of `$HOME` already, what this needs, for `owner`. The caches are
+    /// as another sandbox had them, where `forked` holds what that one wrote ([`copy_caches`]).
     ///
     /// # Errors
     /// Something cannot be made, or `$HOME`, which may be that of another sandbox, holds a link in its place.
-    pub fn prepare(&self, private: &Path, owner: (u32, u32)) -> Result<()> {
-        self.make(private, owner).map_err(|error| {
+    pub fn prepare(&self, private: &Path, owner: (u32, u32), forked: Option<&Path>) -> Result<()> {
+        self.make(private, owner, forked).map_err(|error| {
             Error::sandbox(format!("{} cannot be made ready", private.display())).caused_by(error)
         })
     }
 
-    fn make(&self, private: &Path, owner: (u32, u32)) -> io::Result<()> {
-        for (index, ((lower, _), hidden)) in self.caches.iter().zip(&self.hidden).enumerate() {
+    fn make(&self, private: &Path, owner: (u32, u32), forked: Option<&Path>) -> io::Result<()> {
+        let written: BTreeMap<PathBuf, PathBuf> =
+            forked.into_iter().flat_map(caches_of).map(|(layers, inside)| (inside, layers)).collect();
+        for (index, ((lower, inside), hidden)) in self.caches.iter().zip(&self.hidden).enumerate() {
             let layers = Self::layers(private, index);
             DirBuilder::new().mode(0o700).recursive(true).create(&layers)?;
             make_writable(&layers.join("work"), owner)?;
-            make_writable(&layers.join(layer::UPPER), owner)?;
-            layer::hide(&layers.join(layer::UPPER), lower, hidden, owner)?;
+            let upper = layers.join(layer::UPPER);
+            match written.get(inside) {
+                // It hides what the other sandbox was not to see.
+                Some(written) => {
+                    layer::copy(&written.join(layer::UPPER), &upper, Some(owner), Contents::Linked)?;
+                }
+                None => {
+                    make_writable(&upper, owner)?;
+                    layer::hide(&upper, lower, hidden, owner)?;
+                }
+            }
+            fs::write(layers.join(layer::SHOWN_AT), inside.as_os_str().as_bytes())?;
         }
         let home = private.join(PRIVATE_HOME);
         let mount_points = self.caches.iter().map(|(_, inside)| inside).chain([&self.place]);
@@ -111,6 +127,65 @@ impl Project {
         }
         self.settings.iter().try_for_each(|(file, content)| write_in(&home, file, content, owner))
     }
+}
+
+/// The layers of the caches of the sandbox whose private directory this is, or of a copy of it, and their paths inside.
+fn caches_of(private: &Path) -> Vec<(PathBuf, PathBuf)> {
+    let layers = (0..).map(|index| Project::layers(private, index)).take_while(|layers| layers.is_dir());
+    let shown = layers.filter_map(|layers| {
+        let inside = fs::read(layers.join(layer::SHOWN_AT)).ok()?;
+        Some((layers, PathBuf::from(OsString::from_vec(inside))))
+    });
+    shown.collect()
+}
+
+/// What lies under the writable layers of a sandbox.
+pub struct Beneath {
+    /// Under that of the workspace.
+    pub workspace: Option<PathBuf>,
+    /// Under that of `$HOME`.
+    pub home: Option<PathBuf>,
+    /// Under those of caches, each with its path inside.
+    pub caches: Vec<(PathBuf, PathBuf)>,
+}
+
+impl Spec {
+    /// Whether the workspace is an overlay.
+    pub fn is_overlay(&self) -> bool {
+        matches!(self.workspace, WorkspaceMount::Overlay { .. } | WorkspaceMount::Forked { .. })
+    }
+
+    /// What lies under the writable layers, where anything does.
+    pub fn beneath(&self) -> Option<Beneath> {
+        let directory = self.beneath.as_ref()?;
+        let is_overlay = self.is_overlay();
+        let part = |name: &str| Some(directory.join(name)).filter(|part| is_overlay && part.is_dir());
+        let caches =
+            caches_of(directory).into_iter().map(|(layers, inside)| (layers.join(layer::UPPER), inside));
+        Some(Beneath {
+            workspace: part(layer::UPPER),
+            home: part(layer::HOME),
+            caches: caches.filter(|_| is_overlay).collect(),
+        })
+    }
+}
+
+/// Copies what the sandbox with this private directory has written in its caches to `into`, for a fork. A cache that holds too
+/// much is begun anew there, as caches can be.
+pub fn copy_caches(private: &Path, into: &Path) -> io::Result<()> {
+    let mut copied = 0;
+    for (layers, inside) in caches_of(private) {
+        let to = Project::layers(into, copied);
+        DirBuilder::new().mode(0o700).recursive(true).create(&to)?;
+        match layer::copy(&layers.join(layer::UPPER), &to.join(layer::UPPER), None, Contents::Copied) {
+            Ok(()) => {
+                fs::write(to.join(layer::SHOWN_AT), inside.as_os_str().as_bytes())?;
+                copied += 1;
+            }
+            Err(_) => fs::remove_dir_all(&to)?,
+        }
+    }
+    Ok(())
 }
 
 /// Makes a directory of `home` with those above it, of which some may be there already.

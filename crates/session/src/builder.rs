@@ -147,7 +147,7 @@ impl Builder {
         let population = match (population, rewound) {
             (Some(population), _) => population,
             (None, Some(workspace)) => Population::Restore(Arc::new(workspace)),
-            (None, None) => self.workspace.populate(&directory, self.sandbox.backend.as_ref())?,
+            (None, None) => self.workspace.populate(&directory, &self.sandbox)?,
         };
         let network = network.filter(|_| self.sandbox.network_origin != NetworkOrigin::Call);
         let began_with = parent.as_ref().map(|parent| parent.network.clone()).or(network);

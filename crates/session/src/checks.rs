@@ -1,8 +1,8 @@
-//! Checks: commands that have to pass in a fresh sandbox with the original workspace plus the change.
+//! Checks: commands that have to pass in a second sandbox with the change as it would be applied.
 
+use super::Session;
+use super::check_sandbox::CheckSandbox;
 use super::frontend::Step;
-use super::startup::{Population, Startup};
-use super::{Retention, Session};
 use agent_base::error::Error;
 use agent_base::error::Kind;
 use agent_base::error::Result;
@@ -10,7 +10,6 @@ use agent_base::secret_scan;
 use agent_core::FailedCheck;
 use agent_event::Changes;
 use agent_event::Event;
-use agent_log::SessionId;
 use agent_sandbox::Command;
 use agent_sandbox::Outcome;
 use agent_sandbox::Program;
@@ -19,8 +18,16 @@ use agent_sandbox::TAIL_BYTES;
 use agent_tools::Collector;
 use agent_tools::describe;
 use agent_tools::report_limits;
-use agent_workspace::Workspace;
-use std::sync::Arc;
+
+/// How checks are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CheckRules {
+    /// How often one is run before its failure counts.
+    pub attempts: u32,
+    /// Whether the sandbox has the change and nothing else of the session. Otherwise it has what the session has outside of the
+    /// diff too.
+    pub is_clean: bool,
+}
 
 /// Stands for the id of a call where secrets were replaced in the output of a check.
 const CHECK: &str = "check";
@@ -30,6 +37,8 @@ struct Failure {
     command: String,
     outcome: String,
     output: String,
+    /// Whether it ran in a copy of the session's sandbox.
+    is_copy: bool,
 }
 
 /// Lines of a failed check's output that the event has, and bytes of them.
@@ -51,8 +60,9 @@ impl Failure {
             true => "without any change, because you have changed no file",
             false => "with your change",
         };
+        let place = if self.is_copy { "a copy of this sandbox" } else { "a fresh sandbox" };
         format!(
-            "The check `{}` does not pass yet ({}). It ran in a fresh sandbox {change}. Its output:\n\n{}",
+            "The check `{}` does not pass yet ({}). It ran in {place} {change}. Its output:\n\n{}",
             self.command, self.outcome, self.output
         )
     }
@@ -64,16 +74,16 @@ impl Session {
     ///
     /// # Errors
     /// `Check` if one still fails after `attempts` attempts.
-    pub async fn run_checks(&mut self, commands: &[String], attempts: u32) -> Result<Option<String>> {
-        let mut answer = None;
+    pub async fn run_checks(&mut self, commands: &[String], rules: CheckRules) -> Result<Option<String>> {
+        let (mut answer, mut told) = (None, None);
         for attempt in 1.. {
-            let Some(failure) = self.first_failure(commands).await? else { break };
-            if attempt >= attempts {
+            let Some(failure) = self.first_failure(commands, rules, &mut told).await? else { break };
+            if attempt >= rules.attempts {
                 return Err(Error::new(Kind::Check, format!("the check did not pass: {}", failure.command))
                     .hint("`agent diff` shows the change; none of it was written"));
             }
             let report = failure.feedback(self.changes().await?);
-            let Failure { command, outcome, output } = &failure;
+            let Failure { command, outcome, output, .. } = &failure;
             let check = FailedCheck { command, outcome, output };
             let anew = self.conversation.check_failed(&check, report).await?;
             answer = anew.map(|answer| answer.text).or(answer);
@@ -81,15 +91,24 @@ impl Session {
         Ok(answer)
     }
 
-    /// Every check in order, up to the first failure.
-    async fn first_failure(&self, commands: &[String]) -> Result<Option<Failure>> {
-        let startup = self.fresh_sandbox().await?;
+    /// Every check in order, up to the first failure. `told`: the last notice about what their sandbox has beside the change.
+    async fn first_failure(
+        &self,
+        commands: &[String],
+        rules: CheckRules,
+        told: &mut Option<String>,
+    ) -> Result<Option<Failure>> {
+        let sandbox = CheckSandbox::begin(self, rules.is_clean).await?;
         let interrupt = self.conversation.interrupt();
         let checks = async {
-            let ready = startup.ready_silently().await?;
+            let (ready, beside) = sandbox.ready(self).await?;
+            if let Some(text) = beside.filter(|text| told.as_ref() != Some(text)) {
+                self.frontend.events().emit(Event::Notice { text: text.clone() })?;
+                *told = Some(text);
+            }
             for command in commands {
                 if let Some(failure) = self.check(&ready.sandbox, command).await? {
-                    return Ok(Some(failure));
+                    return Ok(Some(Failure { is_copy: sandbox.is_copy(), ..failure }));
                 }
             }
             Ok(None)
@@ -99,22 +118,8 @@ impl Session {
             stop = interrupt.triggered() => Err(stop.error()),
             result = checks => result,
         };
-        startup.end().await;
+        sandbox.end().await;
         result
-    }
-
-    /// A second sandbox with the files of the workspace and nothing else.
-    async fn fresh_sandbox(&self) -> Result<Startup> {
-        let directory = self.store.dir(&self.id);
-        let population = match Workspace::load(&directory, Arc::clone(&self.workspace.machine)).await? {
-            Some(workspace) => Population::Restore(Arc::new(workspace.transient())),
-            // No tool ran, so nothing changed: the workspace is the host's directory.
-            None => self.workspace.populate(&directory, self.sandbox.backend.as_ref())?,
-        };
-        let settings = super::SandboxSettings { retention: Retention::Remove, ..self.sandbox.clone() };
-        let gateway = Arc::clone(self.startup.gateway());
-        let frontend = Arc::clone(&self.frontend);
-        Ok(Startup::begin(&SessionId::generate(), &settings, population, gateway, frontend))
     }
 
     async fn check(&self, sandbox: &Sandbox, command: &str) -> Result<Option<Failure>> {
@@ -155,6 +160,7 @@ impl Session {
             command: command.to_owned(),
             outcome: describe(finished.outcome, Some(bounds.check_timeout)),
             output,
+            is_copy: false,
         }))
     }
 }

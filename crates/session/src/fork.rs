@@ -10,7 +10,7 @@ use agent_log::{History, SessionId, Store, read_records};
 use agent_sandbox::layer::{self, Contents};
 use agent_sandbox::{Backend, Copied, Sandbox, State, WorkspaceMount};
 use agent_workspace::{Workspace, home};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// A session that was forked.
@@ -86,8 +86,9 @@ impl Running {
             workspace.rejoin(&self.sandbox).await?;
             workspace.checkpoint(&self.sandbox, prompts).await?;
             // Where nothing of the host's is below the workspace, a copy of the sandbox has all of it.
-            has_snapshot =
-                workspace.mount().await == WorkspaceMount::Empty && self.snapshot(store, source, id).await;
+            let (backend, sessions) = (self.backend.as_ref(), (source, id));
+            has_snapshot = workspace.mount().await == WorkspaceMount::Empty
+                && take_snapshot(backend, &self.sandbox, sessions, store.snapshot(id)).await.is_some();
         }
         home::discard(&directory)?;
         if has_snapshot || copied.workspace && copied.home {
@@ -95,24 +96,26 @@ impl Running {
         }
         home::save(&self.sandbox, &directory).await
     }
+}
 
-    /// Lets the backend copy the sandbox for the session `id`, where it can. Whatever it fails with, the guest has the same to
-    /// give, so that nobody needs to know.
-    async fn snapshot(&self, store: &Store, source: &SessionId, id: &SessionId) -> bool {
-        if snapshot::put_mark(&self.sandbox, id.as_str()).await.is_err() {
-            return false;
-        }
-        let made = self.backend.snapshot(source.as_str(), id.as_str()).await;
-        // An empty file is all that is left of it.
-        let _ = snapshot::remove_mark(&self.sandbox, id.as_str()).await;
-        let Ok(Some(made)) = made else { return false };
-        let noted = NotedSnapshot::note(store, id, self.backend.name(), made).is_ok();
-        if !noted {
-            // What cannot be removed now is swept once its time is over.
-            let _ = self.backend.destroy(id.as_str()).await;
-        }
-        noted
+/// Lets the backend copy `sandbox`, which is that of the first session, for the second one, where it can; that is noted in `file`.
+/// Whatever it fails with, the guest has the same to give, so that nobody needs to know.
+pub(super) async fn take_snapshot(
+    backend: &dyn Backend,
+    sandbox: &Sandbox,
+    (source, id): (&SessionId, &SessionId),
+    file: PathBuf,
+) -> Option<NotedSnapshot> {
+    snapshot::put_mark(sandbox, id.as_str()).await.ok()?;
+    let made = backend.snapshot(source.as_str(), id.as_str()).await;
+    // An empty file is all that is left of it.
+    let _ = snapshot::remove_mark(sandbox, id.as_str()).await;
+    let noted = NotedSnapshot::note(file, backend.name(), made.ok().flatten()?).ok();
+    if noted.is_none() {
+        // What cannot be removed now is swept once its time is over.
+        let _ = backend.destroy(id.as_str()).await;
     }
+    noted
 }
 
 /// Copies what the sandbox of `source` has written to `layer`, as far as its backend can; without the workspace nothing is there.

@@ -62,4 +62,6 @@ pub enum Step<'a> {
     Copy(u64, u64),
     /// A check runs: its command.
     Check(&'a str),
+    /// The workspace is prepared: by this command.
+    Setup(&'a str),
 }

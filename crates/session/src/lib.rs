@@ -5,6 +5,7 @@
 
 mod answer_schema;
 mod builder;
+mod check_sandbox;
 mod checkpoints;
 mod checks;
 mod delegate;
@@ -18,6 +19,7 @@ mod mentions;
 mod one_shot;
 mod plan;
 mod ports;
+mod project_setup;
 mod resume;
 mod server_sandbox;
 mod settings;
@@ -28,6 +30,7 @@ mod waits;
 pub use answer_schema::AnswerSchema;
 pub use builder::{Builder, Notice, Start};
 pub use checkpoints::Checkpoints;
+pub use checks::CheckRules;
 pub use delegate::Origin;
 pub use fork::{Fork, fork};
 pub use frontend::{Frontend, Step};
@@ -35,6 +38,7 @@ pub use mcp::CheckSite;
 pub use mentions::MAX_IMAGE;
 pub use one_shot::{OneShot, attach};
 pub use ports::Ports;
+pub use project_setup::{LOCK_FILES, ProjectSetup, forget_setups};
 pub use resume::{Resume, check_workspace};
 pub use settings::{
     Governance, ModelSettings, NetworkOrigin, Retention, SandboxSettings, Starts, WorkspaceSettings,

@@ -36,7 +36,7 @@ impl OneShot {
         workspace.validate()?;
         let id = SessionId::generate();
         let scratch = Scratch::create(directory, &id)?;
-        let population = match workspace.populate(&scratch.directory, settings.backend.as_ref())? {
+        let population = match workspace.populate(&scratch.directory, settings)? {
             // Nobody resumes it, so nothing is recorded.
             Population::Fill(opening) => Population::Fill(async { Ok(opening.await?.transient()) }.boxed()),
             population => population,

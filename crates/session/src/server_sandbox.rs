@@ -82,6 +82,7 @@ fn of_server(server: &ServerSettings, session: &SandboxSettings) -> SandboxSetti
         env: Vec::new(),
         directory: std::path::PathBuf::new(),
         home: Vec::new(),
+        setup: None,
         ..session.clone()
     };
     let limits = &mut settings.limits;

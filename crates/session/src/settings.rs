@@ -2,6 +2,7 @@
 
 use super::frontend::Frontend;
 use super::hooks::Hook;
+use super::project_setup::ProjectSetup;
 use super::startup::Population;
 use agent_base::error::{Error, Result};
 use agent_base::machine::Machine;
@@ -154,7 +155,8 @@ impl WorkspaceSettings {
     ///
     /// # Errors
     /// The sandbox could not write to a bound directory, or a glob is not valid.
-    pub(super) fn populate(&self, directory: &Path, backend: &dyn Backend) -> Result<Population> {
+    pub(super) fn populate(&self, directory: &Path, sandbox: &SandboxSettings) -> Result<Population> {
+        let backend = sandbox.backend.as_ref();
         if self.mode == Mode::Bind && !backend.capabilities().maps_owners {
             mode::bindable(&self.root)?;
         }
@@ -169,6 +171,7 @@ impl WorkspaceSettings {
             named: self.named,
             object_stores: self.object_stores.clone(),
             max_kept: None,
+            is_layered: sandbox.setup.is_some(),
         };
         Ok(Population::Fill(async move { Workspace::open(&root, &directory, options).await }.boxed()))
     }
@@ -199,6 +202,8 @@ pub struct SandboxSettings {
     pub starts: Starts,
     /// Files that are put into `$HOME`.
     pub home: Vec<HomeFile>,
+    /// What prepares the workspace once.
+    pub setup: Option<ProjectSetup>,
 }
 
 /// Who says what a sandbox may reach.
@@ -255,6 +260,7 @@ impl SandboxSettings {
             directory,
             starts,
             home,
+            setup: None,
         }
     }
 
@@ -308,6 +314,7 @@ impl SandboxSettings {
             workspace: WorkspaceMount::Empty,
             place: None,
             snapshot: None,
+            beneath: None,
         }
     }
 }

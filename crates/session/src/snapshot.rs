@@ -53,15 +53,15 @@ pub struct NotedSnapshot {
 }
 
 impl NotedSnapshot {
-    /// Notes that the sandbox of `fork` begins as the copy `id` of `backend`.
-    pub fn note(store: &Store, fork: &SessionId, backend: &str, id: String) -> Result<()> {
-        let file = store.snapshot(fork);
+    /// Notes in `file` that a sandbox begins as the copy `id` of `backend`.
+    pub fn note(file: PathBuf, backend: &str, id: String) -> Result<Self> {
         let snapshot = Self { backend: backend.to_owned(), id, file };
         let text = serde_json::to_vec(&snapshot)
             .map_err(|error| Error::unexpected("the copy of the sandbox cannot be noted").caused_by(error))?;
         std::fs::write(&snapshot.file, text).map_err(|error| {
             Error::unexpected(format!("{} could not be written", snapshot.file.display())).caused_by(error)
-        })
+        })?;
+        Ok(snapshot)
     }
 
     /// What is noted for `fork`; what cannot be read is not.

@@ -2,6 +2,7 @@
 //! it is needed.
 
 use super::frontend::{Frontend, Step};
+use super::project_setup::Preparation;
 use super::settings::{SandboxSettings, Starts};
 use super::snapshot::{self, NotedSnapshot};
 use super::waits::Waits;
@@ -95,6 +96,7 @@ impl Startup {
             directory: settings.directory.clone(),
             env: settings.env.clone(),
             home: settings.home.clone(),
+            setup: settings.setup.clone().map(|setup| Preparation::new(setup, settings, &frontend)),
             gateway: Arc::clone(&gateway),
             frontend: Arc::clone(&frontend),
         };
@@ -223,6 +225,7 @@ struct Start {
     directory: PathBuf,
     env: Vec<(String, String)>,
     home: Vec<HomeFile>,
+    setup: Option<Preparation>,
     gateway: Arc<Gateway>,
     frontend: Arc<dyn Frontend>,
 }
@@ -259,8 +262,8 @@ impl Start {
                     Err(error) => {
                         self.spec.snapshot = None;
                         self.notice(format!(
-                            "This fork has the workspace as it was recorded last, because its sandbox could not begin with \
-                             the other one's files: {error}."
+                            "This sandbox has the workspace as it was recorded last, because it could not begin with the \
+                             other one's files: {error}."
                         ));
                         (workspace, false)
                     }
@@ -280,11 +283,16 @@ impl Start {
             notice.into_iter().for_each(|text| self.notice(text));
         }
         self.spec.workspace = workspace.mount().await;
+        if let Some(setup) = self.setup.as_ref().filter(|_| is_new && self.spec.is_overlay()) {
+            setup.prepare(&workspace).await?;
+        }
+        self.spec.beneath = workspace.beneath().await;
         let ready = match self.attempt(&workspace, is_new).await {
             Err(error) if error.kind() == Kind::Sandbox && workspace.fall_back_to_copy().await? => {
                 // The rest of the failed attempt would make the next one fail.
                 self.backend.destroy(&self.spec.session).await?;
                 self.spec.workspace = workspace.mount().await;
+                self.spec.beneath = None;
                 let ready = self.attempt(&workspace, is_new).await?;
                 self.notice(mode::copied(&error.to_string()));
                 ready
@@ -292,6 +300,9 @@ impl Start {
             result => result?,
         };
         workspace.new_notices().into_iter().for_each(|text| self.notice(text));
+        if let Some(setup) = self.setup.as_ref().filter(|_| is_new && !self.spec.is_overlay()) {
+            setup.run_in(&ready.sandbox, &self.gateway).await?;
+        }
         self.gateway.attach(&ready.sandbox).await?;
         Ok(ready)
     }
@@ -336,6 +347,7 @@ impl Start {
             }
             ForkedFrom::Snapshot(snapshot) => self.spec.snapshot = Some(snapshot.id.clone()),
         }
+        self.spec.beneath = workspace.beneath().await;
         self.spec.place = self.place_of(workspace);
         self.backend.capabilities().check(self.backend.name(), &self.spec)?;
         // The backend takes the layer.

@@ -35,6 +35,11 @@ record! {
         /// Host directories that are shown at a path inside below writable layers of their own, `caches/N/upper` for the one
         /// with index N. A parent stands before what is below it.
         caches: Vec<(PathBuf, PathBuf)>,
+        /// What lies under the writable layer of the workspace, and above `overlay`; under that of `$HOME`; and under those of
+        /// caches, each with its path inside.
+        beneath_workspace: Option<PathBuf>,
+        beneath_home: Option<PathBuf>,
+        beneath_caches: Vec<(PathBuf, PathBuf)>,
         /// Control groups to join. Removed at the end.
         cgroups: Vec<PathBuf>,
         /// Files of control groups to show read-only in `/run/agent/cgroup/`, under their own names.

@@ -56,6 +56,6 @@ pub use changes::ChangeSet;
 pub use history::Checkpoint;
 pub use inner_commits::InnerCommits;
 pub use mode::Mode;
-pub use session::{Applied, Merge, Options, Refreshed, Restored, Workspace, validate};
+pub use session::{Applied, Merge, Options, Outside, Refreshed, Restored, Workspace, validate};
 pub use shown::SinceShown;
 pub use transfer::CopyReport;

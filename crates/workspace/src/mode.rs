@@ -49,8 +49,15 @@ pub struct Decided {
     pub notice: Option<String>,
 }
 
-/// Decides. `can_overlay`: this is Linux, and the sandbox runs on this machine.
-pub fn decide(mode: Mode, root: &Path, selection: &Selection, can_overlay: bool) -> Result<Decided> {
+/// Decides. `can_overlay`: this is Linux, and the sandbox runs on this machine. `is_layered`: something is to lie under what the sandbox
+/// writes, which takes an overlay with directories that are the host's.
+pub fn decide(
+    mode: Mode,
+    root: &Path,
+    selection: &Selection,
+    can_overlay: bool,
+    is_layered: bool,
+) -> Result<Decided> {
     let overlay = |copies| {
         let hidden = hidden(root, selection, copies);
         let mount = WorkspaceMount::Overlay { lower: root.to_owned(), hidden };
@@ -67,10 +74,14 @@ pub fn decide(mode: Mode, root: &Path, selection: &Selection, can_overlay: bool)
         Mode::Bind => {
             Ok(Decided { mount: WorkspaceMount::Bind(root.to_owned()), copies: false, notice: None })
         }
-        Mode::Auto if is_small && (selection.ignored.is_empty() || !can_overlay) => Ok(copy(None)),
+        Mode::Auto
+            if is_small && !(is_layered && can_overlay) && (selection.ignored.is_empty() || !can_overlay) =>
+        {
+            Ok(copy(None))
+        }
         Mode::Auto => match obstacle()? {
             Some(obstacle) => Ok(copy(Some(copied(&obstacle)))),
-            None => Ok(overlay(is_small)),
+            None => Ok(overlay(is_small && !is_layered)),
         },
         Mode::Overlay => match obstacle()? {
             Some(obstacle) => Err(Error::usage(format!("the workspace cannot be an overlay: {obstacle}"))

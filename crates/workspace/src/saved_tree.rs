@@ -6,7 +6,7 @@ use crate::store::Store;
 use crate::transfer::write_below;
 use crate::tree_path::TreePath;
 use agent_base::error::{Error, Result};
-use agent_sandbox::{EntryKind, Sandbox, WalkOptions};
+use agent_sandbox::{Entry, EntryKind, Sandbox, WalkOptions};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -23,9 +23,22 @@ pub const TREE: &str = "tree.json";
 /// # Errors
 /// It holds too much.
 pub async fn save(sandbox: &Sandbox, root: &Path, directory: &Path) -> Result<()> {
-    let store = Store::open(directory)?;
     let options = WalkOptions { hash: false, exclude: Vec::new(), max_entries: MAX_ENTRIES };
     let entries = sandbox.walk(root, options).await?;
+    save_entries(sandbox, root, entries, directory).await
+}
+
+/// Saves these entries of what is below `root` in `sandbox`, in `directory`.
+///
+/// # Errors
+/// They hold too much.
+pub async fn save_entries(
+    sandbox: &Sandbox,
+    root: &Path,
+    entries: Vec<Entry>,
+    directory: &Path,
+) -> Result<()> {
+    let store = Store::open(directory)?;
     if entries.iter().map(|entry| entry.size).sum::<u64>() > MAX_BYTES {
         let held = format!("the sandbox's {} holds more than {} GiB", root.display(), MAX_BYTES >> 30);
         return Err(Error::sandbox(held).hint("remove caches there first"));

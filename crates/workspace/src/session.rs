@@ -2,10 +2,12 @@
 
 mod branch;
 mod host;
+mod outside;
 mod populate;
 mod refresh;
 
 pub use branch::Merge;
+pub use outside::Outside;
 pub use refresh::Refreshed;
 
 use crate::base::{Base, is_own_git};
@@ -62,6 +64,8 @@ pub struct Options {
     pub object_stores: Vec<PathBuf>,
     /// Bytes that kept contents may take; `None`: [`retention::MAX_KEPT`].
     pub max_kept: Option<u64>,
+    /// Whether something is to lie under what the sandbox writes ([`Workspace::lay_beneath`]).
+    pub is_layered: bool,
 }
 
 impl Options {
@@ -69,7 +73,8 @@ impl Options {
     pub fn new(machine: Arc<Machine>) -> Self {
         let (select, mode) = (select::Options::new(machine), Mode::default());
         let object_stores = Vec::new();
-        Self { select, mode, can_overlay: false, named: false, object_stores, max_kept: None }
+        let (can_overlay, named, is_layered) = (false, false, false);
+        Self { select, mode, can_overlay, named, object_stores, max_kept: None, is_layered }
     }
 }
 
@@ -98,6 +103,8 @@ pub struct Workspace {
 
 struct State {
     mount: WorkspaceMount,
+    /// What lies under what the sandbox writes.
+    beneath: Option<PathBuf>,
     /// Whether the sandbox has copies of the files that git does not ignore, also where the mount shows the others.
     copies: bool,
     /// The look for what of the ignored files the sandbox is not to see, until it is filled.
@@ -145,6 +152,7 @@ impl State {
         Self {
             copies: mount == WorkspaceMount::Empty,
             mount,
+            beneath: None,
             search: None,
             found: None,
             view: None,
@@ -181,6 +189,9 @@ struct About {
     /// Whether files were copied into an overlay.
     #[serde(default)]
     copies: bool,
+    /// What lies under what the sandbox writes.
+    #[serde(default)]
+    beneath: Option<PathBuf>,
     include: Vec<String>,
     exclude: Vec<String>,
 }
@@ -238,7 +249,8 @@ impl Workspace {
         }
         let can_overlay = options.can_overlay && can_hold_layers(session);
         let selection = select(&root, &options.select.looking(options.mode.shows_ignored(can_overlay)))?;
-        let Decided { mount, copies, notice } = mode::decide(options.mode, &root, &selection, can_overlay)?;
+        let Decided { mount, copies, notice } =
+            mode::decide(options.mode, &root, &selection, can_overlay, options.is_layered)?;
         let store = Store::open(&session.join("workspace"))?;
         let mut notices = match options.mode {
             Mode::Bind => notices::of_bound(&selection),
@@ -314,6 +326,7 @@ impl Workspace {
         state.accepted = store.load(ACCEPTED)?.unwrap_or_default();
         state.applied = store.load(APPLIED)?.unwrap_or_default();
         state.skipped = store.load(SKIPPED)?.unwrap_or_default();
+        state.beneath = about.beneath;
         (state.is_unread, state.copies) = (true, about.copies || about.mount == Mode::Copy);
         // What became of `auto` before may not be possible any more.
         let mode = if about.mount == Mode::Overlay { Mode::Auto } else { about.mount };
@@ -618,6 +631,7 @@ fn about(root: &Path, state: &State, options: &select::Options) -> About {
             WorkspaceMount::Bind(_) => Mode::Bind,
         },
         copies: state.copies,
+        beneath: state.beneath.clone(),
         include: options.include.clone(),
         exclude: options.exclude.clone(),
     }

@@ -21,6 +21,7 @@ use crate::log::Store;
 use crate::machine::Machine;
 use crate::model::Limiter;
 use crate::sanitise::one_line;
+use crate::session::CheckRules;
 use clap::{Args, Subcommand};
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -62,6 +63,9 @@ pub struct BatchArgs {
     /// How often a failed check goes back to the model before it counts (default 1: never)
     #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Batch")]
     check_attempts: u32,
+    /// Check the change alone, without what the session installed or built outside of it
+    #[arg(long, help_heading = "Batch")]
+    check_clean: bool,
     #[command(flatten, next_help_heading = "Batch")]
     check_time: CheckTimeArg,
     /// Cost of all tasks together, in the currency of the configured prices
@@ -127,7 +131,7 @@ async fn run(machine: &Arc<Machine>, options: &Options, arguments: &BatchArgs) -
     let budget = Arc::new(Budget::new(arguments.max_cost, None, spent));
     let settings = Settings {
         parallel: arguments.parallel.into(),
-        check_attempts: arguments.check_attempts,
+        check_rules: CheckRules { attempts: arguments.check_attempts, is_clean: arguments.check_clean },
         governance: sandbox_settings::governance(&config),
         workspace: sandbox_settings::workspace(&config),
         sandbox,

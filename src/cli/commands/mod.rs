@@ -21,6 +21,7 @@ mod replay;
 mod resume;
 pub mod run;
 mod sandbox;
+mod sandbox_setup;
 mod serve;
 mod sessions;
 mod undo;

@@ -1,5 +1,6 @@
 //! `agent sandbox`: the sandboxes that exist.
 
+use super::sandbox_setup::{self, SetupArgs};
 use crate::backends::{KINDS, SandboxChoice};
 use crate::cli::choices;
 use crate::cli::options::{ClusterArgs, GlobalJsonArg, Options};
@@ -55,6 +56,8 @@ enum SandboxCommand {
         /// The session's id
         id: String,
     },
+    /// Show and approve what the project is set up with once
+    Setup(SetupArgs),
 }
 
 /// A sandbox, and where it is.
@@ -64,9 +67,12 @@ type FoundSandbox = (Arc<dyn Backend>, Listed);
 pub async fn sandbox(machine: &Arc<Machine>, arguments: SandboxArgs) -> Result<ExitCode> {
     let options = &arguments.options();
     arguments.cluster.keep(machine);
+    if let SandboxCommand::Setup(arguments) = &arguments.command {
+        return sandbox_setup::setup(machine, arguments).await;
+    }
     let found = all(machine, arguments.sandbox).await?;
     let (id, done) = match arguments.command {
-        SandboxCommand::List => return list(options, &found),
+        SandboxCommand::List | SandboxCommand::Setup(_) => return list(options, &found),
         SandboxCommand::Pause { id } => {
             let (backend, listed) = find(&found, &id)?;
             backend.pause(&listed.session).await?;

@@ -78,7 +78,9 @@ pub async fn serve(machine: &Arc<Machine>, arguments: ServeArgs) -> Result<ExitC
     }
     let max_time = units::duration(&arguments.max_time_to_live)?;
     let config = Config::load(machine, &arguments.options())?;
-    let (sandbox, reason) = sandbox_settings::sandbox(&config).await?;
+    let (mut sandbox, reason) = sandbox_settings::sandbox(&config).await?;
+    // What is served has workspaces of its own.
+    sandbox.setup = None;
     if let Some(Notice::Always(text)) = reason {
         stderr::write(&format!("{text}\n"));
     }

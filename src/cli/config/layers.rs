@@ -3,6 +3,7 @@
 //! `.env` is read from the current directory alone, through an allow-list of names, and never put into the
 //! process's environment: an untrusted repository may contain one.
 
+use super::project_setup::SetupOptions;
 use super::providers::Providers;
 use super::servers::options::McpOptions;
 use crate::agent::Price;
@@ -365,6 +366,8 @@ pub struct WorkspaceOptions {
     /// What is not copied.
     #[serde(deserialize_with = "globs")]
     pub exclude: Vec<String>,
+    /// By the directory of a project: what prepares it once.
+    pub setup: BTreeMap<PathBuf, SetupOptions>,
 }
 
 /// A list of globs; one that is written alone is refused with the way to write it.

@@ -2,6 +2,7 @@
 
 mod endpoint;
 mod layers;
+pub mod project_setup;
 mod providers;
 mod request;
 pub mod servers;
@@ -27,6 +28,7 @@ use crate::session::hooks::{DEFAULT_TIMEOUT, Hook};
 use crate::tools::Bounds;
 use crate::workspace::Mode;
 use layers::{HookOptions, Layers};
+use project_setup::ConfiguredSetup;
 use providers::with_providers;
 use servers::Configured;
 use std::collections::BTreeMap;
@@ -60,6 +62,8 @@ pub struct Config {
     pub hooks: Vec<Hook>,
     /// MCP servers.
     pub mcp: Configured,
+    /// What prepares the workspace once.
+    pub setup: ConfiguredSetup,
     /// How long the user has to have typed nothing before they are notified, if the file sets it.
     pub notify_after: Option<Duration>,
     /// The flags of the call.
@@ -123,6 +127,7 @@ impl Config {
             notify_after.map_err(|error| Error::config(format!("[ui] notify_after: {error}")))?;
         let Place { root: workspace, directory } = Place::of(machine, &options.directory)?;
         let mcp = servers::servers(&file.mcp, &workspace, machine)?;
+        let setup = project_setup::configured(&file.workspace.setup, &workspace, machine)?;
         Ok(Self {
             machine: Arc::clone(machine),
             workspace,
@@ -135,6 +140,7 @@ impl Config {
             delete_after: options.keep.delete_after.as_deref().map(duration).transpose()?,
             hooks: file.hooks.iter().map(hook).collect::<Result<_>>()?,
             mcp,
+            setup,
             notify_after,
             options: options.clone(),
             file,

@@ -105,7 +105,7 @@ async fn work(rules: &Rules, session: &mut Session, record: &mut AttemptRecord) 
     if rules.checks.is_empty() {
         return Ok(());
     }
-    if let Some(answer) = session.run_checks(&rules.checks, rules.check_attempts).await? {
+    if let Some(answer) = session.run_checks(&rules.checks, rules.check_rules).await? {
         record.work.answer = answer;
     }
     Ok(())

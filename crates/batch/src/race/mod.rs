@@ -12,7 +12,7 @@ use agent_base::error::{Error, Kind, Result};
 use agent_core::{Budget, Stop};
 use agent_event::{Listener, now};
 use agent_log::{SessionId, Store};
-use agent_session::{Governance, ModelSettings, SandboxSettings, WorkspaceSettings};
+use agent_session::{CheckRules, Governance, ModelSettings, SandboxSettings, WorkspaceSettings};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -32,10 +32,10 @@ pub struct Contestant {
 /// How a race is run.
 pub struct Rules {
     pub prompt: String,
-    /// Commands that have to pass in a fresh sandbox with the change. Without one there is no winner unless `judge` names one.
+    /// Commands that have to pass with the change. Without one there is no winner unless `judge` names one.
     pub checks: Vec<String>,
-    /// How often a failed check goes back to the model.
-    pub check_attempts: u32,
+    /// How they are run.
+    pub check_rules: CheckRules,
     /// Whether all finish. Otherwise the first that passes wins, and the others are stopped.
     pub all: bool,
     /// Names the winner of those that passed. Without one it is that with the smallest diff.

@@ -20,6 +20,8 @@ const DESCRIPTORS: &str = "fd";
 const ETC: &str = "etc.host";
 /// Where a tree whose owners are mapped is, while an overlay is made of it.
 const LOWER: &str = "lower";
+/// Where one that lies above it is.
+const BENEATH: &str = "beneath";
 /// Where the guest finds its control groups' counters.
 const CGROUP_FILES: &str = "run/agent/cgroup";
 /// Device files that are the host's own, bound one by one.
@@ -103,6 +105,7 @@ pub fn enter_new_root(plan: &Plan<'_>) -> Result<(), Failure> {
     fs::remove_file(DESCRIPTORS).step("remove the link to the descriptors")?;
     // There only where owners are mapped.
     let _ = fs::remove_dir(LOWER);
+    let _ = fs::remove_dir(BENEATH);
     remount(root, MS_RDONLY | MS_NOSUID | MS_NODEV).step("make the root read-only")?;
     sys::pivot_to_current_directory().step("make the new root /")
 }
@@ -169,7 +172,16 @@ fn home(plan: &Plan<'_>) -> Result<(), Failure> {
     if plan.home() != Path::new(HOME) {
         names.push(plan.home());
     }
-    names.into_iter().try_for_each(|name| bind(&private, &below(Path::new(ROOT), name), MS_NOSUID | MS_NODEV))
+    let Some(beneath) = &plan.spec.beneath_home else {
+        return names
+            .into_iter()
+            .try_for_each(|name| bind(&private, &below(Path::new(ROOT), name), MS_NOSUID | MS_NODEV));
+    };
+    let first = below(Path::new(ROOT), names[0]);
+    mount_point(&first, true).step_at("make a mount point", &first)?;
+    let layers = Layers { host: None, beneath: Some(beneath), upper: "/home", work: "/home-work" };
+    writable(plan, &layers, None, &first).step_at("mount the overlay of the home directory", &first)?;
+    names[1..].iter().try_for_each(|name| bind(&first, &below(Path::new(ROOT), name), MS_NOSUID | MS_NODEV))
 }
 
 /// The directories that are shown copy-on-write. Where the kernel refuses a writable layer, one is shown read-only.
@@ -183,7 +195,11 @@ fn caches(plan: &Plan<'_>, mounts: &[PathBuf]) -> Result<(), Failure> {
         let owner = fs::metadata(host).map(|found| (found.uid(), found.gid())).ok();
         let owners = plan.cache_owners.iter().find(|known| Some(known.owner) == owner);
         let owners = owners.and_then(|known| known.map.as_ref());
-        if writable(plan, host, owners, &format!("/caches/{index}"), &target).is_err() {
+        let beneath = plan.spec.beneath_caches.iter().find(|(_, shown_at)| shown_at == inside);
+        let (upper, work) = (format!("/caches/{index}/upper"), format!("/caches/{index}/work"));
+        let beneath = beneath.map(|(beneath, _)| beneath.as_path());
+        let layers = Layers { host: Some(host), beneath, upper: &upper, work: &work };
+        if writable(plan, &layers, owners, &target).is_err() {
             show(host, &target, mounts)?;
         }
     }
@@ -209,25 +225,33 @@ fn workspace(plan: &Plan<'_>, target: &Path) -> Result<(), Failure> {
     let Some(host) = &spec.overlay else {
         return bind(&private.join("workspace"), target, MS_NOSUID | MS_NODEV);
     };
-    writable(plan, host, owners.as_ref(), "", target).step_at("mount the overlay of the workspace", host)
+    let beneath = spec.beneath_workspace.as_deref();
+    let layers = Layers { host: Some(host), beneath, upper: "/upper", work: "/work" };
+    writable(plan, &layers, owners.as_ref(), target).step_at("mount the overlay of the workspace", host)
 }
 
-/// Mounts `host` as the lower layer of an overlay, whose writable layer is in the directory `layers` of the private one.
-fn writable(
-    plan: &Plan<'_>,
-    host: &Path,
-    owners: Option<&File>,
-    layers: &str,
-    target: &Path,
-) -> io::Result<()> {
+/// What an overlay is made of.
+struct Layers<'a> {
+    /// The host's directory.
+    host: Option<&'a Path>,
+    /// What lies above that.
+    beneath: Option<&'a Path>,
+    /// The writable layer, and the directory that the kernel works in, in the private directory.
+    upper: &'a str,
+    work: &'a str,
+}
+
+/// Mounts an overlay. `owners` map those of the host's directory.
+fn writable(plan: &Plan<'_>, layers: &Layers<'_>, owners: Option<&File>, target: &Path) -> io::Result<()> {
     let Plan { spec, private, is_root, .. } = plan;
     // The trusted.* attributes that overlayfs keeps its books in are the initial user namespace's alone. Only there it can rename a
     // directory that is underneath; elsewhere that is EXDEV, and `mv` copies.
     let books = if *is_root { ",redirect_dir=on" } else { ",userxattr" };
     let mount = |lower: &str| {
         let private = open_layer(private)?;
-        let layers = format!("{}{layers}", by_descriptor(&private));
-        let options = format!("lowerdir={lower},upperdir={layers}/upper,workdir={layers}/work{books}");
+        let private = by_descriptor(&private);
+        let (upper, work) = (layers.upper, layers.work);
+        let options = format!("lowerdir={lower},upperdir={private}{upper},workdir={private}{work}{books}");
         let flags = MS_NOSUID | MS_NODEV;
         let mount = |options: &str| {
             sys::mount_at(Path::new("overlay"), target, "overlay", flags, OsStr::new(options))
@@ -240,15 +264,41 @@ fn writable(
             false => mount(&format!("{options},volatile")).or_else(|_| mount(&options)),
         }
     };
-    match owners {
-        // With its owners mapped the lower layer has to be a mount of its own.
-        Some(owners) => {
-            mount_point(Path::new(LOWER), true)?;
-            idmap::mount(host, Path::new(LOWER), owners, MS_RDONLY)?;
-            let mounted = mount(LOWER);
-            sys::unmount(Path::new(LOWER)).and(mounted)
+    let beneath = layers.beneath.map(|tree| Lower::new(tree, plan.beneath_owners.as_ref(), BENEATH));
+    let host = layers.host.map(|tree| Lower::new(tree, owners, LOWER));
+    let lowers = beneath.into_iter().chain(host).collect::<io::Result<Vec<_>>>()?;
+    let names: Vec<String> = lowers.iter().map(Lower::name).collect();
+    let mounted = mount(&names.join(":"));
+    lowers.into_iter().map(Lower::end).fold(mounted, |result, ended| ended.and(result))
+}
+
+/// A lower layer while an overlay is made of it.
+enum Lower {
+    Open(File),
+    /// With its owners mapped it has to be a mount of its own.
+    Mounted(&'static str),
+}
+
+impl Lower {
+    fn new(tree: &Path, owners: Option<&File>, at: &'static str) -> io::Result<Self> {
+        let Some(owners) = owners else { return open_layer(tree).map(Self::Open) };
+        mount_point(Path::new(at), true)?;
+        idmap::mount(tree, Path::new(at), owners, MS_RDONLY)?;
+        Ok(Self::Mounted(at))
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Self::Open(directory) => by_descriptor(directory),
+            Self::Mounted(at) => (*at).to_owned(),
         }
-        None => open_layer(host).and_then(|lower| mount(&by_descriptor(&lower))),
+    }
+
+    fn end(self) -> io::Result<()> {
+        match self {
+            Self::Open(_) => Ok(()),
+            Self::Mounted(at) => sys::unmount(Path::new(at)),
+        }
     }
 }
 

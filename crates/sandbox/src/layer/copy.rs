@@ -50,6 +50,18 @@ pub fn copy(from: &Path, to: &Path, owner: Option<(u32, u32)>, contents: Content
     copying.directory(&from, &to, &stat, MAX_DEPTH)
 }
 
+/// Takes from a directory of a layer what makes it hide the one underneath, or stand for another one.
+pub fn make_plain(directory: &Path) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(directory, flags, Mode::empty())?;
+    for attribute in OPAQUE.into_iter().chain([REDIRECT]) {
+        if rustix::fs::fgetxattr(&directory, attribute, &mut [0_u8; MAX_REDIRECT]).is_ok() {
+            rustix::fs::fremovexattr(&directory, attribute)?;
+        }
+    }
+    Ok(())
+}
+
 /// One copy under way, and what it may still hold.
 struct Copying {
     owner: Option<(u32, u32)>,

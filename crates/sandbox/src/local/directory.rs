@@ -6,6 +6,7 @@
 
 use crate::layer::{self, Contents};
 use crate::ownership::{Ownership, ProcessId, sandbox_name};
+use crate::project;
 use crate::{Copied, State};
 use agent_base::error::{Error, Result};
 use agent_base::machine::Machine;
@@ -83,6 +84,11 @@ impl Directory {
         Ok(())
     }
 
+    /// Makes the directory that the kernel works in where `$HOME` is an overlay.
+    pub fn make_home_work(&self, ids: (u32, u32)) -> Result<()> {
+        self.make_writable(Path::new("home-work"), ids).map_err(|error| self.error("cannot be made", error))
+    }
+
     fn make_writable(&self, name: &Path, ids: (u32, u32)) -> io::Result<()> {
         let path = self.path.join(name);
         DirBuilder::new().mode(0o755).create(&path)?;
@@ -132,8 +138,14 @@ impl Directory {
         if self.spec().is_none_or(|spec| spec.overlay.is_none()) {
             return Ok(Copied::default());
         }
-        let copied = layers(&self.path, into, None, Contents::Copied).await;
-        copied.map_err(|error| self.error("cannot be copied", error))?;
+        let copied = async {
+            layers(&self.path, into, None, Contents::Copied).await?;
+            let (private, into) = (self.path.clone(), into.to_owned());
+            tokio::task::spawn_blocking(move || project::copy_caches(&private, &into))
+                .await
+                .map_err(io::Error::other)?
+        };
+        copied.await.map_err(|error| self.error("cannot be copied", error))?;
         Ok(Copied { workspace: true, home: true })
     }
 

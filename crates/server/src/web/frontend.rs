@@ -79,6 +79,7 @@ impl Frontend for PageFrontend {
         let (text, done, total) = match step {
             Step::Pull(what, done, total) => (format!("pulling {}", frame::visible(what)), done, total),
             Step::Copy(done, total) => ("copying the workspace".to_owned(), done, total),
+            Step::Setup(command) => (format!("setting up: {}", frame::visible(command)), 0, 0),
             Step::Check(command) => (format!("checking: {}", frame::visible(command)), 0, 0),
         };
         self.feed.send("progress", &json!({"text": text, "done": done, "total": total}));

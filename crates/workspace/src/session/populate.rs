@@ -59,6 +59,11 @@ impl Workspace {
         Self { is_transient: true, ..self }
     }
 
+    /// With the `$HOME` that is saved in `directory`, in place of the session's own.
+    pub fn with_home_of(self, directory: &Path) -> Self {
+        Self { restored_from: Some(directory.to_owned()), ..self }
+    }
+
     /// After a start with an overlay that failed: copies the files, unless an overlay was requested by name.
     /// `false` where that would change nothing.
     pub async fn fall_back_to_copy(&self) -> Result<bool> {
@@ -78,9 +83,10 @@ impl Workspace {
     pub async fn reopen(&self, can_overlay: bool) -> Result<Option<String>> {
         let (root, options, mode) = (self.root.clone(), self.options.clone(), self.mode);
         let can_overlay = can_overlay && can_hold_layers(self.store.directory());
+        let is_layered = self.state.lock().await.beneath.is_some();
         let look = move || {
             let selection = select(&root, &options.looking(mode.shows_ignored(can_overlay)))?;
-            let decided = mode::decide(mode, &root, &selection, can_overlay)?;
+            let decided = mode::decide(mode, &root, &selection, can_overlay, is_layered)?;
             let search = options.search(&root, &decided.mount, &selection);
             Ok((selection, decided, search))
         };
@@ -170,6 +176,9 @@ impl Workspace {
     pub async fn begin_forked(&self, sandbox: &Sandbox, has_home: bool) -> Result<()> {
         if let Some(session) = self.restored_from.as_ref().filter(|_| !has_home) {
             home::restore(sandbox, session).await?;
+        }
+        if self.is_transient {
+            return Ok(());
         }
         self.settle_copied(sandbox).await?;
         self.store.mark(FILLED, &())

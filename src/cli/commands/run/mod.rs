@@ -88,7 +88,7 @@ pub async fn run(machine: &Arc<Machine>, arguments: RunArgs) -> ExitCode {
                 }
                 if !config.options.checks.commands.is_empty() {
                     let checks = &config.options.checks;
-                    let answer = session.run_checks(&checks.commands, checks.attempts()).await?;
+                    let answer = session.run_checks(&checks.commands, checks.rules()).await?;
                     text = answer.filter(|_| schema.is_none()).unwrap_or(text);
                 }
                 if let Some(path) = &arguments.output {
