@@ -23,7 +23,7 @@ pub fn is_possible() -> bool {
 pub struct Choice {
     /// Typed in full or by its first letter, which all differ.
     pub word: &'static str,
-    /// Its effect; empty where the word says so.
+    /// Its effect; may be empty.
     pub help: &'static str,
 }
 
