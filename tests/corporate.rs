@@ -2,6 +2,7 @@
 
 use crate::support::agent::{Agent, agent};
 use crate::support::site::Site;
+use crate::support::socks;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -79,6 +80,27 @@ fn allowed_connections_go_through_this_machines_proxy_without_its_credentials_in
     let refused = fetching(&proxy, "wrong").run().expect_code(0);
     assert!(refused.stdout.contains("wants other credentials (407)"), "{}", refused.stdout);
     assert_eq!(proxy.heads().len(), 2, "it is not tried again");
+}
+
+#[test]
+fn allowed_connections_go_through_a_socks_proxy_that_resolves_their_names() {
+    let site = Site::http().file("/hello", "from the site\n");
+    let (address, asked) = socks::start(site.address, Some(("user", "pa:ss")));
+    let fetch = |password: &str| {
+        agent()
+            .env("ALL_PROXY", format!("socks5h://user:{password}@{address}"))
+            .args(["exec", "--network", "files.company.test:8080"])
+            .args(["sh", "-c", "curl -sS http://files.company.test:8080/hello; env"])
+            .run()
+            .expect_code(0)
+    };
+    let finished = fetch("pa%3Ass");
+    assert!(finished.stdout.contains("from the site\n"), "{}\n{}", finished.stdout, finished.stderr);
+    assert!(!finished.stdout.contains("pa%3Ass") && !finished.stdout.contains(&address.to_string()));
+    assert_eq!(asked.recv().expect("it is asked"), "files.company.test");
+    let refused = fetch("wrong");
+    assert!(refused.stdout.contains("wants other credentials"), "{}", refused.stdout);
+    assert!(asked.try_recv().is_err(), "nothing is connected");
 }
 
 #[test]

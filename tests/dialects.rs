@@ -3,6 +3,7 @@
 use crate::support::agent::agent;
 use crate::support::client::{ask_with, client};
 use crate::support::endpoint::{Script, endpoint};
+use crate::support::socks;
 use agent::model::{Message, ToolSpec};
 use agent_picture::Pixels;
 use serde_json::{Value, json};
@@ -263,7 +264,8 @@ fn a_base_url_with_a_query_is_one_of_azures_deployments() {
 fn a_socks_proxy_is_used_and_resolves_the_name() {
     for scheme in ["socks5h", "socks"] {
         let model = endpoint().text("Through the proxy.").repeat_last().start();
-        let (address, asked) = socks::start(&model);
+        let to = model.root().trim_start_matches("http://").parse().expect("an address");
+        let (address, asked) = socks::start(to, None);
         let finished = agent()
             .endpoint(&model)
             .env("ALL_PROXY", format!("{scheme}://{address}"))
@@ -273,48 +275,5 @@ fn a_socks_proxy_is_used_and_resolves_the_name() {
             .expect_code(0);
         assert_eq!(finished.stdout.trim(), "Through the proxy.", "{scheme}");
         assert_eq!(asked.recv().unwrap(), "model.invalid");
-    }
-}
-
-/// A SOCKS5 proxy that leads to one endpoint whatever it is asked for (RFC 1928).
-mod socks {
-    use crate::support::endpoint::Endpoint;
-    use std::io::{Read, Result, Write, copy};
-    use std::net::{SocketAddr, TcpListener, TcpStream};
-    use std::sync::mpsc::{Receiver, Sender, channel};
-    use std::thread::spawn;
-
-    pub fn start(to: &Endpoint) -> (SocketAddr, Receiver<String>) {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let (asked, names) = channel();
-        let to = to.root().trim_start_matches("http://").to_owned();
-        spawn(move || {
-            for client in listener.incoming().flatten() {
-                let (to, asked) = (to.clone(), asked.clone());
-                spawn(move || serve(client, &to, &asked));
-            }
-        });
-        (address, names)
-    }
-
-    fn serve(mut client: TcpStream, to: &str, asked: &Sender<String>) -> Result<()> {
-        let mut hello = [0; 2];
-        client.read_exact(&mut hello)?;
-        client.read_exact(&mut vec![0; hello[1].into()])?;
-        client.write_all(&[5, 0])?;
-        let mut request = [0; 5];
-        client.read_exact(&mut request)?;
-        // The fourth byte says that a name follows.
-        assert_eq!(request[3], 3, "a name");
-        let mut name = vec![0; usize::from(request[4]) + 2];
-        client.read_exact(&mut name)?;
-        name.truncate(name.len() - 2);
-        let _ = asked.send(String::from_utf8_lossy(&name).into_owned());
-        client.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0])?;
-        let mut endpoint = TcpStream::connect(to)?;
-        let (mut from_client, mut to_endpoint) = (client.try_clone()?, endpoint.try_clone()?);
-        spawn(move || copy(&mut from_client, &mut to_endpoint));
-        copy(&mut endpoint, &mut client).map(drop)
     }
 }

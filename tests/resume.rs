@@ -1,8 +1,9 @@
 //! Resuming a session: the conversation, the workspace, the file.
 
-use crate::support::agent::{Finished, agent};
+use crate::support::agent::{Agent, Finished, agent};
 use crate::support::backends::{BACKENDS, backend};
 use crate::support::endpoint::endpoint;
+use crate::support::skip;
 use crate::support::terminal::terminal;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -232,23 +233,55 @@ fn whole_prompts_are_undone_and_redone_after_a_restart() {
 
 #[test]
 fn a_session_in_use_is_refused() {
+    refuses_a_session_in_use(|agent| agent);
+}
+
+#[test]
+fn a_session_in_use_is_refused_where_the_file_system_has_no_locks() {
+    // On some NFS homes, no session could be started at all.
+    let directory = tempfile::tempdir().expect("a directory");
+    let (source, library) = (directory.path().join("locks.c"), directory.path().join("locks.so"));
+    std::fs::write(&source, "#include <errno.h>\nint flock(int f, int o) { errno = ENOLCK; return -1; }\n")
+        .expect("it is written");
+    let compiler =
+        std::process::Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &source]).status();
+    if !compiler.is_ok_and(|status| status.success()) {
+        return skip::missing("a C compiler (cc)");
+    }
+    let home = refuses_a_session_in_use(|agent| agent.env("LD_PRELOAD", &library));
+    let sessions = home.home("data").join("sessions");
+    for session in std::fs::read_dir(sessions).expect("the sessions").flatten() {
+        let names: Vec<_> = std::fs::read_dir(session.path())
+            .expect("a session")
+            .flatten()
+            .map(|entry| entry.file_name())
+            .collect();
+        assert!(!names.iter().any(|name| name.to_string_lossy().contains(".lock")), "{names:?}");
+    }
+}
+
+/// Runs a session, tries to enter and to remove it meanwhile, kills it, and enters it then.
+fn refuses_a_session_in_use(with: impl Fn(Agent) -> Agent) -> Agent {
     let model = endpoint().tool_call("run_commands", json!({ "command": "sleep 1000" })).text("x").start();
-    let running = agent().endpoint(&model).args(["run", "-q", "begin"]).start();
+    let running = with(agent().endpoint(&model)).args(["run", "-q", "begin"]).start();
     let started = Instant::now();
     let id = loop {
-        let list = running.again().args(["sessions", "--json"]).run().expect_code(0);
+        let list = with(running.again()).args(["sessions", "--json"]).run().expect_code(0);
         let list: Vec<Value> = serde_json::from_str(&list.stdout).expect("JSON");
         if let Some(session) = list.first().filter(|session| session["status"] == "running") {
             break session["id"].as_str().expect("an id").to_owned();
         }
         assert!(started.elapsed() < Duration::from_secs(60), "the session does not start");
     };
-    let second =
-        running.again().endpoint(&model).args(["run", "--session", &id, "me too"]).run().expect_code(2);
+    let enter = || with(running.again().endpoint(&model)).args(["run", "--session", &id, "me too"]);
+    let second = enter().run().expect_code(2);
     assert!(second.stderr.contains("is in use by another process"), "{}", second.stderr);
-    running.again().args(["sessions", "rm", &id]).run().expect_code(2);
-    running.signal(libc::SIGTERM);
-    running.wait().expect_code(143);
+    with(running.again()).args(["sessions", "rm", &id]).run().expect_code(2);
+    running.signal(libc::SIGKILL);
+    let after = running.again();
+    drop(running.wait());
+    with(after.again().endpoint(&model)).args(["run", "--session", &id, "me too"]).run().expect_code(0);
+    after
 }
 
 #[test]

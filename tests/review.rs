@@ -244,6 +244,42 @@ fn file() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
+/// UTF-16 was taken or left as a whole, and the lines of legacy encodings were shown as bytes that cannot be decoded.
+#[test]
+fn the_hunks_of_a_file_in_another_encoding_are_text_and_each_keeps_its_bytes() {
+    let utf16 = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
+    let lines = |first: &str, last: &str| format!("{first}\r\n{}{last}\r\n", "mid größe\r\n".repeat(20));
+    let latin1 =
+        |text: &str| text.chars().map(|c| u8::try_from(u32::from(c)).expect("Latin-1")).collect::<Vec<u8>>();
+    let encodings: [&dyn Fn(&str) -> Vec<u8>; 3] =
+        [&|text| utf16(&format!("\u{feff}{text}")), &utf16, &latin1];
+    for encode in encodings {
+        let directory = tempfile::tempdir().expect("a directory");
+        let store = Store::open(directory.path()).expect("a store");
+        let (old, new) = (lines("früher", "ende"), lines("später", "schluß"));
+        let changes = change(&store, &encode(&old), &encode(&new));
+        let Some(Item::Text(file)) = items(&changes, &store).expect("items").into_iter().next() else {
+            panic!("it is not text")
+        };
+        let mut shown = String::new();
+        file.show(&file.hunks[0], &mut |line| shown += &format!("{}\n", String::from_utf8_lossy(line.text)));
+        assert!(shown.contains("früher\r\nspäter\r\n"), "{shown:?}");
+        let first = file.content(&file.hunks[..1]).expect("it is written");
+        assert_eq!(first, encode(&lines("später", "ende")));
+        assert_eq!(file.content(&file.hunks).expect("it is written"), encode(&new));
+    }
+    // A character that the encoding lacks is refused where the user writes it.
+    let directory = tempfile::tempdir().expect("a directory");
+    let store = Store::open(directory.path()).expect("a store");
+    let changes = change(&store, &latin1("größe über maß\n"), &latin1("größe über maße\n"));
+    let Some(Item::Text(file)) = items(&changes, &store).expect("items").into_iter().next() else {
+        panic!("it is not text")
+    };
+    let edited = String::from_utf8(file.editable(&file.hunks[0])).expect("UTF-8").replace("maße", "maße 設");
+    let why = file.edited(0, edited.as_bytes()).expect_err("it cannot be written");
+    assert!(why.contains("設"), "{why}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
@@ -257,10 +293,10 @@ proptest! {
             prop_assert_eq!(Hash::of(&old), Hash::of(&new));
             return Ok(());
         };
-        prop_assert_eq!(file.content(&[]), old.clone());
-        prop_assert_eq!(file.content(&file.hunks), new.clone());
+        prop_assert_eq!(file.content(&[]).expect("bytes"), old.clone());
+        prop_assert_eq!(file.content(&file.hunks).expect("bytes"), new.clone());
         let split: Vec<_> = file.hunks.iter().flat_map(|hunk| hunk.split().unwrap_or(vec![hunk.clone()])).collect();
-        prop_assert_eq!(file.content(&split), new.clone());
+        prop_assert_eq!(file.content(&split).expect("bytes"), new.clone());
         // Each hunk shows lines of the old file, in order, and is the same after an editor that changes nothing.
         file.hunks = split;
         for (index, hunk) in file.hunks.clone().iter().enumerate() {
@@ -278,8 +314,8 @@ proptest! {
             prop_assert_eq!(counted, vec![sides.0, sides.1], "{}", header);
             let again = file.edited(index, &file.editable(hunk));
             let again = again.map_err(|why| TestCaseError::fail(format!("{why}: {header}")))?;
-            let alone = again.map(|again| file.content([&again]));
-            prop_assert_eq!(alone, Some(file.content([hunk])));
+            let alone = again.map(|again| file.content([&again]).expect("bytes"));
+            prop_assert_eq!(alone, Some(file.content([hunk]).expect("bytes")));
         }
     }
 }

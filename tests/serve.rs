@@ -1,6 +1,7 @@
 //! `agent serve` with the vendors' own SDKs. `.ci/sdks` installs them.
 
 use crate::support::agent::agent;
+use crate::support::counterpart;
 use crate::support::serve::{KEY, Server, sdk};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -20,6 +21,27 @@ fn e2bs_own_python_sdk_works_unchanged() {
 fn e2bs_own_javascript_sdk_works_unchanged() {
     let Some(npm) = sdk("npm") else { return };
     npm.run(&server(&[]), "sandboxes.mjs");
+}
+
+#[test]
+fn frameworks_that_use_e2b_run_the_programs_of_their_guide() {
+    let Some(python) = counterpart::python("frameworks") else { return };
+    let guide =
+        std::fs::read_to_string(counterpart::root().join("docs/guides/frameworks.md")).expect("the guide");
+    let programs: Vec<&str> =
+        guide.split("```python\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert_eq!(programs.len(), 3);
+    let server = server(&[]);
+    for program in programs {
+        let output = std::process::Command::new(&python)
+            .args(["-c", program])
+            .envs(server.variables(&[]))
+            .output()
+            .expect("Python starts");
+        let printed = String::from_utf8_lossy(&output.stdout);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && printed.contains("190\n"), "{program}\n{printed}\n{errors}");
+    }
 }
 
 #[test]

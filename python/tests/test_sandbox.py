@@ -8,7 +8,7 @@ import pytest
 
 from agentsandbox import AgentError, Sandbox
 from agentsandbox.langchain import run_code_tool
-from agentsandbox.llm_sandbox import SandboxBackend, SandboxSession
+from agentsandbox.llm_sandbox import ConsoleOutput, SandboxBackend, SandboxSession
 from agentsandbox.minisweagent import AgentEnvironment
 
 
@@ -101,13 +101,26 @@ def test_a_program_that_is_missing_is_named() -> None:
         Sandbox(program="/does/not/exist")
 
 
-def test_programs_written_for_llm_sandbox() -> None:
-    with SandboxSession(lang="python") as session:
-        result = session.run("print('hello')")
-        assert result.stdout.strip().endswith("hello") and result.exit_code == 0
-        assert session.run("raise SystemExit(3)").exit_code != 0
-        assert session.execute_command("echo here").stdout == "here\n"
+def test_programs_written_for_llm_sandbox(capsys: pytest.CaptureFixture[str]) -> None:
+    with SandboxSession(lang="python", workdir="work", default_timeout=60, verbose=True) as session:
+        assert session.run("print('hello')") == ConsoleOutput(0, "", "hello\n")
+        # What a run printed before it failed stays what it printed.
+        failed = session.run("print('so far'); import sys; print('sorry', file=sys.stderr); sys.exit(3)")
+        assert failed == ConsoleOutput(3, "sorry\n", "so far\n")
+        assert session.execute_command("pwd").stdout.endswith("/work\n")
+        assert session.run("while True: pass", timeout=1).exit_code == 124
+        heard: list[str] = []
+        session.run("print('loud')", on_stdout=heard.append)
+        assert heard == ["loud\n"]
+    assert "$ python3 code.py" in capsys.readouterr().err
     assert SandboxBackend.KUBERNETES == "kubernetes"
+
+
+def test_options_of_llm_sandbox_without_a_counterpart_are_named() -> None:
+    with pytest.warns(UserWarning, match="security_policy of llm-sandbox"):
+        SandboxSession(lang="PYTHON", security_policy=object(), keep_template=True).close()
+    with pytest.warns(UserWarning, match="runtime_configs\\['cap_add'\\]"):
+        SandboxSession(runtime_configs={"mem_limit": "512m", "cap_add": ["SYS_ADMIN"]}).close()
 
 
 def test_the_environment_of_mini_swe_agent(project: Path) -> None:

@@ -7,6 +7,8 @@ use crate::backends::SandboxChoice;
 use crate::cli::ui::pictures::Images;
 use crate::cli::ui::trace::Verbosity;
 use crate::error::{Error, Result};
+use crate::machine::Machine;
+use crate::sandbox::kubernetes::Settings;
 use crate::workspace::Mode;
 use clap::Args;
 use clap::builder::BoolishValueParser;
@@ -159,9 +161,34 @@ pub struct BackendArgs {
     /// An OCI runtime of the engine other than its default: runsc, kata; with kubernetes, a RuntimeClass
     #[arg(long, help_heading = "Sandbox")]
     pub runtime: Option<String>,
+    /// Which cluster
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+}
+
+/// Which cluster, and where in it.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ClusterArgs {
     /// With kubernetes: the context of the kubeconfig, instead of its current one
-    #[arg(long, value_name = "NAME", help_heading = "Sandbox")]
+    #[arg(long, global = true, value_name = "NAME", help_heading = "Sandbox")]
     pub kube_context: Option<String>,
+    /// With kubernetes: the namespace of the pods, instead of the context's
+    #[arg(long, global = true, value_name = "NAME", help_heading = "Sandbox")]
+    pub kube_namespace: Option<String>,
+}
+
+impl ClusterArgs {
+    /// Overrides what the user's file says of the cluster.
+    pub fn keep(&self, machine: &Machine) {
+        let Self { kube_context, kube_namespace } = self.clone();
+        if kube_context.is_none() && kube_namespace.is_none() {
+            return;
+        }
+        let settings = Settings::of(machine);
+        let context = kube_context.or(settings.context.clone());
+        let namespace = kube_namespace.or(settings.namespace.clone());
+        Settings { context, namespace, ..settings }.keep(machine);
+    }
 }
 
 /// What commands in the sandbox may use.

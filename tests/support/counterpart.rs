@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 /// The versions of Python that the package in `python/` is for.
 pub const PYTHONS: [&str; 3] = ["3.11", "3.12", "3.13"];
 
-/// The Python that has what `requirements` of `tests/clients` name: `protocols`, `novita` or `langchain`. Without it the test is skipped
+/// The Python that has what `requirements` of `tests/clients` name: `protocols`, `novita`, `langchain` or `frameworks`. Without it the test is skipped
 /// by name, but not in CI.
 pub fn python(requirements: &str) -> Option<PathBuf> {
     client(requirements, "python")

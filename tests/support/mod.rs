@@ -27,6 +27,7 @@ pub mod runloop;
 pub mod serve;
 pub mod site;
 pub mod skip;
+pub mod socks;
 pub mod terminal;
 pub mod tree;
 #[cfg(feature = "kubernetes")]

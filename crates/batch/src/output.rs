@@ -16,6 +16,7 @@ use super::result::{Summary, TaskResult};
 use super::task::Task;
 use super::task_file::TaskFile;
 use agent_base::error::{Error, Result};
+use agent_base::file_lock::{Attempt, FileLock};
 use agent_base::lock::Lock;
 use agent_base::paths::{make_dir, make_dir_of_unrelated};
 use agent_base::plain_file::{self, Durability, Links};
@@ -23,7 +24,7 @@ use agent_event::{json, now};
 use agent_log::{SessionId, Store};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -45,7 +46,7 @@ pub struct Output {
     spent: Lock<f64>,
     /// Results that failed and are forgotten, so that their tasks run again.
     forgotten: usize,
-    _lock: File,
+    _lock: FileLock,
 }
 
 struct Results {
@@ -444,34 +445,32 @@ pub(super) fn markers(directory: &Path) -> Vec<(String, Marker)> {
 }
 
 /// Locks the directory, also against a process that is just being killed.
-fn lock(directory: &Path) -> Result<File> {
+fn lock(directory: &Path) -> Result<FileLock> {
     let path = directory.join(LOCK);
     let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path)?;
+    let running = || Error::usage(format!("another process runs the batch in {}", directory.display()));
     for attempt in 0.. {
-        match file.try_lock() {
-            Ok(()) => break,
-            Err(TryLockError::WouldBlock) if attempt < 20 => std::thread::sleep(Duration::from_millis(50)),
-            Err(TryLockError::WouldBlock) => {
-                return Err(Error::usage(format!(
-                    "another process runs the batch in {}",
-                    directory.display()
-                ))
-                .hint("`agent batch status` shows it"));
+        match FileLock::attempt(&file, &path) {
+            Ok(Attempt::Locked(lock)) => return Ok(lock),
+            Ok(Attempt::Taken) if attempt < 20 => std::thread::sleep(Duration::from_millis(50)),
+            Ok(Attempt::Taken) => return Err(running().hint("`agent batch status` shows it")),
+            Ok(Attempt::TakenElsewhere(marker)) => {
+                return Err(running().hint(format!(
+                    "it is one of another machine; if it does not run any more, remove {}",
+                    marker.display()
+                )));
             }
-            Err(TryLockError::Error(error)) => {
+            Err(error) => {
                 return Err(
                     Error::unexpected(format!("{} could not be locked", path.display())).caused_by(error)
                 );
             }
         }
     }
-    Ok(file)
+    Err(running())
 }
 
-/// Whether a process runs the batch.
+/// Returns whether a process runs the batch.
 pub(super) fn is_running(directory: &Path) -> bool {
-    File::open(directory.join(LOCK)).is_ok_and(|file| match file.try_lock_shared() {
-        Ok(()) => file.unlock().is_err(),
-        Err(error) => matches!(error, TryLockError::WouldBlock),
-    })
+    FileLock::is_taken(&directory.join(LOCK))
 }

@@ -20,7 +20,7 @@ use reqwest::Url;
 use reqwest::header::HeaderMap;
 use std::collections::HashMap;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -203,12 +203,18 @@ pub trait Provider: Send + Sync + 'static {
 pub struct Cloud<P> {
     provider: Arc<P>,
     machine: Arc<Machine>,
+    /// The sandboxes that were made here, each the only one of its session: their end need not look for them.
+    made: Arc<Mutex<HashMap<String, Instance>>>,
 }
 
 impl<P: Provider> Cloud<P> {
     /// The backend over `provider`.
     pub fn new(provider: P, machine: Arc<Machine>) -> Self {
-        Self { provider: Arc::new(provider), machine }
+        Self { provider: Arc::new(provider), machine, made: Arc::default() }
+    }
+
+    fn made(&self) -> MutexGuard<'_, HashMap<String, Instance>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the guest of a session shows to be let in, in hexadecimal digits.
@@ -289,7 +295,11 @@ impl<P: Provider> Cloud<P> {
 
     /// Opens the stream to the guest of `session` again.
     fn reopen(&self, session: &str) -> Reopen {
-        let cloud = Self { provider: Arc::clone(&self.provider), machine: Arc::clone(&self.machine) };
+        let cloud = Self {
+            provider: Arc::clone(&self.provider),
+            machine: Arc::clone(&self.machine),
+            made: Arc::clone(&self.made),
+        };
         let (cloud, session) = (Arc::new(cloud), session.to_owned());
         Arc::new(move || {
             let (cloud, session) = (Arc::clone(&cloud), session.clone());
@@ -358,18 +368,25 @@ impl<P: Provider> Backend for Cloud<P> {
         }
         let creation = Creation { name: sandbox_name(&spec.session)?, labels, spec };
         on_progress("creating the sandbox", 0, 0);
-        let (instance, mut missing) = self.provider.create(&creation, on_progress).await?;
+        // Compressing the guest takes as long as a round trip or two. What fails there fails again below.
+        let created = self.provider.create(&creation, on_progress);
+        let (created, _packed) = tokio::join!(created, guest::packed(&self.machine));
+        let (instance, mut missing) = created?;
         let (served, replaced) = tokio::join!(
             self.serve(&instance, &launch, on_progress),
             self.provider.replace_earlier(&instance, &creation)
         );
         // One that is left ends by its own clock; the newest of a session is found first.
+        let is_only_one = replaced.is_ok();
         missing.extend(replaced.err().map(|error| {
             format!("an earlier sandbox of this session may be left at {}: {error}", self.name())
         }));
         match served {
             Ok(channel) => {
-                let info = spec.describe(self.name(), instance.id, spec.image.clone());
+                let info = spec.describe(self.name(), instance.id.clone(), spec.image.clone());
+                if is_only_one {
+                    self.made().insert(spec.session.clone(), instance);
+                }
                 Ok((channel, SandboxInfo { missing, ..info }))
             }
             Err(error) => {
@@ -386,7 +403,11 @@ impl<P: Provider> Backend for Cloud<P> {
     }
 
     async fn destroy(&self, session: &str) -> Result<()> {
-        let found = self.of_session(session).await?;
+        let made = self.made().remove(session);
+        let found = match made {
+            Some(made) => vec![made],
+            None => self.of_session(session).await?,
+        };
         for instance in &found {
             self.provider.remove(instance).await?;
         }

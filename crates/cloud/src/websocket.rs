@@ -21,7 +21,8 @@ use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 const SECRET_HEADER: &str = "x-agent-secret";
 /// How long one attempt may take.
 const ATTEMPT: Duration = Duration::from_secs(10);
-const PAUSE: Duration = Duration::from_millis(300);
+/// The least time between two attempts.
+const PACE: Duration = Duration::from_millis(300);
 /// Bytes of one message: what a proxy on the way takes is not known.
 const MESSAGE: usize = 60 << 10;
 /// Bytes of the largest message that is accepted.
@@ -57,6 +58,7 @@ pub async fn open(
 ) -> Result<Upgraded> {
     let deadline = Instant::now() + time;
     loop {
+        let begun = Instant::now();
         let attempt = timeout(ATTEMPT, upgrade(provider, http, &url, &headers, secret));
         let stalled = || Err(Failure::Early("the WebSocket's handshake was not answered".to_owned()));
         let why = match attempt.await.unwrap_or_else(|_| stalled()) {
@@ -67,7 +69,8 @@ pub async fn open(
         if Instant::now() >= deadline {
             return Err(unreachable(provider, &why));
         }
-        sleep(PAUSE).await;
+        // A proxy that has held the request has waited already.
+        sleep(PACE.saturating_sub(begun.elapsed())).await;
     }
 }
 

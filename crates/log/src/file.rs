@@ -3,10 +3,11 @@
 use super::chain::{prev_of, seal};
 use super::lines::{Lines, MAX_LINE};
 use agent_base::error::{Error, Result};
+use agent_base::file_lock::{Attempt, FileLock};
 use agent_base::hash::Hash;
 use agent_base::plain_file;
 use agent_event::{Event, Listener, Record, json, now};
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -20,6 +21,7 @@ use std::time::Duration;
 pub struct SessionFile {
     path: PathBuf,
     file: File,
+    _lock: FileLock,
     head: Option<File>,
     last: Hash,
     lines: u64,
@@ -46,19 +48,19 @@ impl SessionFile {
         let file = planted.and_then(|()| open(path)).map_err(|error| {
             Error::usage(error.to_string()).hint("name a file in a directory that you can write to")
         })?;
-        lock(&file, path)?;
+        let lock = lock(&file, path)?;
         // A pipe cannot be truncated and does not need to be.
         if file.metadata()?.is_file() {
             file.set_len(0)?;
         }
-        Ok(Self::at_start(path, file, None))
+        Ok(Self::at_start(path, file, lock, None))
     }
 
     /// Starts the file of a new session in its directory, which exists and is empty.
     pub(super) fn create(path: &Path) -> Result<Self> {
         let file = open(path)?;
-        lock(&file, path)?;
-        let session = Self::at_start(path, file, Some(open_head(path)?));
+        let lock = lock(&file, path)?;
+        let session = Self::at_start(path, file, lock, Some(open_head(path)?));
         session.write_head()?;
         Ok(session)
     }
@@ -68,9 +70,9 @@ impl SessionFile {
     /// after each line. The loss is recorded as a line, so that `verify` always finds it.
     pub(super) fn reopen(path: &Path) -> Result<Reopened> {
         let file = open(path)?;
-        lock(&file, path)?;
+        let lock = lock(&file, path)?;
         let promised = read_head(path);
-        let mut session = Self::at_start(path, file, Some(open_head(path)?));
+        let mut session = Self::at_start(path, file, lock, Some(open_head(path)?));
         let (mut records, torn) = session.catch_up(promised)?;
         let mut losses = Vec::new();
         if torn > 0 {
@@ -147,10 +149,11 @@ impl SessionFile {
         Ok(record)
     }
 
-    fn at_start(path: &Path, file: File, head: Option<File>) -> Self {
+    fn at_start(path: &Path, file: File, lock: FileLock, head: Option<File>) -> Self {
         Self {
             path: path.to_owned(),
             file,
+            _lock: lock,
             head,
             last: Hash::UNKNOWN,
             lines: 0,
@@ -204,13 +207,6 @@ impl SessionFile {
     }
 }
 
-impl Drop for SessionFile {
-    fn drop(&mut self) {
-        // Closing is not enough: a child that another thread forks at this moment keeps the lock until its exec.
-        let _ = self.file.unlock();
-    }
-}
-
 impl Listener for SessionFile {
     fn on_event(&mut self, record: &Record, line: &[u8]) -> Result<()> {
         if record.event.is_live_only() { Ok(()) } else { self.append_json(record.seq, line) }
@@ -225,38 +221,40 @@ pub(super) fn read_head(events: &Path) -> Option<(u64, Hash)> {
     Some((lines, Hash::parse(hash.strip_prefix(b" ")?)?))
 }
 
-/// Whether the session is open for writing, in this process or another.
+/// Returns whether the session is open for writing, in this process or another.
 pub(super) fn is_locked(events: &Path) -> bool {
-    File::open(events).is_ok_and(|file| match file.try_lock_shared() {
-        // Unlocked explicitly for the reason given at `SessionFile::drop`.
-        Ok(()) => file.unlock().is_err(),
-        Err(error) => matches!(error, TryLockError::WouldBlock),
-    })
+    FileLock::is_taken(events)
 }
 
-/// Locks the file for as long as the handle lives.
-pub(super) fn lock(file: &File, path: &Path) -> Result<()> {
+/// Locks the file for as long as the lock lives.
+pub(super) fn lock(file: &File, path: &Path) -> Result<FileLock> {
+    let in_use = || Error::usage(format!("{} is in use by another process", path.display()));
     let mut tries = 0;
-    loop {
-        match file.try_lock() {
-            Ok(()) => break,
+    let lock = loop {
+        match FileLock::attempt(file, path) {
+            Ok(Attempt::Locked(lock)) => break lock,
             // `is_locked` of another process holds the lock for microseconds.
-            Err(TryLockError::WouldBlock) if tries < 10 => std::thread::sleep(Duration::from_millis(5)),
-            Err(TryLockError::WouldBlock) => {
-                let message = format!("{} is in use by another process", path.display());
-                return Err(Error::usage(message).hint("wait until it ends, or `agent fork` the session"));
+            Ok(Attempt::Taken) if tries < 10 => std::thread::sleep(Duration::from_millis(5)),
+            Ok(Attempt::Taken) => {
+                return Err(in_use().hint("wait until it ends, or `agent fork` the session"));
             }
-            Err(TryLockError::Error(error)) => {
+            Ok(Attempt::TakenElsewhere(marker)) => {
+                return Err(in_use().hint(format!(
+                    "it runs on another machine; if it does not run any more, remove {}",
+                    marker.display()
+                )));
+            }
+            Err(error) => {
                 let message = format!("{} could not be locked", path.display());
                 return Err(Error::unexpected(message).caused_by(error));
             }
         }
         tries += 1;
-    }
+    };
     if file.metadata()?.nlink() == 0 {
         return Err(Error::usage(format!("{} was just removed", path.display())));
     }
-    Ok(())
+    Ok(lock)
 }
 
 fn open(path: &Path) -> Result<File> {

@@ -3,6 +3,7 @@
 use super::id::SessionId;
 use super::store::Store;
 use agent_base::error::{Error, Result};
+use agent_base::file_lock::FileLock;
 use agent_base::hash::Hash;
 use agent_base::paths::make_dir;
 use std::fs::{self, File, OpenOptions};
@@ -18,7 +19,7 @@ const MAX_NAME_BYTES: u64 = 100;
 impl Store {
     /// The session of the caller's `key`, created if there is none. Two processes that call this at once get the same one.
     pub fn for_key(&self, key: &str) -> Result<SessionId> {
-        let (name, file) = self.key_file(key)?;
+        let (name, file, _lock) = self.key_file(key)?;
         if let Ok(id) = SessionId::parse(&read(&file))
             && self.events(&id).exists()
         {
@@ -31,19 +32,19 @@ impl Store {
 
     /// Makes `key` name the session `id`, whatever it named before.
     pub fn bind_key(&self, key: &str, id: &SessionId) -> Result<()> {
-        let (name, file) = self.key_file(key)?;
+        let (name, file, _lock) = self.key_file(key)?;
         self.bind(&name, file, id)
     }
 
-    /// The name of the key's file, and the file, locked as long as it is open.
-    fn key_file(&self, key: &str) -> Result<(String, File)> {
+    /// Opens and locks the key's file; its name, too.
+    fn key_file(&self, key: &str) -> Result<(String, File, FileLock)> {
         let name = Hash::of(key.as_bytes()).to_string();
         let path = self.keys().join(&name);
         make_dir(&self.keys())?;
-        let file = open(&path, true).map_err(|error| {
+        let (file, lock) = open(&path, true).map_err(|error| {
             Error::unexpected(format!("{} could not be opened", path.display())).caused_by(error)
         })?;
-        Ok((name, file))
+        Ok((name, file, lock))
     }
 
     fn bind(&self, name: &str, mut file: File, id: &SessionId) -> Result<()> {
@@ -73,21 +74,21 @@ impl Store {
 /// Removes the key's file if it still names the session `id`.
 pub(super) fn remove(path: &Path, id: &SessionId) -> io::Result<()> {
     match open(path, false) {
-        Ok(file) if read(&file) == id.as_str() => fs::remove_file(path),
+        Ok((file, _lock)) if read(&file) == id.as_str() => fs::remove_file(path),
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
 }
 
 /// Opens a key's file and locks it.
-fn open(path: &Path, create: bool) -> io::Result<File> {
+fn open(path: &Path, create: bool) -> io::Result<(File, FileLock)> {
     loop {
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(create).truncate(false).mode(0o600).open(path)?;
-        file.lock()?;
+        let lock = FileLock::wait(&file, path)?;
         // If the file was removed while this waited for the lock, nobody would see what is written to it.
         if file.metadata()?.nlink() > 0 {
-            return Ok(file);
+            return Ok((file, lock));
         }
     }
 }

@@ -155,7 +155,7 @@ impl Store {
         let (dir, events, key) = (self.dir(id), self.events(id), self.key_of(id));
         // Held until the directory is removed, so that no other process opens the session meanwhile.
         let _lock = match File::open(&events) {
-            Ok(file) => file::lock(&file, &events).map(|()| Some(file))?,
+            Ok(file) => Some(file::lock(&file, &events)?),
             Err(_) => None,
         };
         let failed = |path: &Path, error| {

@@ -168,11 +168,11 @@ impl Gateway {
         }
     }
 
-    /// A failed connection may be due to a proxy that cannot be used (SOCKS, or one that is spoken to in TLS).
+    /// Explains a failed connection that may be due to a proxy which cannot be used (SOCKS 4, or one that is spoken to in TLS).
     pub(super) fn mention_proxy(&self, reason: CloseReason) -> CloseReason {
         match reason {
             CloseReason::Failed(text) if self.is_behind_proxy.load(Relaxed) => CloseReason::Failed(
-                text + " (this machine's own proxy is not used for the sandbox: that takes one of http://)",
+                text + " (this machine's own proxy is not used for the sandbox: that takes one of http:// or socks5h://)",
             ),
             reason => reason,
         }

@@ -1,5 +1,5 @@
-//! The HTTP proxy through which this machine reaches others (`HTTPS_PROXY`): the sandbox's allowed connections go through it
-//! too, by CONNECT. Its address and its credentials stay on this side.
+//! The proxy through which this machine reaches others (`HTTPS_PROXY`, `ALL_PROXY`): the sandbox's allowed connections go through it
+//! too, by CONNECT or SOCKS 5. Its address and its credentials stay on this side.
 
 use super::connection::CloseReason;
 use super::host::Host;
@@ -12,6 +12,8 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_socks::TargetAddr;
+use tokio_socks::tcp::Socks5Stream;
 use url::Url;
 
 /// How long the proxy may take to connect to the host.
@@ -36,8 +38,15 @@ pub struct Upstream {
 pub(super) struct Proxy {
     host: String,
     port: u16,
-    /// The value of `Proxy-Authorization`.
-    authorization: Option<String>,
+    kind: Kind,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+enum Kind {
+    /// HTTP, with the value of `Proxy-Authorization`.
+    Http(Option<String>),
+    /// SOCKS 5 (RFC 1928), with a name and a password (RFC 1929). It resolves the names of hosts.
+    Socks(Option<(String, String)>),
 }
 
 /// A host that is reached without a proxy.
@@ -89,22 +98,35 @@ impl fmt::Debug for Upstream {
 }
 
 impl Proxy {
-    /// `http://[USER[:PASSWORD]@]HOST[:PORT]`, also without the scheme. Other kinds of proxies are not used.
+    /// Reads `http://[USER[:PASSWORD]@]HOST[:PORT]`, also without the scheme, and the same with `socks`, `socks5` or `socks5h`. Other
+    /// kinds of proxies are not used.
     fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let url = if text.contains("://") { Url::parse(text) } else { Url::parse(&format!("http://{text}")) }
             .ok()?;
-        if url.scheme() != "http" {
-            return None;
-        }
         let decoded = |part: &str| percent_decoded(part);
-        let authorization = (!url.username().is_empty()).then(|| {
-            let (name, password) = (decoded(url.username()), decoded(url.password().unwrap_or_default()));
-            let pair = [name.as_slice(), b":", password.as_slice()].concat();
-            format!("Basic {}", STANDARD.encode(pair))
-        });
+        let credentials = (!url.username().is_empty())
+            .then(|| (decoded(url.username()), decoded(url.password().unwrap_or_default())));
         let host = url.host_str()?.trim_matches(['[', ']']).to_owned();
-        Some(Self { host, port: url.port_or_known_default()?, authorization })
+        let (kind, usual_port) = match url.scheme() {
+            "http" => {
+                let authorization = credentials.map(|(name, password)| {
+                    let pair = [name.as_slice(), b":", password.as_slice()].concat();
+                    format!("Basic {}", STANDARD.encode(pair))
+                });
+                (Kind::Http(authorization), 80)
+            }
+            "socks" | "socks5" | "socks5h" => {
+                let text = |bytes| String::from_utf8(bytes).ok();
+                let credentials = match credentials {
+                    Some((name, password)) => Some((text(name)?, text(password)?)),
+                    None => None,
+                };
+                (Kind::Socks(credentials), 1080)
+            }
+            _ => return None,
+        };
+        Some(Self { host, port: url.port().unwrap_or(usual_port), kind })
     }
 
     /// A connection to the host, through the proxy.
@@ -119,24 +141,64 @@ impl Proxy {
     }
 
     async fn tunnel(&self, host: &Host, port: u16) -> Result<TcpStream, String> {
-        let broken = |error: std::io::Error| format!("this machine's proxy cannot be reached: {error}");
-        let mut stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(broken)?;
+        let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(broken)?;
         // An optimisation: a failure changes nothing else.
         let _ = stream.set_nodelay(true);
-        let mut request = format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n");
-        if let Some(authorization) = &self.authorization {
-            request += &format!("Proxy-Authorization: {authorization}\r\n");
+        match &self.kind {
+            Kind::Http(authorization) => connect_by_http(stream, authorization.as_deref(), host, port).await,
+            Kind::Socks(credentials) => connect_by_socks(stream, credentials.as_ref(), host, port).await,
         }
-        stream.write_all((request + "\r\n").as_bytes()).await.map_err(broken)?;
-        match status(&read_head(&mut stream).await?)? {
-            200..=299 => Ok(stream),
-            407 => {
-                Err("this machine's proxy wants other credentials (407): they belong into HTTPS_PROXY, as \
+    }
+}
+
+fn broken(error: std::io::Error) -> String {
+    format!("this machine's proxy cannot be reached: {error}")
+}
+
+async fn connect_by_socks(
+    stream: TcpStream,
+    credentials: Option<&(String, String)>,
+    host: &Host,
+    port: u16,
+) -> Result<TcpStream, String> {
+    let target = match host {
+        Host::Name(name) => TargetAddr::Domain(name.into(), port),
+        Host::Ip(address) => TargetAddr::Ip((*address, port).into()),
+    };
+    let connected = match credentials {
+        Some((name, password)) => {
+            Socks5Stream::connect_with_password_and_socket(stream, target, name, password).await
+        }
+        None => Socks5Stream::connect_with_socket(stream, target).await,
+    };
+    connected.map(Socks5Stream::into_inner).map_err(|error| match error {
+        tokio_socks::Error::Io(error) => broken(error),
+        tokio_socks::Error::PasswordAuthFailure(_) | tokio_socks::Error::NoAcceptableAuthMethods => {
+            "this machine's proxy wants other credentials: they belong into ALL_PROXY, as \
+             socks5h://USER:PASSWORD@HOST:PORT"
+                .to_owned()
+        }
+        refused => format!("this machine's proxy refuses it ({refused})"),
+    })
+}
+
+async fn connect_by_http(
+    mut stream: TcpStream,
+    authorization: Option<&str>,
+    host: &Host,
+    port: u16,
+) -> Result<TcpStream, String> {
+    let mut request = format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n");
+    if let Some(authorization) = authorization {
+        request += &format!("Proxy-Authorization: {authorization}\r\n");
+    }
+    stream.write_all((request + "\r\n").as_bytes()).await.map_err(broken)?;
+    match status(&read_head(&mut stream).await?)? {
+        200..=299 => Ok(stream),
+        407 => Err("this machine's proxy wants other credentials (407): they belong into HTTPS_PROXY, as \
                         http://USER:PASSWORD@HOST:PORT"
-                    .to_owned())
-            }
-            status => Err(format!("this machine's proxy refuses it (status {status})")),
-        }
+            .to_owned()),
+        status => Err(format!("this machine's proxy refuses it (status {status})")),
     }
 }
 
@@ -243,12 +305,16 @@ mod tests {
         let found = upstream(&[("HTTPS_PROXY", "http://us%40er:p%3Aw@proxy.corp:3128/")]).unwrap();
         let proxy = found.to(&Host::parse("example.com").unwrap(), 443).unwrap();
         assert_eq!((proxy.host.as_str(), proxy.port), ("proxy.corp", 3128));
-        assert_eq!(proxy.authorization.as_deref(), Some("Basic dXNAZXI6cDp3"));
+        assert!(proxy.kind == Kind::Http(Some("Basic dXNAZXI6cDp3".to_owned())));
         assert!(!is_proxied(&found, "example.com", 80), "there is none for HTTP");
         assert!(!format!("{found:?}").contains("corp"));
         let all = upstream(&[("all_proxy", "proxy.corp:8080")]).unwrap();
         assert!(is_proxied(&all, "example.com", 80) && is_proxied(&all, "example.com", 22));
-        for unusable in ["socks5://proxy:1080", "https://proxy", "", "http://"] {
+        let socks = upstream(&[("ALL_PROXY", "socks5h://us%40er:p%3Aw@proxy.corp")]).unwrap();
+        let proxy = socks.to(&Host::parse("example.com").unwrap(), 443).unwrap();
+        assert_eq!((proxy.host.as_str(), proxy.port), ("proxy.corp", 1080));
+        assert!(proxy.kind == Kind::Socks(Some(("us@er".to_owned(), "p:w".to_owned()))));
+        for unusable in ["socks4://proxy:1080", "https://proxy", "", "http://"] {
             assert_eq!(upstream(&[("https_proxy", unusable)]), None, "{unusable}");
         }
     }

@@ -23,6 +23,7 @@ use agent_event::{Limits, SandboxInfo};
 use agent_wire::launch_spec::LaunchSpec;
 use async_trait::async_trait;
 use directory::{Directory, Record};
+use process::Signals;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::Stdio;

@@ -49,7 +49,7 @@ impl Side {
 
     /// It as text in UTF-8, and the encoding that it has; `None` where it is not readable text. `like` is the encoding of what
     /// it replaces, for text that could be in several.
-    fn as_text(&self, like: Option<Encoding>) -> Option<(Encoding, Cow<'_, [u8]>)> {
+    pub(crate) fn as_text(&self, like: Option<Encoding>) -> Option<(Encoding, Cow<'_, [u8]>)> {
         let bytes = self.bytes();
         match Encoding::of(bytes, like) {
             encoding if encoding.is_plain() => {
@@ -57,6 +57,13 @@ impl Side {
             }
             encoding => Some((encoding, Cow::Owned(encoding.decode(bytes).into_owned().into_bytes()))),
         }
+    }
+
+    /// Returns its text, whatever encoding it has; `None` where it is not readable text, or its bytes cannot be decoded.
+    pub fn text(&self) -> Option<String> {
+        let Side::Content(bytes) = self else { return None };
+        let (encoding, text) = self.as_text(None)?;
+        encoding.decodes(bytes).then(|| String::from_utf8(text.into_owned()).ok()).flatten()
     }
 
     /// Whether git would call it binary: a NUL among the first 8,000 bytes (`buffer_is_binary` in xdiff-interface.c).

@@ -6,7 +6,8 @@ use crate::manifest::Node;
 use crate::renames;
 use crate::store::Store;
 use crate::tree_path::TreePath;
-use agent_base::error::Result;
+use agent_base::error::{Error, Result};
+use agent_base::text_encoding::Encoding;
 use agent_diff::hunks::{self, CONTEXT, Kind, Line, Region};
 use agent_diff::paint::Painter;
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,6 +36,8 @@ pub struct TextFile {
     /// The hunks, in order.
     pub hunks: Vec<Hunk>,
     old: Vec<u8>,
+    /// The encoding of both sides, of which `old` and the hunks are the text in UTF-8; `None` where they are the bytes themselves.
+    encoding: Option<Encoding>,
 }
 
 /// Changed lines that are shown together.
@@ -109,12 +112,17 @@ impl TextFile {
         };
         let old = Side::load(Some(before), store, MAX_SHOWN)?;
         let new = Side::load(Some(after), store, MAX_SHOWN)?;
-        if old.is_unreadable() || new.is_unreadable() {
+        let decoded = decoded(&old, &new);
+        if decoded.is_none() && (old.is_unreadable() || new.is_unreadable()) {
             return Ok(None);
         }
         let (Side::Content(old), Side::Content(new)) = (old, new) else { return Ok(None) };
+        let (encoding, old, new) = match decoded {
+            Some((encoding, old, new)) => (Some(encoding), old, new),
+            None => (None, old, new),
+        };
         let hunks = hunks_of(&hunks::lines(&old), &hunks::lines(&new));
-        let file = Self { path: path.clone(), change: change.clone(), hunks, old };
+        let file = Self { path: path.clone(), change: change.clone(), hunks, old, encoding };
         Ok((!file.hunks.is_empty()).then_some(file))
     }
 
@@ -162,7 +170,7 @@ impl TextFile {
 
     /// What paints the lines of its hunks.
     pub fn painter(&self, has_colours: bool) -> Painter {
-        let new = if has_colours { self.content(&self.hunks) } else { Vec::new() };
+        let new = if has_colours { self.text(&self.hunks) } else { Vec::new() };
         Painter::new(self.path.as_path(), &self.old, &new, has_colours)
     }
 
@@ -208,6 +216,11 @@ impl TextFile {
         if edits.is_empty() {
             return Err("the hunk changes nothing any more; n refuses it".to_owned());
         }
+        if let Some(encoding) = self.encoding {
+            let written: Vec<u8> = edits.iter().flat_map(|edit| edit.new.concat()).collect();
+            let text = String::from_utf8(written).map_err(|_| "it is not UTF-8".to_owned())?;
+            encoding.encode(&text).map_err(|refusal| refusal.to_string())?;
+        }
         let edited = Hunk { edits, reach: hunk.reach.clone(), is_edited: true };
         let others = self.hunks.iter().enumerate().filter(|(other, _)| *other != index);
         match others.flat_map(|(_, other)| &other.edits).any(|other| edited.overlaps(other)) {
@@ -216,8 +229,18 @@ impl TextFile {
         }
     }
 
-    /// The file with these hunks of its own.
-    pub fn content<'a>(&self, hunks: impl IntoIterator<Item = &'a Hunk>) -> Vec<u8> {
+    /// Returns the file with these hunks of its own, in its encoding.
+    pub fn content<'a>(&self, hunks: impl IntoIterator<Item = &'a Hunk>) -> Result<Vec<u8>> {
+        let text = self.text(hunks);
+        let Some(encoding) = self.encoding else { return Ok(text) };
+        let refused =
+            |why: &dyn std::fmt::Display| Error::unexpected(format!("{} is not written: {why}", self.path));
+        let text = String::from_utf8(text).map_err(|error| refused(&error))?;
+        let content = encoding.encode(&text).map_err(|refusal| refused(&refusal))?;
+        Ok([encoding.mark(), &content].concat())
+    }
+
+    fn text<'a>(&self, hunks: impl IntoIterator<Item = &'a Hunk>) -> Vec<u8> {
         let mut edits: Vec<&Edit> = hunks.into_iter().flat_map(|hunk| &hunk.edits).collect();
         edits.sort_by_key(|edit| (edit.old.start, edit.old.end));
         let lines = hunks::lines(&self.old);
@@ -253,6 +276,22 @@ impl TextFile {
             _ => format!("{}, lines {}-{end}", self.path, start + 1),
         }
     }
+}
+
+/// Both sides as text in UTF-8, where they have one encoding that is another, and every byte of them comes back from the text.
+fn decoded(old: &Side, new: &Side) -> Option<(Encoding, Vec<u8>, Vec<u8>)> {
+    let (encoding, old_text) = old.as_text(None)?;
+    let (of_new, new_text) = new.as_text(Some(encoding))?;
+    let comes_back = |side: &Side, text: &[u8]| {
+        let Side::Content(bytes) = side else { return false };
+        let encoded = std::str::from_utf8(text).ok().and_then(|text| encoding.encode(text).ok());
+        encoded.is_some_and(|encoded| [encoding.mark(), &encoded].concat() == *bytes)
+    };
+    let is_whole = !encoding.is_plain()
+        && encoding == of_new
+        && comes_back(old, &old_text)
+        && comes_back(new, &new_text);
+    is_whole.then(|| (encoding, old_text.into_owned(), new_text.into_owned()))
 }
 
 impl Hunk {

@@ -30,6 +30,9 @@ class CommandResult:
     timed_out: bool = False
     truncated: bool = False
     duration_ms: int = 0
+    stdout: str | None = None
+    """The standard output alone, and `stderr` the other, if they were asked for apart."""
+    stderr: str | None = None
 
     @property
     def ok(self) -> bool:
@@ -190,9 +193,12 @@ class Sandbox:
         timeout: float | None = None,
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
+        separate: bool = False,
     ) -> CommandResult:
-        """Runs a shell command. One that fails is a result, and no error."""
+        """Runs a shell command. One that fails is a result, and no error. `separate`: both outputs apart, too."""
         arguments: dict[str, Any] = {"command": command}
+        if separate:
+            arguments["separate"] = True
         if timeout is not None:
             arguments["timeout_s"] = timeout
         if cwd is not None:

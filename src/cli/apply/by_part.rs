@@ -181,11 +181,11 @@ impl Review<'_> {
         if taken().next().is_none() && !new_mode {
             return Ok(());
         }
-        let after = file.node(&file.content(taken()), new_mode, store)?;
+        let after = file.node(&file.content(taken())?, new_mode, store)?;
         let change = Change { before: file.change.before.clone(), after: Some(after) };
         self.chosen.changes.changes.insert(file.path.clone(), change);
         if taken().any(|hunk| hunk.is_edited) {
-            let whole = file.node(&file.content(&file.hunks), true, store)?;
+            let whole = file.node(&file.content(&file.hunks)?, true, store)?;
             self.chosen.edited.insert(file.path.clone(), whole);
         }
         Ok(())

@@ -2,13 +2,12 @@
 
 use crate::backends::{KINDS, SandboxChoice};
 use crate::cli::choices;
-use crate::cli::options::{GlobalJsonArg, Options};
+use crate::cli::options::{ClusterArgs, GlobalJsonArg, Options};
 use crate::cli::print::print;
 use crate::cli::ui::stderr;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
 use crate::machine::Machine;
-use crate::sandbox::kubernetes::Settings;
 use crate::sandbox::{Backend, Listed};
 use crate::sanitise::one_line;
 use clap::{Args, Subcommand};
@@ -23,9 +22,8 @@ pub struct SandboxArgs {
     /// Look at this backend alone
     #[arg(long, global = true, value_parser = choices::sandbox(), value_name = "NAME", help_heading = "Sandbox")]
     sandbox: Option<SandboxChoice>,
-    /// With kubernetes: the context of the kubeconfig, instead of its current one
-    #[arg(long, global = true, value_name = "NAME", help_heading = "Sandbox")]
-    kube_context: Option<String>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
     /// What to do
     #[command(subcommand)]
     command: SandboxCommand,
@@ -65,9 +63,7 @@ type FoundSandbox = (Arc<dyn Backend>, Listed);
 /// Lists them, or performs the command on one.
 pub async fn sandbox(machine: &Arc<Machine>, arguments: SandboxArgs) -> Result<ExitCode> {
     let options = &arguments.options();
-    if let Some(context) = arguments.kube_context {
-        Settings { context: Some(context), ..Settings::of(machine) }.keep(machine);
-    }
+    arguments.cluster.keep(machine);
     let found = all(machine, arguments.sandbox).await?;
     let (id, done) = match arguments.command {
         SandboxCommand::List => return list(options, &found),

@@ -22,7 +22,6 @@ use crate::machine::Machine;
 use crate::network;
 use crate::sandbox::Network;
 use crate::sandbox::host_tree::share_looks;
-use crate::sandbox::kubernetes::Settings;
 use crate::session::NetworkOrigin;
 use crate::session::hooks::{DEFAULT_TIMEOUT, Hook};
 use crate::tools::Bounds;
@@ -117,9 +116,7 @@ impl Config {
         let layers = Layers::read(&current)?;
         let file = File::read(&machine.config_dir()?, &layers, options)?;
         file.models.iter().try_for_each(|(model, options)| request::check(model, options))?;
-        if let Some(context) = &options.backend.kube_context {
-            Settings { context: Some(context.clone()), ..Settings::of(machine) }.keep(machine);
-        }
+        options.backend.cluster.keep(machine);
         providers::check(&file.providers)?;
         let notify_after = file.ui.notify_after.as_deref().map(duration).transpose();
         let notify_after =

@@ -1,6 +1,6 @@
 //! Signals to the processes of a local sandbox.
 
-use crate::ownership::{ProcessId, Stat};
+use agent_base::process_id::{ProcessId, Stat};
 use std::collections::HashMap;
 use std::fs;
 use std::io;
@@ -8,14 +8,30 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-impl ProcessId {
-    /// Whether it was stopped by SIGSTOP.
-    pub(super) fn is_stopped(self) -> bool {
+/// Acts on one process, and never on a later one with the same number.
+pub(super) trait Signals: Copy {
+    /// Returns whether it was stopped by SIGSTOP.
+    fn is_stopped(self) -> bool;
+
+    /// Sends a signal to exactly this process. A process that is gone is not an error; `false`: it could not be signalled.
+    fn signal(self, signal: i32) -> bool;
+
+    /// Waits until it has ended.
+    async fn ended(self) -> io::Result<()>;
+
+    /// Opens a descriptor that stands for the process of this number, even when the number is given to another one later.
+    fn open(self) -> io::Result<OwnedFd>;
+
+    /// Lists the process and all its descendants. The PID 1 of a namespace inherits every orphan in it, so none is missed.
+    fn tree(self) -> Vec<ProcessId>;
+}
+
+impl Signals for ProcessId {
+    fn is_stopped(self) -> bool {
         self.is_alive() && Stat::of(self.pid).is_some_and(|stat| stat.state == 'T')
     }
 
-    /// Sends a signal to exactly this process. A process that is gone is not an error; `false`: it could not be signalled.
-    pub(super) fn signal(self, signal: i32) -> bool {
+    fn signal(self, signal: i32) -> bool {
         let Ok(process) = self.open() else { return !self.is_alive() };
         if !self.is_alive() {
             return true;
@@ -28,8 +44,7 @@ impl ProcessId {
         sent == 0 || !self.is_alive()
     }
 
-    /// Waits until it has ended.
-    pub(super) async fn ended(self) -> io::Result<()> {
+    async fn ended(self) -> io::Result<()> {
         match self.open() {
             Ok(process) if self.is_alive() => {
                 // SAFETY: the descriptor is open, and nobody else's until this is dropped.
@@ -41,7 +56,6 @@ impl ProcessId {
         }
     }
 
-    /// A descriptor that stands for the process of this number, even when the number is given to another one later.
     fn open(self) -> io::Result<OwnedFd> {
         // SAFETY: takes no pointer.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, self.pid, 0) };
@@ -52,8 +66,7 @@ impl ProcessId {
         }
     }
 
-    /// The process and all its descendants. The PID 1 of a namespace inherits every orphan in it, so none is missed.
-    pub(super) fn tree(self) -> Vec<ProcessId> {
+    fn tree(self) -> Vec<ProcessId> {
         let mut children: HashMap<i32, Vec<ProcessId>> = HashMap::new();
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
             let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());

@@ -186,9 +186,9 @@ fn known(before: Option<&Node>, store: &Store) -> Result<Known> {
         Some(Node::Symlink { .. } | Node::Directory { .. }) => Known::Binary,
         node => match Side::load(node, store, MAX_IN_MEMORY)? {
             Side::Absent => Known::Text(None),
-            side if side.is_unreadable() => Known::Binary,
-            side => match text_of(&side) {
+            side => match side.text() {
                 Some(text) if text.len() <= MAX_TEXT => Known::Text(Some(text)),
+                None if side.is_unreadable() => Known::Binary,
                 _ => Known::Opaque,
             },
         },

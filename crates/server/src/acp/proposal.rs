@@ -152,7 +152,11 @@ pub(super) fn text_of(side: &Side) -> Option<String> {
 /// A content as the editor shows it: an editor's diff hides what other reviews show. Line ends are the editor's to show.
 fn visible_text(side: &Side) -> Option<String> {
     match side {
-        Side::Content(bytes) => Some(visible_bytes(bytes).replace("␍\n", "\r\n")),
+        Side::Content(bytes) => {
+            let text = side.text();
+            let shown = text.as_deref().map_or(bytes.as_slice(), str::as_bytes);
+            Some(visible_bytes(shown).replace("␍\n", "\r\n"))
+        }
         _ => None,
     }
 }

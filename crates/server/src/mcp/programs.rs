@@ -41,6 +41,9 @@ struct Execute {
     cwd: Option<PathBuf>,
     /// Variables.
     env: Option<BTreeMap<String, String>>,
+    /// Whether both outputs are returned apart too, as `stdout` and `stderr`.
+    #[serde(default)]
+    separate: bool,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -148,7 +151,7 @@ async fn execute(place: &Place, call: &str, raw: &Value) -> Result<Returned> {
     if let Some(why) = conversation.judge("execute", Some(Action::Command(&given.command)), raw).await? {
         return Ok(Returned::failed(why));
     }
-    let ready = place.ready().await?;
+    let (ready, separate) = (place.ready().await?, given.separate);
     let asked = given.timeout_s.filter(|seconds| seconds.is_finite() && *seconds > 0.0);
     let timeout =
         asked.map_or(TIMEOUT, |seconds| Duration::from_secs_f64(seconds.min(MAX_TIMEOUT.as_secs_f64())));
@@ -166,7 +169,9 @@ async fn execute(place: &Place, call: &str, raw: &Value) -> Result<Returned> {
         stdin: false,
     };
     let bounds = conversation.bounds();
-    let (mut output, mut truncated, mut shown) = (String::new(), false, Collector::new(bounds.output_chars));
+    let (mut truncated, mut shown) = (false, Collector::new(bounds.output_chars));
+    // Both as they came, and each alone.
+    let (mut output, mut apart) = (String::new(), [String::new(), String::new()]);
     // Each output has characters of its own, which may be cut.
     let mut decoders = [Utf8Stream::default(), Utf8Stream::default()];
     let finished = ready
@@ -175,11 +180,15 @@ async fn execute(place: &Place, call: &str, raw: &Value) -> Result<Returned> {
             shown.push(piece);
             match piece {
                 Output::Data(stream, bytes) => {
-                    let text = decoders[usize::from(stream == Stream::Stderr)].push(bytes);
+                    let index = usize::from(stream == Stream::Stderr);
+                    let text = decoders[index].push(bytes);
                     let room = MAX_OUTPUT.saturating_sub(output.len()).min(text.len());
                     let room = (0..=room).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
                     truncated |= text.len() > room;
                     output.push_str(&text[..room]);
+                    if separate {
+                        apart[index].push_str(&text[..room]);
+                    }
                 }
                 Output::Gap(_) => truncated = true,
             }
@@ -188,19 +197,33 @@ async fn execute(place: &Place, call: &str, raw: &Value) -> Result<Returned> {
     report_limits(&place.events, &finished)?;
     let (exit_code, timed_out) = exit_code_and_timeout(&finished.outcome);
     let mut result = command_result(&finished, Some(timeout), shown);
-    decoders.iter_mut().for_each(|decoder| output.push_str(decoder.finish()));
+    for (decoder, alone) in decoders.iter_mut().zip(&mut apart) {
+        let rest = decoder.finish();
+        output.push_str(rest);
+        alone.push_str(if separate { rest } else { "" });
+    }
     if bounds.redact_secrets {
         if let Some(redacted) = secret_scan::redact(&output) {
             place.events.emit(Event::SecretsRedacted { id: call.to_owned(), types: redacted.types })?;
             output = redacted.text;
         }
+        for alone in &mut apart {
+            if let Some(redacted) = secret_scan::redact(alone) {
+                *alone = redacted.text;
+            }
+        }
         result.text = secret_scan::redact(&result.text).map_or(result.text, |redacted| redacted.text);
     }
     let said = conversation.said_after("execute", raw, &result).await?;
-    let data = json!({
+    let mut data = json!({
         "output": output, "exit_code": exit_code, "timed_out": timed_out,
         "truncated": truncated, "duration_ms": finished.duration.as_millis() as u64,
     });
+    if separate {
+        let [stdout, stderr] = apart;
+        data["stdout"] = stdout.into();
+        data["stderr"] = stderr.into();
+    }
     Ok(Returned { recorded: Some(result), ..Returned::done(said.unwrap_or_default(), data) })
 }
 

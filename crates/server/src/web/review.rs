@@ -195,7 +195,7 @@ fn taken(file: &TextFile, refused: &BTreeSet<usize>, store: &Store) -> Result<Op
         return Ok(None);
     }
     let hunks = file.hunks.iter().enumerate().filter(|(number, _)| !refused.contains(number));
-    let content = file.content(hunks.map(|(_, hunk)| hunk));
+    let content = file.content(hunks.map(|(_, hunk)| hunk))?;
     let after = file.node(&content, true, store)?;
     let change = Change { before: file.change.before.clone(), after: Some(after) };
     Ok(Some((file.path.clone(), change)))
