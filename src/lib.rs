@@ -12,12 +12,13 @@ pub mod demo;
 pub use agent_assist as assist;
 pub use agent_backends as backends;
 pub use agent_base::{
-    Error, Result, duration_text, error, exit_code, exit_status, front_matter, hash, head_writer,
+    Error, Result, count_text, duration_text, error, exit_code, exit_status, front_matter, hash, head_writer,
     host_process, host_program, lock, machine, paths, plain_file, sanitise, secret_scan, shorten,
     utf8_stream, visible,
 };
 pub use agent_batch as batch;
 pub use agent_core as agent;
+pub use agent_diff as diff;
 pub use agent_envd as envd;
 pub use agent_event as event;
 pub use agent_log as log;

@@ -28,6 +28,16 @@ fn the_sample_is_rendered_in_colour() {
 }
 
 #[test]
+fn a_diff_in_an_answer_has_its_colours() {
+    let text = "```diff\n@@ -1 +1 @@\n-old\n+new\n same\n```\n";
+    let shown = render(text, 60, true);
+    for line in ["\x1b[31m  -old\x1b[0m\n", "\x1b[32m  +new\x1b[0m\n", "\n   same\n"] {
+        assert!(shown.contains(line), "{shown:?}");
+    }
+    assert_eq!(render(text, 60, false), "  @@ -1 +1 @@\n  -old\n  +new\n   same\n");
+}
+
+#[test]
 fn the_result_does_not_depend_on_the_pieces() {
     let whole = render(SAMPLE, 60, true);
     let characters: Vec<String> = SAMPLE.chars().map(String::from).collect();

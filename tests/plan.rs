@@ -151,6 +151,33 @@ fn a_plan_is_shown_and_carried_out_when_the_user_accepts_it() {
     terminal.wait_for("\nhi\n");
 }
 
+/// A refusal with a reason is a prompt, and leads to the next plan.
+#[test]
+fn what_is_said_about_a_plan_goes_to_the_model() {
+    let model = endpoint()
+        .tool_call("update_plan", plan(&[("Write a.txt", "pending")]))
+        .text("So?")
+        .tool_call("update_plan", plan(&[("Write b.txt", "pending")]))
+        .text("And so?")
+        .start();
+    let mut terminal = terminal().endpoint(&model).start();
+    terminal.wait_for_prompt();
+    terminal.type_line("/plan");
+    terminal.wait_for_prompt();
+    terminal.type_line("write a file");
+    terminal.wait_for("Carry out this plan? [yes/no]");
+    terminal.type_line("no, call it b.txt");
+    terminal.wait_for("  · Write b.txt");
+    terminal.wait_until("the second question", |screen| screen.matches("Carry out this plan?").count() == 2);
+    let said = model
+        .requests()
+        .iter()
+        .any(|request| request.messages().iter().any(|message| message["content"] == "no, call it b.txt"));
+    assert!(said, "it is a prompt");
+    terminal.type_line("no");
+    terminal.wait_for("not yet: say what to change");
+}
+
 #[test]
 fn a_resumed_session_still_awaits_consent() {
     let model = endpoint()

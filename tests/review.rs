@@ -3,10 +3,10 @@
 use crate::support::agent::agent;
 use crate::support::endpoint::endpoint;
 use crate::support::terminal::{Builder, Terminal, terminal};
+use agent::diff::hunks::Kind;
 use agent::hash::Hash;
 use agent::workspace::ChangeSet;
 use agent::workspace::changes::Change;
-use agent::workspace::hunks::Kind;
 use agent::workspace::manifest::Node;
 use agent::workspace::parts::{Item, items};
 use agent::workspace::store::Store;
@@ -52,6 +52,58 @@ fn answer(terminal: &mut Terminal, question: &str, answer: &str) {
     if !matches!(answer, "q" | "no") {
         terminal.wait_until("what follows", |screen| !shows(screen));
     }
+}
+
+#[test]
+fn the_question_shows_the_change_explains_its_answers_and_takes_words() {
+    let model = endpoint()
+        .tool_call("run_commands", json!({ "command": "sed -i 's/^5$/five/' n.txt" }))
+        .text("Changed.")
+        .text("Asked again.")
+        .start();
+    let builder = terminal().endpoint(&model).file("n.txt", &numbers()).env("PAGER", "cat");
+    let mut terminal = builder.start();
+    terminal.wait_for_prompt();
+    terminal.type_line("change it");
+    terminal.wait_for("Changed.");
+    terminal.wait_for_prompt();
+    terminal.type_line("/apply");
+    terminal.wait_for("Apply? [yes/no/each]");
+    let screen = terminal.screen();
+    assert!(screen.contains("\n-5\n+five\n") && screen.contains("1 file changed, 1 line added"), "{screen}");
+    answer(&mut terminal, "Apply? [yes/no/each]", "yse");
+    terminal.wait_for("\"yse\" is none of the answers:\n  y  yes: write all of it to your files\n");
+    answer(&mut terminal, "Apply? [yes/no/each]", "?");
+    terminal.wait_for("  d  diff: show all of it in the pager\n");
+    answer(&mut terminal, "Apply? [yes/no/each]", "d");
+    terminal.wait_until("the diff again", |screen| screen.matches("\n+five\n").count() == 2);
+    answer(&mut terminal, "Apply? [yes/no/each]", "no, use a helper function");
+    terminal.wait_for("nothing was written");
+    terminal.wait_for("Asked again.");
+    let last = model.last().messages().last().expect("a message").to_string();
+    assert!(last.contains("wrote none of them") && last.contains("no, use a helper function"), "{last}");
+    assert_eq!(host(&terminal, "n.txt"), Some(numbers()));
+}
+
+/// A change that does not fit the screen is not drawn over it.
+#[test]
+fn a_long_change_is_summed_up_and_shown_in_the_pager() {
+    let model = endpoint()
+        .tool_call("run_commands", json!({ "command": "seq 100 300 > long.txt" }))
+        .text("Written.")
+        .start();
+    let mut terminal = terminal().endpoint(&model).env("PAGER", "tail -n 1").start();
+    terminal.wait_for_prompt();
+    terminal.type_line("write it");
+    terminal.wait_for("Written.");
+    terminal.wait_for_prompt();
+    terminal.type_line("/apply");
+    terminal.wait_for("1 file changed, 201 lines added, 0 removed");
+    assert!(!terminal.screen().contains("+100"), "{}", terminal.screen());
+    answer(&mut terminal, "Apply? [yes/no/each]", "d");
+    terminal.wait_for("\n+300\n");
+    terminal.type_line("y");
+    terminal.wait_for("written: 1 file added");
 }
 
 #[test]

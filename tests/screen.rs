@@ -32,6 +32,12 @@ fn model() -> Endpoint {
 
 const CODE: &str = "// how many\nfn count() -> u32 {\n    ten()\n}\n";
 
+/// `text` without the line about what a command changed: it comes when the workspace is recorded, after the command or at the end.
+fn without_changed_files(text: &str, line: &str) -> String {
+    assert_eq!(text.matches(line).count(), 1, "{text}");
+    text.split_inclusive('\n').filter(|shown| !shown.contains(line)).collect()
+}
+
 /// The screen after a prompt, `/diff` and a refused apply, with what differs between two runs replaced.
 fn seen(columns: u16, environment: &[(&str, &str)], settings: &str) -> String {
     let model = model();
@@ -49,7 +55,8 @@ fn seen(columns: u16, environment: &[(&str, &str)], settings: &str) -> String {
     // It is written after the prompt.
     terminal.wait_until("the status line", |screen| screen.trim_end().ends_with("network none"));
     let path = terminal.root().display().to_string();
-    let text = terminal.formatted().replace(&path, "ROOT");
+    let text =
+        without_changed_files(&terminal.formatted().replace(&path, "ROOT"), "1 file changed: count.rs");
     let time = regex_lite::Regex::new(r"[0-9.]+ m?s\b").expect("a pattern");
     time.replace_all(&text, "TIME").into_owned()
 }
@@ -74,6 +81,74 @@ fn a_session_at_80_columns_in_colour() {
 #[test]
 fn a_session_at_120_columns_in_colour() {
     insta::assert_snapshot!(seen(120, &[], ""));
+}
+
+/// The screen after a new file, an edit, an edit that fails, and a command that changes files.
+fn edits(columns: u16, environment: &[(&str, &str)]) -> String {
+    let new = "fn main() {\n    println!(\"{}\", count());\n}\n".to_owned() + &"// more\n".repeat(20);
+    let model = endpoint()
+        .tool_call("write_file", json!({ "path": "main.rs", "data": new }))
+        .tool_call("edit_file", json!({ "path": "count.rs", "old": "ten()", "new": "eleven()" }))
+        .tool_call("edit_file", json!({ "path": "count.rs", "old": "ten(", "new": "x" }))
+        .tool_call("run_commands", json!({ "command": "echo 1 > a.txt; echo 2 > b.txt" }))
+        .text("Done.\n\n```diff\n-ten()\n+eleven()\n```")
+        .start();
+    let builder = terminal().endpoint(&model).columns(columns).file("count.rs", CODE);
+    let builder = environment.iter().fold(builder, |builder, (name, value)| builder.env(name, value));
+    let mut terminal = builder.start();
+    terminal.wait_for_prompt();
+    terminal.type_line("go");
+    terminal.wait_for("to apply");
+    terminal.wait_for_prompt();
+    let text = terminal.formatted();
+    let text = &text[text.find("main.rs").map_or(0, |at| text[..at].rfind('\n').map_or(0, |at| at + 1))..];
+    let end = text.find("to apply").expect("the end of the prompt");
+    let time = regex_lite::Regex::new(r"[0-9.]+ m?s\b").expect("a pattern");
+    let text = time.replace_all(&text[..end], "TIME").into_owned();
+    without_changed_files(&text, "2 files changed: a.txt, b.txt")
+}
+
+#[test]
+fn what_an_edit_changed_is_seen_at_80_columns() {
+    insta::assert_snapshot!(edits(80, &[("NO_COLOR", "1")]));
+}
+
+#[cfg(feature = "policy")]
+#[test]
+fn what_an_edit_changed_is_seen_at_120_columns_in_colour() {
+    insta::assert_snapshot!(edits(120, &[]));
+}
+
+#[test]
+fn reasoning_is_folded_to_a_line() {
+    let reasoning =
+        "The user \x1b[2Jwants a word.\nIt may be any word. ".to_owned() + &"More of it. ".repeat(30);
+    let model = endpoint().reasoning(&reasoning, "Word.").start();
+    let mut terminal = terminal().endpoint(&model).columns(60).start();
+    terminal.wait_for_prompt();
+    terminal.type_line("a word");
+    terminal.wait_for("Word.");
+    terminal.wait_for_prompt();
+    let screen = terminal.screen();
+    let line = screen.lines().find(|line| line.starts_with("· thought for ")).expect(&screen);
+    assert!(line.contains(": The user wants a word. ⏎ It") && line.ends_with('…'), "{line}");
+    assert!(!screen.contains("More of it. More of it. More of it."), "{screen}");
+}
+
+#[test]
+fn the_trace_of_a_debugger_is_there_where_it_is_asked_for() {
+    let model = endpoint()
+        .tool_call("edit_file", json!({ "path": "count.rs", "old": "ten()", "new": "eleven()" }))
+        .text("Done.")
+        .start();
+    let mut terminal =
+        config(terminal().endpoint(&model).file("count.rs", CODE), "[ui]\ntrace = \"debug\"\n").start();
+    terminal.wait_for_prompt();
+    terminal.type_line("go");
+    terminal.wait_for("[DEBUG] edit_file called with path: count.rs, old: 5 bytes, new: 8 bytes");
+    terminal.wait_for("[DEBUG] edit_file result: ok in");
+    terminal.wait_for("1 file to apply");
+    assert!(!terminal.screen().contains("eleven()"), "{}", terminal.screen());
 }
 
 #[test]
@@ -123,7 +198,7 @@ fn a_plain_trace_has_one_line_for_a_call_and_slash_last_shows_all_of_its_result(
     let screen = terminal.screen();
     assert!(screen.contains("run  seq 1 30; exit 3   exit 3 in "), "{screen}");
     assert!(
-        screen.contains("  │ … 25 more line(s) above\n  │ 26\n  │ 27\n  │ 28\n  │ 29\n  │ 30\n"),
+        screen.contains("  │ … 25 more lines above\n  │ 26\n  │ 27\n  │ 28\n  │ 29\n  │ 30\n"),
         "{screen}"
     );
     assert!(screen.contains("read  a.txt   ok in "), "{screen}");

@@ -41,7 +41,7 @@ fn the_conversation_and_the_usage_are_restored() {
         Event::TurnStarted { turn: 1 },
         answer("", calls.clone()),
         tool_finished("c1", "run_commands", "a b"),
-        Event::Checkpoint { id: "k1".to_owned(), files: 1, prompt: Some(1) },
+        Event::Checkpoint { id: "k1".to_owned(), files: 1, names: Vec::new(), prompt: Some(1) },
         Event::TurnStarted { turn: 2 },
         answer("a and b", Vec::new()),
         finished("completed"),
@@ -159,5 +159,8 @@ fn files_of_older_versions_are_still_read() {
     ];
     let records: Vec<Record> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(History::of(&records).session, SESSION);
-    assert_eq!(records[1].event, Event::Checkpoint { id: "k1".to_owned(), files: 1, prompt: Some(1) });
+    assert_eq!(
+        records[1].event,
+        Event::Checkpoint { id: "k1".to_owned(), files: 1, names: Vec::new(), prompt: Some(1) }
+    );
 }

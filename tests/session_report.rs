@@ -43,6 +43,7 @@ fn failed(id: &str, name: &str, code: i32) -> Event {
         truncated: false,
         result: "exit code 1".to_owned(),
         content: Vec::new(),
+        edits: Vec::new(),
     }
 }
 

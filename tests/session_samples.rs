@@ -71,6 +71,7 @@ pub fn tool_finished(id: &str, name: &str, result: &str) -> Event {
         truncated: false,
         result: result.to_owned(),
         content: Vec::new(),
+        edits: Vec::new(),
     }
 }
 
@@ -150,7 +151,7 @@ pub fn one_of_each() -> Vec<Event> {
             reason: None,
         },
         Event::NetworkChanged { hosts: vec!["pypi.org".to_owned(), "!evil.test".to_owned()] },
-        Event::Checkpoint { id: "c1".to_owned(), files: 3, prompt: Some(1) },
+        Event::Checkpoint { id: "c1".to_owned(), files: 3, names: Vec::new(), prompt: Some(1) },
         Event::SandboxReady { backend: "docker".to_owned(), id: "0a1b2c".to_owned() },
         Event::LimitReached { limit: "turns".to_owned() },
         Event::CheckFinished {

@@ -42,6 +42,7 @@ fn finished(name: &str, exit_code: Option<i32>, ok: bool, result: &str) -> Event
         truncated: false,
         result: result.into(),
         content: Vec::new(),
+        edits: Vec::new(),
     }
 }
 

@@ -66,11 +66,6 @@ impl Console {
         self.user.answers_about_hosts.store(ask, Ordering::Relaxed);
     }
 
-    /// The user, to be asked.
-    pub fn user(&self) -> &User {
-        &self.user
-    }
-
     /// Emits notices.
     pub fn notices(&self, texts: impl IntoIterator<Item = String>) -> Result<()> {
         texts.into_iter().try_for_each(|text| self.events.emit(Event::Notice { text }))
@@ -150,20 +145,8 @@ impl Approver for User {
     }
 }
 
-/// The user of a command without a session.
-pub struct PlainUser;
-
-impl Approver for PlainUser {
-    fn ask<'a>(&'a self, question: &'a Question<'a>) -> BoxFuture<'a, Result<Answer>> {
-        async { ask(&Progress::stderr(), question).await }.boxed()
-    }
-}
-
 /// Shows what the question is about, and reads the answer.
 async fn ask(progress: &Progress, question: &Question<'_>) -> Result<Answer> {
-    if let Question::Apply { summary } = question {
-        progress.suspend(|| stderr::write(summary));
-    }
     if let Question::ToolCall(question) = question
         && question.is_cut()
     {
@@ -185,7 +168,6 @@ fn word(question: &Question<'_>, answer: Answer) -> &'static str {
         Answer::Always if about_host => "session",
         Answer::Always => "always",
         Answer::Project => "project",
-        Answer::Each => "each",
         Answer::No => "no",
         Answer::Never => "never",
     }

@@ -3,7 +3,7 @@
 use super::console::Console;
 use crate::agent::Answer;
 use crate::cli::config::Config;
-use crate::cli::ui::confirm;
+use crate::cli::ui::confirm::{self, Choice, Reply};
 use crate::error::Result;
 use crate::session::{Frontend, Session};
 
@@ -20,9 +20,16 @@ pub async fn begin(config: &Config, session: &mut Session) -> Result<()> {
 
 /// After a prompt of `agent run --plan`: the user decides, and an accepted plan is carried out. `None`: it is not.
 pub async fn decide(console: &Console, session: &mut Session) -> Result<Option<Answer>> {
-    if is_accepted(console).await? {
-        session.end_plan(true).await?;
-        return session.prompt(CARRY_OUT).await.map(Some);
+    loop {
+        match ask(console).await? {
+            Reply::Chosen("yes") => {
+                session.end_plan(true).await?;
+                return session.prompt(CARRY_OUT).await.map(Some);
+            }
+            Reply::Chosen(_) => break,
+            Reply::Words(said) => session.prompt(&said).await.map(drop)?,
+        }
+        console.screen.settle()?;
     }
     let id = session.id();
     console.always_notice(format!(
@@ -32,12 +39,15 @@ pub async fn decide(console: &Console, session: &mut Session) -> Result<Option<A
     Ok(None)
 }
 
-/// Asks, where there is a user.
-pub async fn is_accepted(console: &Console) -> Result<bool> {
+/// Asks, where there is a user. What they say in words is about the plan, and for the model.
+pub async fn ask(console: &Console) -> Result<Reply> {
+    const CHOICES: [Choice; 2] = [
+        Choice { word: "yes", help: "the model carries it out" },
+        Choice { word: "no", help: "nothing is changed; in words, say what the plan lacks" },
+    ];
     if !confirm::is_possible() {
-        return Ok(false);
+        return Ok(Reply::Chosen("no"));
     }
     console.screen.settle()?;
-    let question = "Carry out this plan?";
-    Ok(confirm::ask(console.screen.progress(), question, &["yes", "no"]).await? == "yes")
+    confirm::reply(console.screen.progress(), "Carry out this plan?", &CHOICES, &[]).await
 }

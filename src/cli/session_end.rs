@@ -37,8 +37,7 @@ pub async fn after_run(config: &Config, console: &Console, session: &mut Session
         ChosenChanges::all(changes.clone())
     } else if confirm::is_possible() {
         console.screen.settle()?;
-        let (user, progress) = (console.user(), console.screen.progress());
-        let dialogue = Dialogue { user, progress, programs: config.programs() };
+        let dialogue = Dialogue { progress: console.screen.progress(), programs: config.programs() };
         choose(&changes, &ready.workspace, &dialogue, Ask::Whole, true).await?
     } else {
         ChosenChanges::all(ChangeSet::default())

@@ -20,6 +20,7 @@ use agent_tools::Tool;
 use agent_tools::ToolResult;
 use futures_util::future::join_all;
 use serde_json::Value;
+use std::mem::take;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -121,6 +122,7 @@ impl Conversation {
             truncated: false,
             result: text.clone(),
             content: Vec::new(),
+            edits: Vec::new(),
         })?;
         Ok(text)
     }
@@ -161,6 +163,7 @@ impl Conversation {
             truncated: result.truncated,
             result: result.text,
             content: result.content,
+            edits: result.edits,
         })?;
         done
     }
@@ -260,12 +263,19 @@ impl Conversation {
             {
                 result.text += &format!("\n\n{note}");
             }
-            result.text = without_tags(std::mem::take(&mut result.text));
+            result.text = without_tags(take(&mut result.text));
             if self.setup.bounds.redact_secrets
                 && let Some(redacted) = secret_scan::redact(&result.text)
             {
                 events.emit(Event::SecretsRedacted { id: call.to_owned(), types: redacted.types })?;
                 result.text = redacted.text;
+            }
+            if self.setup.bounds.redact_secrets {
+                // The model does not read it, but it is in the session file.
+                for edit in &mut result.edits {
+                    edit.diff = secret_scan::redact(&edit.diff)
+                        .map_or_else(|| take(&mut edit.diff), |redacted| redacted.text);
+                }
             }
             Ok::<_, Error>(done)
         };

@@ -26,6 +26,29 @@ pub enum Content {
     },
 }
 
+/// What a call changed in one file, to be seen at once; what is applied is shown by the review alone.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FileEdit {
+    /// The file, relative to the workspace if it is in it.
+    pub path: String,
+    /// Whether there was no file before.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_new: bool,
+    /// Number of lines added.
+    pub added: u64,
+    /// Number of lines removed.
+    pub removed: u64,
+    /// The beginning of the unified diff, without the lines that name the file; empty for what is not text.
+    pub diff: String,
+    /// Number of lines that `diff` lacks.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left_out: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
 /// A file that is stored beside the session file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Artifact {

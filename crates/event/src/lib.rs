@@ -18,7 +18,7 @@ mod types;
 pub use arguments::Arguments;
 pub use bus::{Events, Listener, Subscription};
 pub use call_form::CallForm;
-pub use content::{Artifact, Content};
+pub use content::{Artifact, Content, FileEdit};
 pub use opaque::Opaque;
 pub use record::{Record, now};
 pub use types::{Changes, Event, Limits, PlanStep, SandboxInfo, StepStatus, Stream, ToolCall, Usage};

@@ -2,7 +2,7 @@
 //!
 //! Adding a field is allowed; renaming or removing one is a breaking change and goes into the changelog.
 
-use super::{Arguments, Artifact, CallForm, Content, Opaque};
+use super::{Arguments, Artifact, CallForm, Content, FileEdit, Opaque};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -166,6 +166,9 @@ pub enum Event {
         /// The parts of the result, where it is more than text.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         content: Vec<Content>,
+        /// The files that the call itself wrote, where it is a tool that writes files: the first of them.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        edits: Vec<FileEdit>,
     },
     /// A tool call produced a file, an image for example; its bytes are stored beside the session file.
     Artifact {
@@ -261,6 +264,9 @@ pub enum Event {
         id: String,
         /// Number of files that changed since the previous checkpoint.
         files: u64,
+        /// The first of them.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        names: Vec<String>,
         /// The number of the prompt (`user_message`) that it belongs to, counting from 1.
         #[serde(default, alias = "wish", skip_serializing_if = "Option::is_none")]
         prompt: Option<u64>,

@@ -505,7 +505,7 @@ impl Gateway {
         let entry = Entry::exactly(host, port);
         let reach = if entry.names_port() { Reach::Anything } else { Reach::Web };
         match self.answer(host, port).await {
-            None | Some(Answer::No | Answer::Each) => {
+            None | Some(Answer::No) => {
                 return Err(CloseReason::Refused(Refusal::unlisted(host, port)));
             }
             Some(Answer::Never) => {

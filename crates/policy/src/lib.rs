@@ -56,11 +56,6 @@ pub enum Question<'a> {
         /// The hosts.
         hosts: &'a [&'a str],
     },
-    /// May these changes be written into the user's workspace?
-    Apply {
-        /// The files and what is risky about them, as lines for the user.
-        summary: &'a str,
-    },
 }
 
 /// What a user answers.
@@ -72,8 +67,6 @@ pub enum Answer {
     Always,
     /// Yes, and do not ask again in any session of this project: only for [`Question::Connect`].
     Project,
-    /// Ask about each part, as the frontend does that: only for [`Question::Apply`].
-    Each,
     /// Not this time.
     No,
     /// No, and do not ask again in this session.
@@ -87,12 +80,11 @@ impl Question<'_> {
             Question::ToolCall(_) => &[Answer::Once, Answer::No, Answer::Always],
             Question::Connect { .. } => &[Answer::Once, Answer::Always, Answer::Project, Answer::Never],
             Question::Reach { .. } => &[Answer::Once, Answer::No],
-            Question::Apply { .. } => &[Answer::Once, Answer::No, Answer::Each],
         }
     }
 }
 
-/// The question in plain text; the changes themselves are for the frontend to show.
+/// The question in plain text.
 impl fmt::Display for Question<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -109,7 +101,6 @@ impl fmt::Display for Question<'_> {
                     hosts.join(", ")
                 )
             }
-            Question::Apply { .. } => write!(f, "Apply?"),
         }
     }
 }

@@ -135,10 +135,11 @@ impl Checkpoints {
         let checkpoint = ready.workspace.checkpoint(&ready.sandbox, state.prompt).await?;
         state.cost = started.elapsed();
         state.last = Some(Instant::now());
-        let Some(Checkpoint { id, files, prompt, forgotten, .. }) = checkpoint else { return Ok(()) };
+        let Some(Checkpoint { id, files, names, prompt, forgotten, .. }) = checkpoint else { return Ok(()) };
         state.undone.clear();
         let events = self.frontend.events();
-        events.emit(Event::Checkpoint { id, files, prompt: Some(prompt) })?;
+        let names = names.iter().map(ToString::to_string).collect();
+        events.emit(Event::Checkpoint { id, files, names, prompt: Some(prompt) })?;
         match forgotten {
             0 => Ok(()),
             count => events.emit(Event::Notice {
@@ -197,6 +198,7 @@ mod tests {
             id: id.to_string(),
             time: String::new(),
             files: 1,
+            names: Vec::new(),
             prompt: *prompt,
             forgotten: 0,
             after_gap: false,

@@ -5,6 +5,7 @@ use super::line_editor::{Assistant, Editing, Editor};
 use super::notify;
 use super::progress::Progress;
 use super::read::{ReadEnd, read};
+use super::stderr;
 use super::style::{BOLD, Colours};
 use agent_base::error::{Error, Kind, Result};
 use agent_base::sanitise;
@@ -17,7 +18,28 @@ pub fn is_possible() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
-/// Asks until one of `choices` is given, by its name or the first letter of it (which all differ).
+/// One of the answers that a question has.
+#[derive(Debug, Clone, Copy)]
+pub struct Choice {
+    /// Typed in full or by its first letter, which all differ.
+    pub word: &'static str,
+    /// Its effect; may be empty.
+    pub help: &'static str,
+}
+
+/// What was answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    Chosen(&'static str),
+    /// Something said in words.
+    Words(String),
+}
+
+/// The longest line that is a mistyped answer and not something said.
+const MAX_TYPO: usize = 12;
+
+/// Asks until one of `choices` is given, by its name or the first letter of it (which all differ). `?` lists them, and so does
+/// what is none of them.
 ///
 /// Waits while another question or the prompt reads the keyboard. The question may have several lines; it is sanitised
 /// here. Ctrl-D chooses `no` if that is a choice. Dropping the future restores the terminal.
@@ -26,18 +48,67 @@ pub fn is_possible() -> bool {
 /// [`Kind::Interrupted`] after Ctrl-C, and after Ctrl-D without a choice `no`; [`Kind::Terminated`] if the terminal was
 /// closed.
 pub async fn ask(progress: &Progress, question: &str, choices: &[&'static str]) -> Result<&'static str> {
-    let prompt = prompt(question, choices);
+    let choices: Vec<Choice> = choices.iter().map(|word| Choice { word, help: "" }).collect();
+    loop {
+        match reply(progress, question, &choices, &[]).await? {
+            Reply::Chosen(word) => return Ok(word),
+            Reply::Words(line) => explain(progress, &line, &choices, &[]),
+        }
+    }
+}
+
+/// As [`ask`], where what is said in words is an answer too. `keys` are answers that the question does not name.
+///
+/// # Errors
+/// Those of [`ask`].
+pub async fn reply(
+    progress: &Progress,
+    question: &str,
+    choices: &[Choice],
+    keys: &[Choice],
+) -> Result<Reply> {
+    let words: Vec<&'static str> = choices.iter().map(|choice| choice.word).collect();
+    let prompt = prompt(question, &words);
+    let all: Vec<&'static str> = words.iter().copied().chain(keys.iter().map(|key| key.word)).collect();
     loop {
         let line = match read_line(progress, &prompt).await? {
             Some(line) => line,
             // Ctrl-D changes nothing.
-            None if choices.contains(&"no") => "no".to_owned(),
+            None if all.contains(&"no") => "no".to_owned(),
             None => return Err(no_answer()),
         };
-        if let Some(choice) = chosen(&line, choices) {
-            return Ok(choice);
+        if let Some(choice) = chosen(&line, &all) {
+            return Ok(Reply::Chosen(choice));
         }
+        if is_said(&line) {
+            return Ok(Reply::Words(line.trim().to_owned()));
+        }
+        explain(progress, &line, choices, keys);
     }
+}
+
+/// Whether a line is something said, and not a mistyped answer.
+fn is_said(line: &str) -> bool {
+    let line = line.trim();
+    line.contains(char::is_whitespace) || line.len() > MAX_TYPO || !line.is_ascii()
+}
+
+/// Lists the answers, and names `line` if it is none of them.
+fn explain(progress: &Progress, line: &str, choices: &[Choice], keys: &[Choice]) {
+    let line = line.trim();
+    let mut text = match line {
+        "" | "?" => String::new(),
+        other => format!("{:?} is none of the answers:\n", sanitise::one_line(other, 40)),
+    };
+    for Choice { word, help } in choices.iter().chain(keys) {
+        let first: String = word.chars().take(1).collect();
+        text += &match help.is_empty() {
+            true => format!("  {first}  {word}\n"),
+            false => format!("  {first}  {word}: {help}\n"),
+        };
+    }
+    text += "  ?  this list; Ctrl-C answers nothing\n";
+    progress.suspend(|| stderr::write(&text));
 }
 
 /// Reads one line after `prompt`, which is sanitised here. Waits while something else reads the keyboard. Dropping the future
@@ -108,7 +179,17 @@ fn chosen(line: &str, choices: &[&'static str]) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{chosen, prompt};
+    use super::{chosen, is_said, prompt};
+
+    #[test]
+    fn a_sentence_is_said_and_a_short_word_is_a_mistake() {
+        for said in ["no, use a helper function", "rename it", "用辅助函数", "supercalifragilistic"] {
+            assert!(is_said(said), "{said}");
+        }
+        for mistyped in ["", "yse", "  ", "x", "certainly"] {
+            assert!(!is_said(mistyped), "{mistyped}");
+        }
+    }
 
     #[test]
     fn a_name_or_its_first_letter_chooses() {

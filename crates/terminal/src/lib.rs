@@ -5,6 +5,7 @@
 
 pub mod confirm;
 pub mod editor;
+pub mod edits;
 pub mod host_programs;
 pub mod input;
 pub mod json;

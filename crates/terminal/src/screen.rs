@@ -14,6 +14,7 @@ use agent_base::sanitise::{Sanitiser, plain};
 use agent_event::{Artifact, Event, Events, Listener, Record, Subscription};
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Bytes of output that wait while the screen is held; more is dropped. Little is printed meanwhile.
 const MAX_HELD: usize = 64 << 10;
@@ -55,11 +56,16 @@ struct ScreenState {
     holds: u32,
 }
 
-/// Reasoning on its way to stderr (`-v`), a line at a time.
+/// Reasoning on its way to stderr: a line at a time with `-v`, else its time and its beginning.
 struct Reasoning {
     sanitiser: Sanitiser,
     line: String,
+    /// Since when, and its first bytes, where it is not shown as a whole.
+    folded: Option<(Instant, String)>,
 }
+
+/// Bytes that are kept of the beginning of folded reasoning.
+const MAX_FOLDED: usize = 1024;
 
 /// Where the model's answers go.
 enum AnswerOutput {
@@ -92,8 +98,9 @@ impl Screen {
         };
         let progress = if verbosity == Verbosity::Quiet { Progress::hidden() } else { Progress::stderr() };
         let colours = Colours::of(&stderr);
-        let trace = Trace::new(verbosity, colours);
-        let reasoning = Reasoning { sanitiser: Sanitiser::new(false), line: String::new() };
+        let mut trace = Trace::new(verbosity, colours);
+        trace.set_style(TraceStyle::Auto, stderr.is_terminal());
+        let reasoning = Reasoning { sanitiser: Sanitiser::new(false), line: String::new(), folded: None };
         let state = ScreenState {
             answer,
             streamed: false,
@@ -140,8 +147,7 @@ impl Screen {
 
     /// Shows the events of session number `number` to which the shown one delegates: its trace, with that number before each line.
     pub fn listener_of_delegate(&self, number: u64) -> Box<dyn Listener> {
-        let ScreenState { trace, colours, .. } = &*self.state.lock();
-        let trace = Trace::new(trace.verbosity(), *colours);
+        let trace = self.state.lock().trace.like_this();
         let prefix = format!("  {number}: ");
         Box::new(DelegateReader { prefix, trace, screen: self.clone() })
     }
@@ -153,7 +159,7 @@ impl Screen {
 
     /// How tool calls are traced.
     pub fn set_trace(&self, style: TraceStyle) {
-        self.state.lock().trace.set_style(style);
+        self.state.lock().trace.set_style(style, io::stderr().is_terminal());
     }
 
     /// Draws an artifact of a session again.
@@ -367,9 +373,13 @@ impl ScreenState {
     /// Shows reasoning beneath the spinner; with `-v`, prints it.
     fn reasoning(&mut self, text: &str) {
         if self.trace.verbosity() < Verbosity::Verbose {
+            let (_, head) = self.reasoning.folded.get_or_insert_with(|| (Instant::now(), String::new()));
+            if head.len() < MAX_FOLDED {
+                head.extend(text.chars().take(MAX_FOLDED));
+            }
             return self.progress.output(text);
         }
-        let Reasoning { sanitiser, line } = &mut self.reasoning;
+        let Reasoning { sanitiser, line, .. } = &mut self.reasoning;
         sanitiser.push(text, line);
         if let Some(end) = line.rfind('\n') {
             let complete: String = line.drain(..=end).collect();
@@ -378,7 +388,12 @@ impl ScreenState {
     }
 
     fn end_reasoning(&mut self) {
-        let Reasoning { sanitiser, line } = &mut self.reasoning;
+        if let Some((since, head)) = self.reasoning.folded.take()
+            && let Some(line) = self.trace.thought(since.elapsed().as_millis() as u64, &head)
+        {
+            self.say(&line);
+        }
+        let Reasoning { sanitiser, line, .. } = &mut self.reasoning;
         sanitiser.finish(line);
         let rest = std::mem::take(line);
         self.say_reasoning(&rest);

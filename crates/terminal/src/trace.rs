@@ -1,7 +1,9 @@
 //! The debug trace: what happens, one line each, for stderr.
 
+use super::edits::{Edits, counts};
 use super::style::{BAD, BOLD, Colours, DIM, GOOD, WARN};
 use super::wrap;
+use agent_base::count_text::count_text;
 use agent_base::duration_text::duration_text;
 use agent_base::error::{Error, Kind};
 use agent_base::sanitise;
@@ -31,10 +33,12 @@ pub enum Verbosity {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TraceStyle {
-    /// A line for each call and one for its result, as a debugger wants them.
+    /// `Plain` at a terminal, `Debug` elsewhere.
     #[default]
+    Auto,
+    /// A line for each call and one for its result, as a debugger and a log want them.
     Debug,
-    /// A line for both.
+    /// A line for both, and under it what changed.
     Plain,
 }
 
@@ -51,7 +55,9 @@ pub struct Trace {
     /// The width of the terminal; without one, lines are not broken.
     columns: Option<usize>,
     output: LineCount,
-    style: TraceStyle,
+    /// Whether what happens is laid out for the eye: see [`TraceStyle::Plain`].
+    is_plain: bool,
+    edits: Edits,
     /// The arguments of the calls that run, by their id.
     running: HashMap<String, Value>,
 }
@@ -89,14 +95,25 @@ impl Trace {
             colours,
             columns: None,
             output: LineCount::default(),
-            style: TraceStyle::default(),
+            is_plain: false,
+            edits: Edits::default(),
             running: HashMap::new(),
         }
     }
 
-    /// How further calls are traced.
-    pub fn set_style(&mut self, style: TraceStyle) {
-        self.style = style;
+    /// How further calls are traced, by default for a terminal or for something else.
+    pub fn set_style(&mut self, style: TraceStyle, is_terminal: bool) {
+        self.is_plain = match style {
+            TraceStyle::Auto => is_terminal,
+            TraceStyle::Debug => false,
+            TraceStyle::Plain => true,
+        };
+    }
+
+    /// A trace of another session in the same form.
+    #[must_use]
+    pub fn like_this(&self) -> Self {
+        Self { is_plain: self.is_plain, ..Self::new(self.verbosity, self.colours) }
     }
 
     /// Breaks the lines of further events between words at `columns`, if there are any.
@@ -117,18 +134,46 @@ impl Trace {
         if let Event::ToolStarted { id, arguments, .. } = event {
             self.running.insert(id.clone(), arguments.clone());
         }
-        let lines = match self.verbosity {
+        let mut lines = match self.verbosity {
             Verbosity::Quiet => self.failure(event),
             Verbosity::Normal => self.notable(event).or_else(|| self.ordinary(event)),
             Verbosity::Verbose => {
                 self.notable(event).or_else(|| self.ordinary(event)).or_else(|| self.detail(record))
             }
         };
+        if self.is_plain && self.verbosity > Verbosity::Quiet {
+            self.add_changes(event, &mut lines);
+        }
         if let Event::ToolFinished { id, .. } = event {
             self.output = LineCount::default();
             self.running.remove(id);
         }
         lines
+    }
+
+    /// Appends what the event says about files.
+    fn add_changes(&mut self, event: &Event, lines: &mut Option<String>) {
+        let (columns, colours) = (self.columns, self.colours);
+        let changes = match event {
+            Event::ToolFinished { edits, .. } if !edits.is_empty() => {
+                Some(self.edits.diffs(edits, columns, colours))
+            }
+            Event::Checkpoint { files, names, .. } => self.edits.others(*files, names, columns, colours),
+            _ => None,
+        };
+        if let Some(changes) = changes {
+            lines.get_or_insert_default().push_str(&changes);
+        }
+    }
+
+    /// `· thought for 2.1 s: the test expects …`, where the trace is for the eye.
+    pub(super) fn thought(&self, took_ms: u64, head: &str) -> Option<String> {
+        if !self.is_plain || self.verbosity == Verbosity::Quiet || head.trim().is_empty() {
+            return None;
+        }
+        let columns = self.columns.map_or(COLUMNS, |columns| columns.saturating_sub(1));
+        let line = format!("· thought for {}: {}", duration_text(took_ms), head.trim_start());
+        Some(self.colours.paint(DIM, sanitise::one_line(&line, columns)) + "\n")
     }
 
     /// What is shown even with `-q`.
@@ -195,7 +240,7 @@ impl Trace {
             {
                 return None;
             }
-            Event::ToolStarted { .. } if self.style == TraceStyle::Plain => return None,
+            Event::ToolStarted { .. } if self.is_plain => return None,
             Event::ToolStarted { name, arguments, .. } => {
                 let mut lines = self.debug(&format!("{name} called{}", arguments_text(arguments)));
                 if self.is_verbose() {
@@ -205,11 +250,11 @@ impl Trace {
             }
             Event::ToolFinished { id, name, ok, exit_code, result, .. } => {
                 let text = self.result_text(event);
-                let mut lines = match self.style {
-                    TraceStyle::Debug => self.debug(&format!("{name} result: {text}")),
-                    TraceStyle::Plain => self.plain_call(name, self.running.get(id), &text),
-                };
                 let has_failed = !ok || exit_code.is_some_and(|code| code != 0);
+                let mut lines = match self.is_plain {
+                    false => self.debug(&format!("{name} result: {text}")),
+                    true => self.plain_call(name, self.running.get(id), &text, has_failed),
+                };
                 if self.is_verbose() {
                     lines.push_str(&self.indented(result));
                 } else if has_failed && matches!(name.as_str(), "run_commands" | "run_code") {
@@ -237,7 +282,9 @@ impl Trace {
                     usage += &format!(" (delegated: {})", usage_text(*delegated, None));
                 }
                 self.debug(&format!(
-                    "Session finished: {status} after {turns} turn(s), {usage}, {files} file(s) changed."
+                    "Session finished: {status} after {}, {usage}, {} changed.",
+                    count_text(*turns, "turn"),
+                    count_text(files, "file")
                 ))
             }
             _ => return None,
@@ -252,8 +299,10 @@ impl Trace {
             return None;
         };
         let mut text = format!(
-            "session {delegate} {status} after {turns} turn(s), {}: {merged} file(s) merged",
-            usage_text(*usage, *cost)
+            "session {delegate} {status} after {}, {}: {} merged",
+            count_text(*turns, "turn"),
+            usage_text(*usage, *cost),
+            count_text(*merged, "file")
         );
         for (names, what) in [(conflicts, "conflict"), (outside, "outside of its paths")] {
             if !names.is_empty() {
@@ -285,28 +334,30 @@ impl Trace {
             Event::TurnStarted { turn } => self.debug(&format!("Turn {turn}")),
             Event::AssistantMessage { usage: Some(usage), .. } => self.debug(&usage_text(*usage, None)),
             Event::Attached { name, text } => self.debug(&format!(
-                "@{}: {} line(s) attached",
+                "@{}: {} attached",
                 sanitise::one_line(name, 200),
-                text.lines().count()
+                count_text(text.lines().count(), "line")
             )),
             Event::Note { text } => self.debug(&format!("The model learns with the next prompt: {text}")),
             Event::NetworkChanged { hosts } => {
                 self.debug(&format!("network: {}", sanitise::one_line(&hosts.join(", "), COLUMNS)))
             }
             Event::Checkpoint { id, files, .. } => {
-                self.debug(&format!("Checkpoint {id}: {files} file(s) changed"))
+                self.debug(&format!("Checkpoint {id}: {} changed", count_text(*files, "file")))
             }
             _ => return None,
         })
     }
 
-    /// `run  cargo test   exit 0 in 1.2 s, 48 lines`
-    fn plain_call(&self, name: &str, arguments: Option<&Value>, result: &str) -> String {
+    /// `✓ run  cargo test   exit 0 in 1.2 s, 48 lines`
+    fn plain_call(&self, name: &str, arguments: Option<&Value>, result: &str, has_failed: bool) -> String {
         let columns = self.columns.map_or(COLUMNS, |columns| columns.saturating_sub(1));
-        let room = columns.saturating_sub(wrap::width(result) + 3).max(MIN_CALL);
+        let result = sanitise::one_line(result, COLUMNS);
+        let room = columns.saturating_sub(wrap::width(&result) + 5).max(MIN_CALL);
         let call = sanitise::one_line(&call_text(name, arguments.unwrap_or(&Value::Null)), room);
-        let line = format!("{call}   {}", sanitise::one_line(result, COLUMNS));
-        self.colours.paint(DIM, line) + "\n"
+        let (mark, style) = if has_failed { ("✗", BAD) } else { ("✓", GOOD.dimmed()) };
+        let line = wrap::hanging(&format!("{call}   {result}"), 2, self.columns);
+        self.colours.paint(style, format_args!("{mark} {line}")) + "\n"
     }
 
     /// The last lines of an output, and how many are above them.
@@ -315,7 +366,7 @@ impl Trace {
         let all: Vec<&str> = output.lines().filter(|line| *line != "(no output)").collect();
         let above = all.len().saturating_sub(count);
         let columns = self.columns.map_or(COLUMNS, |columns| columns.saturating_sub(1));
-        let more = (above > 0).then(|| format!("  │ … {above} more line(s) above"));
+        let more = (above > 0).then(|| format!("  │ … {} above", count_text(above, "more line")));
         let lines = all.iter().skip(above).map(|line| format!("  │ {}", line.replace('\t', "    ")));
         let paint = |line: String| self.colours.paint(DIM, sanitise::truncate(&line, columns)) + "\n";
         more.into_iter().chain(lines).map(paint).collect()
@@ -326,7 +377,8 @@ impl Trace {
     }
 
     fn result_text(&self, event: &Event) -> String {
-        let Event::ToolFinished { name, ok, exit_code, duration_ms, truncated, result, .. } = event else {
+        let Event::ToolFinished { name, ok, exit_code, duration_ms, truncated, result, edits, .. } = event
+        else {
             return String::new();
         };
         let time = duration_text(*duration_ms);
@@ -357,7 +409,10 @@ impl Trace {
             (None, true) if matches!(name.as_str(), "read_file" | "job_output" | "run_commands") => {
                 format!("ok in {time}, {}", lines())
             }
-            (None, true) => format!("ok in {time}"),
+            (None, true) => match edits.as_slice() {
+                [edit] if self.is_plain => format!("{} in {time}", counts(edit)),
+                _ => format!("ok in {time}"),
+            },
         }
     }
 
@@ -378,7 +433,7 @@ impl Trace {
     }
 
     fn debug(&self, text: &str) -> String {
-        if self.style == TraceStyle::Plain {
+        if self.is_plain {
             let text = wrap::hanging(&sanitise::one_line(text, COLUMNS), 0, self.columns);
             return self.colours.paint(DIM, text) + "\n";
         }
@@ -502,6 +557,13 @@ pub fn usage_text(usage: Usage, cost: Option<f64>) -> String {
     let cached =
         if usage.cached > 0 { format!(" ({} cached, {share} %)", usage.cached) } else { String::new() };
     format!("{} tokens in{cached}, {} out{cost}", usage.input, usage.output)
+}
+
+/// `3.2 s · 2400 tokens in (2000 cached, 83 %), 68 out, cost 0.0123 · 2 files to apply`: what a prompt took, and what it led to.
+pub fn prompt_text(took_ms: u64, usage: Usage, cost: Option<f64>, files: u64) -> String {
+    let mut parts = vec![duration_text(took_ms), usage_text(usage, cost)];
+    parts.extend((files > 0).then(|| format!("{} to apply", count_text(files, "file"))));
+    parts.join(" · ")
 }
 
 /// The error message and its hint, broken between words at `columns`. Empty if the reader of the output has closed it, as

@@ -1,7 +1,7 @@
 //! What a tool returns: text, and parts that are more than text.
 
 use super::code::display::Collected;
-use agent_event::{Artifact, Content};
+use agent_event::{Artifact, Content, FileEdit};
 
 /// What a tool returns.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub struct ToolResult {
     pub text: String,
     /// The parts in order; empty where the result is text alone.
     pub content: Vec<Content>,
+    /// The files that it wrote, for the user: not for the model.
+    pub edits: Vec<FileEdit>,
 }
 
 impl ToolResult {
@@ -27,6 +29,13 @@ impl ToolResult {
     /// A call that failed; the text explains why.
     pub fn failure(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
+    }
+
+    /// Adds what it changed in a file.
+    #[must_use]
+    pub fn with_edit(mut self, edit: FileEdit) -> Self {
+        self.edits.push(edit);
+        self
     }
 
     /// Adds an image, with a line for models that do not take images.

@@ -79,6 +79,6 @@ pub fn command_result(finished: &Finished, timeout: Option<Duration>, collector:
         exit_code,
         truncated: collected.truncated,
         text,
-        content: Vec::new(),
+        ..ToolResult::default()
     }
 }

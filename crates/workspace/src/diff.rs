@@ -2,15 +2,15 @@
 
 use crate::changes::{Change, ChangeSet};
 use crate::git_patch;
-use crate::hunks;
 use crate::manifest::Node;
-use crate::paint::Painter;
 use crate::renames::{self, Rename};
 use crate::store::Store;
 use crate::tree_path::TreePath;
 use agent_base::error::Result;
 use agent_base::hash::Hash;
 use agent_base::text_encoding::Encoding;
+use agent_diff::hunks;
+use agent_diff::paint::Painter;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -149,7 +149,7 @@ fn write_change(
         )?;
     } else if let Some(Texts { old, new, remark }) = texts(&old, &new) {
         remark.map_or(Ok(()), |remark| writeln!(out, "  ({remark})"))?;
-        let mut painter = Painter::new(path, &old, &new, paint.color);
+        let mut painter = Painter::new(path.as_path(), &old, &new, paint.color);
         let mut text = String::new();
         hunks::each(&old, &new, |line| {
             painter.line(line, &mut text);

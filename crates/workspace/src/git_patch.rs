@@ -2,11 +2,11 @@
 
 use crate::changes::{Change, ChangeSet};
 use crate::diff::Side;
-use crate::hunks;
 use crate::manifest::Node;
 use crate::store::{MAX_IN_MEMORY, Store};
 use crate::tree_path::TreePath;
 use agent_base::error::{Error, Result};
+use agent_diff::hunks;
 use sha1::{Digest, Sha1};
 use std::io::Write;
 

@@ -6,6 +6,8 @@ use crate::tree_path::TreePath;
 use agent_base::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
+/// Files that a checkpoint names while it is new.
+const MAX_NAMES: usize = 20;
 /// Most checkpoints that are kept; the oldest but the first are removed.
 const MAX_CHECKPOINTS: usize = 1000;
 
@@ -18,6 +20,9 @@ pub struct Checkpoint {
     pub time: String,
     /// How many files (symlinks count, directories and git's own do not) differ from the one before.
     pub files: u64,
+    /// The first of them, where it was made just now.
+    #[serde(skip)]
+    pub names: Vec<TreePath>,
     /// The number of the prompt that led to it, counting from 1 over the whole session.
     #[serde(default, alias = "wish")]
     pub prompt: u64,
@@ -50,6 +55,7 @@ impl History {
             id: "0".into(),
             time: agent_event::now(),
             files: 0,
+            names: Vec::new(),
             prompt: 0,
             forgotten: 0,
             after_gap: false,
@@ -95,10 +101,14 @@ impl History {
         if self.differing(&delta).all(is_git_index) {
             return Ok(None);
         }
+        let mut names = self.files_differing(&delta, base);
+        let files = names.len() as u64;
+        names.truncate(MAX_NAMES);
         let checkpoint = Checkpoint {
             id: self.next.to_string(),
             time: agent_event::now(),
-            files: self.changed_files(&delta, base),
+            files,
+            names,
             prompt: prompt.unwrap_or(self.checkpoints[self.at].prompt),
             forgotten: 0,
             after_gap: false,
@@ -115,11 +125,6 @@ impl History {
         *self = next;
         dropped.iter().try_for_each(|dropped| store.remove(&delta_file(dropped)))?;
         Ok(Some(checkpoint))
-    }
-
-    /// In how many files `delta` differs from the current state.
-    fn changed_files(&self, delta: &Delta, base: &Manifest) -> u64 {
-        self.files_differing(delta, base).len() as u64
     }
 
     /// The files (no directories, nothing of git's own) in which the current state differs from `delta`.

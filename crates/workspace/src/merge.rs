@@ -1,11 +1,11 @@
 //! Three-way merges of files that both the sandbox and the host changed, or two sandboxes.
 
 use crate::changes::Change;
-use crate::hunks;
 use crate::manifest::Node;
 use crate::store::Store;
 use agent_base::error::Result;
 use agent_base::hash::Hash;
+use agent_diff::hunks;
 use std::ops::Range;
 
 /// Largest file that is merged, in bytes.

@@ -2,14 +2,14 @@
 
 use crate::changes::{Change, ChangeSet};
 use crate::diff::{MAX_SHOWN, Side};
-use crate::hunks::{self, CONTEXT, Kind, Line, Region};
 use crate::manifest::Node;
-use crate::paint::Painter;
 use crate::renames;
 use crate::store::Store;
 use crate::tree_path::TreePath;
 use agent_base::error::{Error, Result};
 use agent_base::text_encoding::Encoding;
+use agent_diff::hunks::{self, CONTEXT, Kind, Line, Region};
+use agent_diff::paint::Painter;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -171,7 +171,7 @@ impl TextFile {
     /// What paints the lines of its hunks.
     pub fn painter(&self, has_colours: bool) -> Painter {
         let new = if has_colours { self.text(&self.hunks) } else { Vec::new() };
-        Painter::new(&self.path, &self.old, &new, has_colours)
+        Painter::new(self.path.as_path(), &self.old, &new, has_colours)
     }
 
     /// The hunk as a user edits it: a diff, byte for byte.

@@ -2,11 +2,11 @@
 
 use crate::changes::{Change, ChangeSet};
 use crate::diff::Side;
-use crate::hunks;
 use crate::manifest::Node;
 use crate::store::Store;
 use crate::tree_path::TreePath;
 use agent_base::hash::Hash;
+use agent_diff::hunks;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
 

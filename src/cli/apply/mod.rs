@@ -6,6 +6,7 @@ mod branch;
 mod by_part;
 mod commit;
 mod decision;
+mod whole;
 
 pub use branch::{branch_question, write_branch, written_branch};
 pub use commit::commit;
@@ -13,13 +14,11 @@ pub use commit::commit;
 use super::console::Console;
 use super::endpoint::connect_again;
 use super::sandbox_settings;
-use crate::approval::{Answer, Approver, Question};
 use crate::cli::config::Config;
 use crate::cli::options::Options;
+use crate::cli::ui::confirm::Reply;
 use crate::cli::ui::host_programs::HostPrograms;
 use crate::cli::ui::progress::Progress;
-use crate::cli::ui::style::Colours;
-use crate::cli::ui::{pager, stderr};
 use crate::error::{Error, Result};
 use crate::log::{History, SessionId, Store, read_records};
 use crate::machine::Machine;
@@ -30,14 +29,12 @@ use crate::session::{Frontend, OneShot, Session};
 use crate::workspace::manifest::Node;
 use crate::workspace::notices::listed;
 use crate::workspace::tree_path::TreePath;
-use crate::workspace::{Applied, ChangeSet, Workspace, diff, risks};
+use crate::workspace::{Applied, ChangeSet, Workspace};
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::sync::Arc;
 
 /// How the user is asked.
 pub struct Dialogue<'a> {
-    pub user: &'a dyn Approver,
     pub progress: &'a Progress,
     /// The pager and the editor.
     pub programs: HostPrograms,
@@ -64,47 +61,18 @@ pub async fn choose(
     is_all: bool,
 ) -> Result<ChosenChanges> {
     if ask == Ask::Whole {
-        show_again(changes, workspace, dialogue, is_all)?;
-        let summary = summary(changes, workspace)?;
-        match dialogue.user.ask(&Question::Apply { summary: &summary }).await? {
-            Answer::Once => return Ok(ChosenChanges::all(changes.clone())),
-            Answer::Each => {}
-            Answer::Always | Answer::Project | Answer::No | Answer::Never => {
-                return Ok(ChosenChanges::all(changes.without_changes()));
+        let whole = whole::Whole { changes, workspace, dialogue, is_all };
+        match whole.ask().await? {
+            Reply::Chosen("yes") => return Ok(ChosenChanges::all(changes.clone())),
+            Reply::Chosen("each") => {}
+            Reply::Chosen(_) => return Ok(ChosenChanges::all(changes.without_changes())),
+            Reply::Words(words) => {
+                let said = Some(words);
+                return Ok(ChosenChanges { said, ..ChosenChanges::all(changes.without_changes()) });
             }
         }
     }
     by_part::choose(changes, workspace, dialogue).await
-}
-
-/// Shows the changes that the user has seen otherwise, or not at all, in the last diff.
-fn show_again(
-    changes: &ChangeSet,
-    workspace: &Workspace,
-    dialogue: &Dialogue<'_>,
-    is_all: bool,
-) -> Result<()> {
-    let since = workspace.since_shown(changes, is_all)?;
-    let Some(notice) = since.summary() else { return Ok(()) };
-    let mut text = format!("{notice}\n\n").into_bytes();
-    diff::write_text(&mut text, &since.changed, workspace.store(), Colours::of(&std::io::stderr()).0)?;
-    let _hold = dialogue.progress.hold();
-    if text.iter().filter(|byte| **byte == b'\n').count() <= MAX_SHOWN_LINES
-        || !pager::page(&dialogue.programs, &text)?
-    {
-        stderr::write(&String::from_utf8_lossy(&text));
-    }
-    workspace.record_shown(&since.changed, false)
-}
-
-/// The files of `changes` and what is risky about them, as lines for the user.
-fn summary(changes: &ChangeSet, workspace: &Workspace) -> Result<String> {
-    let mut shown = Vec::new();
-    diff::write_stat(&mut shown, changes, workspace.store())?;
-    if let Some(risks) = risks::summary(changes) {
-        writeln!(shown, "{risks}")?;
-    }
-    Ok(String::from_utf8_lossy(&shown).into_owned())
 }
 
 /// The message of a commit of `changes`: the given one, or one that the session's model proposes and, where somebody can be
@@ -253,6 +221,8 @@ pub struct ChosenChanges {
     edited: BTreeMap<TreePath, Node>,
     /// The parts that were refused with a reason.
     refused: Vec<RefusedPart>,
+    /// What the user said in place of an answer.
+    said: Option<String>,
 }
 
 /// A part of the changes that the user did not want, and why.
@@ -271,8 +241,6 @@ pub fn remarks_on(applied: &Applied) -> impl Iterator<Item = String> {
     merged.chain(applied.separated.iter().cloned())
 }
 
-/// Lines that are shown again without the pager.
-const MAX_SHOWN_LINES: usize = 100;
 /// Names of files that a note for the model lists.
 pub const NAMED: usize = 30;
 /// Characters of the hunks that the model is shown again, of each and of all.
@@ -282,11 +250,16 @@ const MAX_DIFFS: usize = 20_000;
 impl ChosenChanges {
     /// All of `changes`.
     pub fn all(changes: ChangeSet) -> Self {
-        Self { changes, edited: BTreeMap::new(), refused: Vec::new() }
+        Self { changes, edited: BTreeMap::new(), refused: Vec::new(), said: None }
     }
 
     /// The prompt that asks the model to revise what was refused with a reason; `None` where nothing was.
     pub fn prompt(&self) -> Option<String> {
+        if let Some(said) = &self.said {
+            return Some(format!(
+                "I reviewed your changes and wrote none of them to my own files; they are still in the sandbox. {said}"
+            ));
+        }
         let parts = self.refused_parts()?;
         Some(format!(
             "I reviewed your changes, and wrote to my own files only what I agree with. I refused these parts, which are \
@@ -296,6 +269,9 @@ impl ChosenChanges {
 
     /// What the model learns of the refused parts where it is not asked now.
     pub fn note_of_refused(&self) -> Option<String> {
+        if let Some(said) = &self.said {
+            return Some(format!("The user was asked whether to write the changes, and said: {said}"));
+        }
         Some(format!("The user refused these parts of the changes:{}", self.refused_parts()?))
     }
 

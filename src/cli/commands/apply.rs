@@ -5,7 +5,6 @@ use crate::cli::apply::{
     write, write_branch, written_branch,
 };
 use crate::cli::config::Config;
-use crate::cli::console::PlainUser;
 use crate::cli::kept_session::{KeptSession, changed, find_idle};
 use crate::cli::options::{ChangesArgs, Options};
 use crate::cli::print::{counted, print};
@@ -75,7 +74,6 @@ pub async fn apply(machine: &Arc<Machine>, arguments: ApplyArgs) -> Result<ExitC
     // A script that calls this means it.
     let is_asked = !arguments.yes && !options.is_json() && confirm::is_possible();
     let dialogue = Dialogue {
-        user: &PlainUser,
         progress: &if options.is_json() { Progress::hidden() } else { Progress::stderr() },
         programs: HostPrograms::new(Arc::clone(machine), kept.workspace.root()),
     };

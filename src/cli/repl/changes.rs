@@ -67,11 +67,7 @@ impl Repl<'_> {
             self.remark("there is nothing to apply");
             return Ok(Flow::Continue);
         }
-        let dialogue = Dialogue {
-            user: self.console.user(),
-            progress: self.screen.progress(),
-            programs: self.config.programs(),
-        };
+        let dialogue = Dialogue { progress: self.screen.progress(), programs: self.config.programs() };
         let chosen = choose(&changes, &ready.workspace, &dialogue, ask, is_all).await?;
         let next = chosen.prompt().map_or(Flow::Continue, Flow::Prompt);
         if chosen.changes.is_empty() {

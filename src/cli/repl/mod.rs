@@ -42,6 +42,7 @@ use crate::sanitise;
 use crate::session::{MAX_IMAGE, Resume, Session};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The REPL on a new session; ends with `session_finished` whatever happens.
@@ -245,11 +246,15 @@ impl Repl<'_> {
                 (None, _) => self.turn(text, PromptAuthor::User).await,
             },
         };
-        let result = match result {
-            Ok(Flow::Prompt(prompt)) => self.turn(&prompt, PromptAuthor::User).await,
-            Ok(Flow::PromptOfServer(prompt)) => self.turn(&prompt, PromptAuthor::Server).await,
-            result => result,
-        };
+        let mut result = result;
+        // What is said about a plan is a prompt too, and leads to the next plan.
+        loop {
+            result = match result {
+                Ok(Flow::Prompt(prompt)) => self.turn(&prompt, PromptAuthor::User).await,
+                Ok(Flow::PromptOfServer(prompt)) => self.turn(&prompt, PromptAuthor::Server).await,
+                _ => break,
+            };
+        }
         self.screen.settle()?;
         notify::notify(match &result {
             Ok(_) => "the turn has ended",
@@ -277,6 +282,7 @@ impl Repl<'_> {
         let interrupt = self.session.conversation.interrupt();
         interrupt.reset();
         let updates = self.session.plan().updates();
+        let (started, before) = (Instant::now(), self.session.conversation.total());
         let progress = self.screen.progress().clone();
         let stop = || interrupt.trigger(Stop::Interrupted);
         let work = async {
@@ -295,6 +301,7 @@ impl Repl<'_> {
         };
         let result = with_signals(interrupt.clone(), work).await;
         self.typing.end(&progress, interrupt.reason().is_some());
+        self.report_prompt(started, &before).await?;
         result?;
         self.ask_about_plan(updates).await
     }

@@ -1,8 +1,9 @@
 //! `/plan`: planning before anything is changed.
 
 use super::{Flow, Repl};
-use crate::cli::plan::{CARRY_OUT, is_accepted};
+use crate::cli::plan::{CARRY_OUT, ask};
 use crate::cli::signals::with_signals;
+use crate::cli::ui::confirm::Reply;
 use crate::cli::ui::trace::plan_text;
 use crate::error::{Error, Result};
 
@@ -56,9 +57,13 @@ impl Repl<'_> {
             self.remark_on_plan();
             return Ok(Flow::Continue);
         }
-        if !is_accepted(self.console).await? {
-            self.remark("not yet: say what to change, or /plan accept, /plan off");
-            return Ok(Flow::Continue);
+        match ask(self.console).await? {
+            Reply::Chosen("yes") => {}
+            Reply::Chosen(_) => {
+                self.remark("not yet: say what to change, or /plan accept, /plan off");
+                return Ok(Flow::Continue);
+            }
+            Reply::Words(said) => return Ok(Flow::Prompt(said)),
         }
         self.session.end_plan(true).await?;
         let interrupt = self.session.conversation.interrupt();

@@ -7,6 +7,7 @@ use crate::cli::ui::picker::pick;
 use crate::cli::ui::trace::usage_text;
 use crate::cli::ui::wrap::{columns_of, hanging};
 use crate::cli::{endpoint, hooks};
+use crate::count_text::count_text;
 use crate::error::{Error, Result};
 use crate::log::Store;
 use crate::mcp::client::Servers;
@@ -277,7 +278,7 @@ impl Repl<'_> {
         let conversation = &self.session.conversation;
         let total = conversation.total();
         let usage = usage_text(total.usage, conversation.cost());
-        self.screen.say(&format!("{} turn(s), {usage}\n", total.turns));
+        self.screen.say(&format!("{}, {usage}\n", count_text(total.turns, "turn")));
         Ok(Flow::Continue)
     }
 

@@ -1,9 +1,15 @@
 //! The status line under the prompt.
 
 use super::Repl;
+use crate::agent::Spent;
 use crate::cli::ui::status_line::{StatusItem, StatusLine};
+use crate::cli::ui::trace::prompt_text;
+use crate::count_text::count_text;
+use crate::error::Result;
+use crate::event::Usage;
 use crate::sanitise;
 use crate::workspace::tracked;
+use std::time::Instant;
 
 /// What is shown by default.
 const DEFAULT: [StatusItem; 7] = [
@@ -48,18 +54,39 @@ impl Repl<'_> {
                 let branch = tracked::branch(&self.config.workspace)?;
                 Some(sanitise::one_line(&branch, MAX_NAME))
             }
-            StatusItem::Changes => {
-                let ready = self.session.startup().if_ready()?;
-                let counts = ready.workspace.recorded_changes().await.ok()?.counts();
-                match counts.added + counts.modified + counts.deleted {
-                    0 => None,
-                    1 => Some("1 file changed".to_owned()),
-                    files => Some(format!("{files} files changed")),
-                }
-            }
+            StatusItem::Changes => match self.changed_files().await {
+                0 => None,
+                files => Some(count_text(files, "file") + " changed"),
+            },
             StatusItem::Sandbox => Some(self.session.startup().backend().name().to_owned()),
             StatusItem::Network => Some(format!("network {}", self.network_in_short())),
         }
+    }
+
+    /// Files with changes that are not applied, as they were recorded last.
+    async fn changed_files(&self) -> u64 {
+        let Some(ready) = self.session.startup().if_ready() else { return 0 };
+        let changes = ready.workspace.recorded_changes().await.unwrap_or_default();
+        let counts = changes.counts();
+        counts.added + counts.modified + counts.deleted
+    }
+
+    /// After a prompt: a line with what it took, and what waits to be applied. Nothing where the model was not reached.
+    pub(super) async fn report_prompt(&self, started: Instant, before: &Spent) -> Result<()> {
+        self.screen.settle()?;
+        let now = self.session.conversation.total();
+        if self.config.options.is_quiet() || now.turns == before.turns {
+            return Ok(());
+        }
+        let usage = Usage {
+            input: now.usage.input.saturating_sub(before.usage.input),
+            output: now.usage.output.saturating_sub(before.usage.output),
+            cached: now.usage.cached.saturating_sub(before.usage.cached),
+        };
+        let cost = self.session.conversation.cost().map(|_| now.cost - before.cost);
+        let took = started.elapsed().as_millis() as u64;
+        self.remark(&prompt_text(took, usage, cost, self.changed_files().await));
+        Ok(())
     }
 
     fn network_in_short(&self) -> String {

@@ -173,7 +173,7 @@ impl Gate {
         };
         match approver.ask(&AskUser::ToolCall(&question)).await? {
             Answer::Once => Ok(None),
-            Answer::No | Answer::Never | Answer::Each | Answer::Project => {
+            Answer::No | Answer::Never | Answer::Project => {
                 Ok(Some(question.denial("the user was asked and refused")))
             }
             Answer::Always => {

@@ -175,8 +175,6 @@ impl User {
             Question::ToolCall(_) => ("execute", &[ONCE, ALWAYS, NO]),
             Question::Connect { .. } => ("fetch", &[ONCE, ALWAYS, NEVER]),
             Question::Reach { .. } => ("fetch", &[ONCE, NO]),
-            // That is asked at the end of a turn.
-            Question::Apply { .. } => return Ok(Answer::No),
         };
         let number = self.asked.fetch_add(1, Ordering::Relaxed);
         let title = one_line(&question.to_string(), TITLE);

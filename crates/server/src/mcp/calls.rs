@@ -208,6 +208,7 @@ impl Service {
             truncated: result.truncated,
             result: result.text,
             content: Vec::new(),
+            edits: Vec::new(),
         })?;
         answer
     }

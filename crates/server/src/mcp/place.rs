@@ -155,6 +155,7 @@ impl Drop for Running {
             truncated: false,
             result: "error: cancelled by the client".to_owned(),
             content: Vec::new(),
+            edits: Vec::new(),
         });
     }
 }

@@ -162,7 +162,6 @@ fn name(answer: Answer) -> &'static str {
         Answer::Once => "once",
         Answer::Always => "always",
         Answer::Project => "project",
-        Answer::Each => "each",
         Answer::No => "no",
         Answer::Never => "never",
     }
@@ -174,7 +173,6 @@ fn label(answer: Answer, about_host: bool) -> &'static str {
         Answer::Always if about_host => "Allow for this session",
         Answer::Always => "Always allow",
         Answer::Project => "Allow for this project",
-        Answer::Each => "Ask about each",
         Answer::No => "Refuse",
         Answer::Never => "Refuse for this session",
     }

@@ -31,9 +31,7 @@ impl Approver for OfPart {
                 Question::Reach { purpose, hosts } => {
                     let purpose = format!("{purpose} for {part}");
                     self.user.ask(&Question::Reach { purpose: &purpose, hosts }).await
-                }
-                // A part applies nothing.
-                Question::Apply { .. } => Ok(Answer::No),
+                } // A part applies nothing.
             }
         })
     }

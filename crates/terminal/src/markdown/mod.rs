@@ -113,10 +113,10 @@ impl Markdown {
         self.pending.drain(..complete);
         if let Some(fence) = fence {
             let first_line = self.pending.find('\n').map_or(self.pending.len(), |end| end + 1);
-            let language =
-                render::language_of(self.pending[..first_line].trim_start().trim_start_matches(['`', '~']));
+            let notation =
+                render::notation_of(self.pending[..first_line].trim_start().trim_start_matches(['`', '~']));
             self.pending.drain(..first_line);
-            self.renderer.begin_code(language);
+            self.renderer.begin_code(notation);
             self.fence = Some(fence);
             return true;
         }

@@ -1,7 +1,7 @@
 //! Complete Markdown blocks as lines for a terminal.
 
 use super::table::Table;
-use crate::style::{BOLD, CODE, Colours, DIM, HEADING, LINK};
+use crate::style::{BAD, BOLD, CODE, Colours, DIM, GOOD, HEADING, LINK};
 use crate::wrap::{self, Span, StyledLine};
 use agent_base::sanitise;
 use agent_policy::syntax::{Class, Language, Lines};
@@ -20,10 +20,21 @@ pub(super) fn options() -> Options {
     Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS
 }
 
-/// The language that the text behind a fence names.
-pub(super) fn language_of(info: &str) -> Option<Language> {
+/// How the text behind a fence is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Notation {
+    Program(Language),
+    /// Lines that begin with `+`, `-` or `@@`.
+    Diff,
+}
+
+/// The notation that the text behind a fence names.
+pub(super) fn notation_of(info: &str) -> Option<Notation> {
     let name = info.trim().split([' ', ',', '{', '\t']).next()?;
-    Language::named(name)
+    match name.to_ascii_lowercase().as_str() {
+        "diff" | "patch" | "udiff" => Some(Notation::Diff),
+        name => Language::named(name).map(Notation::Program),
+    }
 }
 
 /// Writes blocks with an empty line between them.
@@ -42,9 +53,11 @@ pub(super) struct Renderer {
     links: Vec<(usize, String)>,
     table: Option<Table>,
     /// An indented code block, or one in a list or quotation.
-    code: Option<(String, Option<Language>)>,
+    code: Option<(String, Option<Notation>)>,
     /// The open fence, where its language has a grammar.
     fenced: Option<Fenced>,
+    /// The open fence is a diff.
+    is_diff: bool,
     /// An empty line has to be written before the next block.
     gap: bool,
 }
@@ -80,6 +93,7 @@ impl Renderer {
             links: Vec::new(),
             table: None,
             code: None,
+            is_diff: false,
             fenced: None,
             gap: false,
         }
@@ -109,10 +123,15 @@ impl Renderer {
     }
 
     /// Begins a fenced code block whose lines are added with [`Renderer::code_line`].
-    pub(super) fn begin_code(&mut self, language: Option<Language>) {
+    pub(super) fn begin_code(&mut self, notation: Option<Notation>) {
         self.separate();
-        let fenced = |language| Fenced { language, text: String::new(), shown: 0 };
-        self.fenced = language.filter(|_| self.colours.0).map(fenced);
+        self.is_diff = notation == Some(Notation::Diff);
+        self.fenced = match notation {
+            Some(Notation::Program(language)) if self.colours.0 => {
+                Some(Fenced { language, text: String::new(), shown: 0 })
+            }
+            _ => None,
+        };
     }
 
     /// Writes one line of code, which is not wrapped. In colours some lines are written together: a line may begin within a
@@ -120,7 +139,8 @@ impl Renderer {
     pub(super) fn code_line(&mut self, line: &str) {
         let line = sanitise::plain(line);
         let Some(fenced) = &mut self.fenced else {
-            return self.line(&[Span { text: format!("  {line}"), style: CODE }]);
+            let style = if self.is_diff { style_in_diff(&line) } else { CODE };
+            return self.line(&[Span { text: format!("  {line}"), style }]);
         };
         let line = line.trim_end_matches('\n');
         fenced.text.push_str(line);
@@ -196,7 +216,7 @@ impl Renderer {
             Tag::CodeBlock(kind) => {
                 self.separate();
                 let language = match kind {
-                    CodeBlockKind::Fenced(info) => language_of(&info),
+                    CodeBlockKind::Fenced(info) => notation_of(&info),
                     CodeBlockKind::Indented => None,
                 };
                 self.code = Some((String::new(), language));
@@ -372,6 +392,16 @@ impl Renderer {
             }
         }
         self.out.push('\n');
+    }
+}
+
+/// How a line of a diff looks.
+fn style_in_diff(line: &str) -> Style {
+    match line.as_bytes() {
+        [b'+', ..] => GOOD,
+        [b'-', ..] => BAD,
+        [b'@', b'@', ..] => HEADING,
+        _ => Style::new(),
     }
 }
 

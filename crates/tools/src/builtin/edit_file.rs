@@ -1,7 +1,7 @@
 //! `edit_file`: one exact replacement.
 
 use super::declared_encoding::text_file;
-use super::location::{Located, locate, targets};
+use super::location::{Located, locate, name, targets};
 use super::nearest::{Nearest, nearest};
 use super::{describe, missing_file};
 use crate::Context;
@@ -12,6 +12,7 @@ use agent_base::error::Error;
 use agent_base::error::Result;
 use agent_base::file_name::Likeness;
 use agent_base::text_encoding::TextFile;
+use agent_diff::excerpt;
 use agent_policy::policy::Action;
 use agent_sandbox::FileWrite;
 use agent_sandbox::Node;
@@ -70,10 +71,16 @@ async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResult> {
     }
     let file = text_file(context.sandbox, &target, file.bytes, &new).await;
     // Where its work may take a while, it holds nothing else up, and the end of the turn does not wait for it.
-    let edit = tokio::task::spawn_blocking(move || edit(&path, &file, old, new)).await;
-    let edited = edit.map_err(|error| Error::unexpected("the edit could not be made").caused_by(error))?;
+    let name = name(context.sandbox, &target);
+    let edit = tokio::task::spawn_blocking(move || {
+        let (content, done) = edit(&path, &file, old, new)?;
+        let shown = excerpt::of(&name, Some(file.bytes()), &content);
+        Ok((content, done, shown))
+    });
+    let edited: Result<_, String> =
+        edit.await.map_err(|error| Error::unexpected("the edit could not be made").caused_by(error))?;
     let meant = note.map(|note| format!(" ({note})")).unwrap_or_default();
-    let (content, done) = match edited {
+    let (content, done, shown) = match edited {
         Ok(edited) => edited,
         Err(why) => return Ok(ToolResult::failure(why + &meant)),
     };
@@ -81,7 +88,7 @@ async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResult> {
         FileWrite { path: target, node: Node::Regular(content), mode: None, mtime_ns: None, follow: true };
     match context.sandbox.write_files(vec![write]).await?.pop() {
         Some(Err(error)) => Err(error),
-        _ => Ok(ToolResult::success(done + &meant)),
+        _ => Ok(ToolResult::success(done + &meant).with_edit(shown)),
     }
 }
 

@@ -78,5 +78,5 @@ pub fn result(context: Context<'_>, job: u64, output: sandbox::JobOutput) -> Too
         false => &collected.text,
     };
     let text = format!("job {job}: {state}\n{text}");
-    ToolResult { ok, exit_code, truncated: collected.truncated, text, content: Vec::new() }
+    ToolResult { ok, exit_code, truncated: collected.truncated, text, ..ToolResult::default() }
 }

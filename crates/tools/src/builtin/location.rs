@@ -33,6 +33,11 @@ pub async fn locate(sandbox: &Sandbox, path: &str, most: Likeness) -> Located {
     }
 }
 
+/// How the file at `path` is named to the user: relative to the workspace where it is in it.
+pub fn name(sandbox: &Sandbox, path: &Path) -> String {
+    path.strip_prefix(sandbox.workspace()).unwrap_or(path).to_string_lossy().into_owned()
+}
+
 /// The paths that a write to `path` may reach, for the policy: see [`absolute`].
 pub fn targets<'a>(path: &'a str, data: &'a str) -> Vec<(&'a str, &'a str)> {
     let inner = Path::new(path).strip_prefix("workspace").ok().and_then(Path::to_str);

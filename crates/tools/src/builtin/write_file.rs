@@ -2,11 +2,13 @@
 
 use super::declared_encoding::text_file;
 use super::describe;
-use super::location::{Located, locate, targets};
+use super::location::{Located, locate, name, targets};
 use super::replacement::{Replacement, replace};
 use crate::{Context, Tool, ToolResult, arguments};
 use agent_base::error::{Error, Kind, Result};
 use agent_base::file_name::Likeness;
+use agent_diff::excerpt;
+use agent_event::FileEdit;
 use agent_policy::policy::Action;
 use agent_sandbox::{FileWrite, Node, Sandbox};
 use futures_util::future::{BoxFuture, join_all};
@@ -49,8 +51,9 @@ async fn run(context: Context<'_>, file: Arguments) -> Result<ToolResult> {
     let path = file.path.clone();
     match write(context, vec![file]).await?.pop() {
         Some(Err(error)) => Err(error),
-        Some(Ok(Written { bytes, note })) => {
-            Ok(ToolResult::success(format!("wrote {path}: {lines} lines, {bytes} bytes{note}{invalid}")))
+        Some(Ok(Written { bytes, note, edit })) => {
+            let done = format!("wrote {path}: {lines} lines, {bytes} bytes{note}{invalid}");
+            Ok(ToolResult { edits: edit.into_iter().collect(), ..ToolResult::success(done) })
         }
         None => Err(Error::unexpected("the sandbox gave no answer about a file")),
     }
@@ -75,6 +78,8 @@ pub struct Written {
     pub bytes: usize,
     /// In which way it differs from what was asked for.
     pub note: String,
+    /// What changed, where the former content is known.
+    pub edit: Option<FileEdit>,
 }
 
 /// Writes each file in the form of the one that it replaces.
@@ -103,26 +108,31 @@ pub async fn write(context: Context<'_>, files: Vec<Arguments>) -> Result<Vec<Re
 
 async fn prepare(sandbox: &Sandbox, file: Arguments) -> Result<(FileWrite, Written)> {
     let Located { path, note: meant } = locate(sandbox, &file.path, Likeness::Looks).await;
-    let former = match sandbox.read_file(&path, 0, MAX_BYTES + 1).await {
-        Ok(former) => Some(former.bytes).filter(|bytes| bytes.len() as u64 <= MAX_BYTES),
+    let (former, is_new) = match sandbox.read_file(&path, 0, MAX_BYTES + 1).await {
+        Ok(former) => (Some(former.bytes).filter(|bytes| bytes.len() as u64 <= MAX_BYTES), false),
         // Nothing is there, or something that the write itself reports.
-        Err(error) if error.kind() == Kind::InSandbox => Some(Vec::new()),
+        Err(error) if error.kind() == Kind::InSandbox => (Some(Vec::new()), true),
         Err(error) => return Err(error),
     };
-    let Replacement { bytes, mut note } = match former {
+    let (Replacement { bytes, mut note }, edit) = match former {
         Some(former) => {
             let former = text_file(sandbox, &path, former, &file.data).await;
-            let data = file.data;
-            let replaced = tokio::task::spawn_blocking(move || replace(&former, &data)).await;
-            let replaced = replaced
+            let (data, name) = (file.data, name(sandbox, &path));
+            let replaced = tokio::task::spawn_blocking(move || {
+                let made = replace(&former, &data)?;
+                let edit = excerpt::of(&name, (!is_new).then(|| former.bytes()), &made.bytes);
+                Ok((made, Some(edit)))
+            });
+            let replaced: Result<_, String> = replaced
+                .await
                 .map_err(|error| Error::unexpected("the file could not be compared").caused_by(error))?;
             replaced
                 .map_err(|why| Error::new(Kind::InSandbox, format!("{} is not written: {why}", file.path)))?
         }
-        None => Replacement { bytes: file.data.into_bytes(), note: String::new() },
+        None => (Replacement { bytes: file.data.into_bytes(), note: String::new() }, None),
     };
     note.extend(meant.map(|meant| format!(" ({meant})")));
-    let written = Written { bytes: bytes.len(), note };
+    let written = Written { bytes: bytes.len(), note, edit };
     let node = Node::Regular(bytes);
     Ok((FileWrite { path, node, mode: None, mtime_ns: None, follow: true }, written))
 }

@@ -5,11 +5,15 @@ use super::location::targets;
 use super::write_file::{self, path_and_data};
 use crate::{Context, Tool, ToolResult, arguments};
 use agent_base::error::Result;
+use agent_event::FileEdit;
 use agent_policy::policy::Action;
 use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
+
+/// Files whose change is shown.
+const MAX_SHOWN: usize = 10;
 
 pub struct WriteFiles;
 
@@ -42,6 +46,8 @@ async fn run(context: Context<'_>, Arguments { files }: Arguments) -> Result<Too
         .filter_map(|(path, result)| result.as_ref().err().map(|error| format!("{path}: {error}")))
         .collect();
     let written = results.len() - failed.len();
+    let edits = results.iter().filter_map(|result| result.as_ref().ok()?.edit.clone());
+    let edits: Vec<FileEdit> = edits.take(MAX_SHOWN).collect();
     if failed.is_empty() {
         let named = paths.iter().zip(&results).map(|(path, result)| match result {
             Ok(written) => format!("{path}{}", written.note),
@@ -49,11 +55,9 @@ async fn run(context: Context<'_>, Arguments { files }: Arguments) -> Result<Too
         });
         let named: Vec<String> = named.collect();
         let between = if named == paths { ", " } else { "; " };
-        return Ok(ToolResult::success(format!("wrote {written} files: {}", named.join(between))));
+        let done = format!("wrote {written} files: {}", named.join(between));
+        return Ok(ToolResult { edits, ..ToolResult::success(done) });
     }
-    Ok(ToolResult::failure(format!(
-        "wrote {written} of {} files\nerror: {}",
-        paths.len(),
-        failed.join("\nerror: ")
-    )))
+    let failed = format!("wrote {written} of {} files\nerror: {}", paths.len(), failed.join("\nerror: "));
+    Ok(ToolResult { edits, ..ToolResult::failure(failed) })
 }

@@ -46,7 +46,7 @@ pub fn result(
         exit_code: report.exit_code,
         truncated: collected.truncated,
         text,
-        content: Vec::new(),
+        ..ToolResult::default()
     })
 }
 

@@ -1,12 +1,12 @@
 //! The lines of a diff in colours: what was removed and added, which words of a line changed, and what they are.
 
 use crate::hunks::{Kind, Line};
-use crate::tree_path::TreePath;
 use agent_base::visible::{visible, visible_bytes};
 use agent_policy::syntax::{Class, Language, Lines};
 use anstyle::{AnsiColor, Style};
 use similar::{Algorithm, DiffTag, capture_diff_slices_deadline};
 use std::ops::Range;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Lines of one change whose words are compared; more is a block that was replaced.
@@ -30,6 +30,15 @@ pub struct Painter {
     /// Lines of a change that wait for the other side of it.
     removed: Vec<Waiting>,
     added: Vec<Waiting>,
+    numbers: Option<Numbers>,
+}
+
+/// Has the number of each line stand before it.
+struct Numbers {
+    digits: usize,
+    /// Those of the first lines.
+    old: usize,
+    new: usize,
 }
 
 /// A line of a change.
@@ -44,13 +53,34 @@ struct Waiting {
 
 impl Painter {
     /// For the file at `path` with these contents; without colours nothing but dangerous characters is changed.
-    pub fn new(path: &TreePath, old: &[u8], new: &[u8], has_colours: bool) -> Self {
-        let language = Language::of_file(path.as_path()).filter(|_| has_colours);
+    pub fn new(path: &Path, old: &[u8], new: &[u8], has_colours: bool) -> Self {
+        let language = Language::of_file(path).filter(|_| has_colours);
         let read = |content: &[u8]| match (language, std::str::from_utf8(content)) {
             (Some(language), Ok(text)) if !text.is_empty() => Lines::read(language, text),
             _ => Lines::default(),
         };
-        Self { has_colours, old: read(old), new: read(new), removed: Vec::new(), added: Vec::new() }
+        let (old, new) = (read(old), read(new));
+        Self { has_colours, old, new, removed: Vec::new(), added: Vec::new(), numbers: None }
+    }
+
+    /// Before each line stands its number, in so many digits; that of the first line is `old` and `new`. A space is behind
+    /// each mark.
+    #[must_use]
+    pub fn with_numbers(self, digits: usize, old: usize, new: usize) -> Self {
+        Self { numbers: Some(Numbers { digits, old, new }), ..self }
+    }
+
+    /// The number and the mark before a line, the latter in `style`.
+    fn margin(&self, kind: Kind, number: usize, style: Style) -> String {
+        let mark = match kind {
+            Kind::Removed => "-",
+            Kind::Added => "+",
+            _ => " ",
+        };
+        let Some(Numbers { digits, old, new }) = &self.numbers else { return self.paint(style, mark) };
+        let first = if kind == Kind::Removed { old } else { new };
+        let number = format!("  {:>digits$} ", first.saturating_add(number));
+        self.paint(Style::new().dimmed(), &number) + &self.paint(style, mark) + " "
     }
 
     /// Takes the next line, and appends what can be shown to `out`.
@@ -76,12 +106,12 @@ impl Painter {
             }
             Kind::Context => {
                 self.finish(out);
-                out.push(' ');
+                out.push_str(&self.margin(line.kind, line.number, Style::new()));
                 out.push_str(&self.words(line.text, self.new.line(line.number), &[], Style::new()));
                 out.push('\n');
             }
             Kind::Removed | Kind::Added => {
-                out.push(if line.kind == Kind::Removed { '-' } else { '+' });
+                out.push_str(&self.margin(line.kind, line.number, Style::new()));
                 out.push_str(&visible_bytes(line.text));
                 out.push('\n');
             }
@@ -96,11 +126,11 @@ impl Painter {
                 (old.changed, new.changed) = changed_words(&old.text, &new.text).unwrap_or_default();
             }
         }
-        for (lines, mark, style, classes) in
-            [(removed, "-", REMOVED, &self.old), (added, "+", ADDED, &self.new)]
+        for (lines, kind, style, classes) in
+            [(removed, Kind::Removed, REMOVED, &self.old), (added, Kind::Added, ADDED, &self.new)]
         {
             for line in lines {
-                out.push_str(&self.paint(style, mark));
+                out.push_str(&self.margin(kind, line.number, style));
                 out.push_str(&self.words(&line.text, classes.line(line.number), &line.changed, style));
                 out.push('\n');
                 out.push_str(if line.is_open { NO_NEWLINE } else { "" });

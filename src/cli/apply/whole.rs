@@ -1,0 +1,134 @@
+//! The question about all changes at once, after what it decides about.
+
+use super::Dialogue;
+use crate::cli::ui::confirm::{Choice, Reply, reply};
+use crate::cli::ui::style::{Colours, DIM};
+use crate::cli::ui::wrap::{columns_of, hanging};
+use crate::cli::ui::{pager, stderr};
+use crate::error::Result;
+use crate::workspace::{ChangeSet, Workspace, diff, risks};
+use std::io::{self, Write};
+
+/// Lines that are shown again without the pager.
+const MAX_SHOWN_LINES: usize = 100;
+/// Rows of a screen that the summary and the question take.
+const ROWS_OF_QUESTION: usize = 8;
+/// Rows of a terminal that does not report them.
+const DEFAULT_ROWS: usize = 24;
+
+const CHOICES: [Choice; 3] = [
+    Choice { word: "yes", help: "write all of it to your files" },
+    Choice { word: "no", help: "write nothing; it stays in the sandbox" },
+    Choice { word: "each", help: "decide about each hunk" },
+];
+const KEYS: [Choice; 1] = [Choice { word: "diff", help: "show all of it in the pager" }];
+const HINT: &str = "d shows the diff, ? explains the answers; what you say in words goes to the model";
+
+/// The changes that are decided about.
+pub(super) struct Whole<'a> {
+    pub changes: &'a ChangeSet,
+    pub workspace: &'a Workspace,
+    pub dialogue: &'a Dialogue<'a>,
+    /// Whether they are all that has changed.
+    pub is_all: bool,
+}
+
+impl Whole<'_> {
+    /// Shows what is not as the last diff showed it, else the diff where it fits the screen, and asks.
+    pub(super) async fn ask(&self) -> Result<Reply> {
+        let notice = self.workspace.since_shown(self.changes, self.is_all)?.summary();
+        match notice {
+            Some(notice) => self.show_again(&notice)?,
+            None => {
+                if let Some(diff) = self.short_diff()? {
+                    self.say(&diff);
+                    self.workspace.record_shown(self.changes, self.is_all)?;
+                }
+            }
+        }
+        self.say(&self.summary()?);
+        let colours = Colours::of(&io::stderr());
+        self.say(&format!("{}\n", colours.paint(DIM, hanging(HINT, 0, columns_of(&io::stderr())))));
+        loop {
+            match reply(self.dialogue.progress, "Apply?", &CHOICES, &KEYS).await? {
+                Reply::Chosen("diff") => {
+                    let mut text = Vec::new();
+                    self.write_diff(self.changes, &mut text)?;
+                    let _hold = self.dialogue.progress.hold();
+                    if !pager::page(&self.dialogue.programs, &text)? {
+                        stderr::write(&String::from_utf8_lossy(&text));
+                    }
+                    self.workspace.record_shown(self.changes, self.is_all)?;
+                }
+                reply => return Ok(reply),
+            }
+        }
+    }
+
+    /// Shows what the user has seen otherwise, or not at all, in the last diff.
+    fn show_again(&self, notice: &str) -> Result<()> {
+        let since = self.workspace.since_shown(self.changes, self.is_all)?;
+        let mut text = format!("{notice}\n\n").into_bytes();
+        self.write_diff(&since.changed, &mut text)?;
+        let _hold = self.dialogue.progress.hold();
+        if text.iter().filter(|byte| **byte == b'\n').count() <= MAX_SHOWN_LINES
+            || !pager::page(&self.dialogue.programs, &text)?
+        {
+            stderr::write(&String::from_utf8_lossy(&text));
+        }
+        self.workspace.record_shown(&since.changed, false)
+    }
+
+    /// The diff, if it and the question fit the screen.
+    fn short_diff(&self) -> Result<Option<String>> {
+        let rows = terminal_size::terminal_size_of(io::stderr());
+        let rows = rows.map_or(DEFAULT_ROWS, |(_, rows)| usize::from(rows.0));
+        let mut screen = Screenful { text: Vec::new(), lines: rows.saturating_sub(ROWS_OF_QUESTION) };
+        match self.write_diff(self.changes, &mut screen) {
+            Ok(()) => Ok(Some(String::from_utf8_lossy(&screen.text).into_owned())),
+            Err(_) if screen.lines == 0 => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn write_diff(&self, changes: &ChangeSet, out: &mut dyn Write) -> Result<()> {
+        diff::write_text(out, changes, self.workspace.store(), Colours::of(&io::stderr()).0)
+    }
+
+    /// The files and what is risky about them, as lines for the user.
+    fn summary(&self) -> Result<String> {
+        let mut shown = Vec::new();
+        diff::write_stat(&mut shown, self.changes, self.workspace.store())?;
+        if let Some(risks) = risks::summary(self.changes) {
+            writeln!(shown, "{risks}")?;
+        }
+        Ok(String::from_utf8_lossy(&shown).into_owned())
+    }
+
+    fn say(&self, text: &str) {
+        self.dialogue.progress.suspend(|| stderr::write(text));
+    }
+}
+
+/// Takes as many lines as fit a screen; the next one fails, so that nothing more is compared.
+struct Screenful {
+    text: Vec<u8>,
+    lines: usize,
+}
+
+impl Write for Screenful {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let lines = bytes.iter().filter(|byte| **byte == b'\n').count();
+        if lines >= self.lines {
+            self.lines = 0;
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.lines -= lines;
+        self.text.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
