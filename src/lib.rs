@@ -12,7 +12,7 @@ pub mod demo;
 pub use agent_assist as assist;
 pub use agent_backends as backends;
 pub use agent_base::{
-    Error, Result, duration_text, error, exit_code, exit_status, front_matter, hash, head_writer,
+    Error, Result, count_text, duration_text, error, exit_code, exit_status, front_matter, hash, head_writer,
     host_process, host_program, lock, machine, paths, plain_file, sanitise, secret_scan, shorten,
     utf8_stream, visible,
 };

@@ -123,7 +123,7 @@ fn a_plain_trace_has_one_line_for_a_call_and_slash_last_shows_all_of_its_result(
     let screen = terminal.screen();
     assert!(screen.contains("run  seq 1 30; exit 3   exit 3 in "), "{screen}");
     assert!(
-        screen.contains("  │ … 25 more line(s) above\n  │ 26\n  │ 27\n  │ 28\n  │ 29\n  │ 30\n"),
+        screen.contains("  │ … 25 more lines above\n  │ 26\n  │ 27\n  │ 28\n  │ 29\n  │ 30\n"),
         "{screen}"
     );
     assert!(screen.contains("read  a.txt   ok in "), "{screen}");

@@ -8,6 +8,7 @@ mod assist;
 mod budget;
 mod calls;
 mod compaction;
+mod contents;
 mod conversation;
 mod environment;
 mod governed;
@@ -25,6 +26,7 @@ mod window;
 
 pub use assist::{AfterCall, Assist, At, BeforeCall, FailedCheck, NewPrompt, PromptHelp, ToolUse};
 pub use budget::{Budget, Shared};
+pub use contents::Part;
 pub use conversation::{Answer, Conversation, Earlier, Setup};
 pub use environment::{Environment, Moment};
 pub use governed::Governed;

@@ -2,6 +2,7 @@
 
 use super::style::{BAD, BOLD, Colours, DIM, GOOD, WARN};
 use super::wrap;
+use agent_base::count_text::counted;
 use agent_base::duration_text::duration_text;
 use agent_base::error::{Error, Kind};
 use agent_base::sanitise;
@@ -237,7 +238,9 @@ impl Trace {
                     usage += &format!(" (delegated: {})", usage_text(*delegated, None));
                 }
                 self.debug(&format!(
-                    "Session finished: {status} after {turns} turn(s), {usage}, {files} file(s) changed."
+                    "Session finished: {status} after {}, {usage}, {} changed.",
+                    counted(*turns, "turn"),
+                    counted(files, "file")
                 ))
             }
             _ => return None,
@@ -252,8 +255,10 @@ impl Trace {
             return None;
         };
         let mut text = format!(
-            "session {delegate} {status} after {turns} turn(s), {}: {merged} file(s) merged",
-            usage_text(*usage, *cost)
+            "session {delegate} {status} after {}, {}: {} merged",
+            counted(*turns, "turn"),
+            usage_text(*usage, *cost),
+            counted(*merged, "file")
         );
         for (names, what) in [(conflicts, "conflict"), (outside, "outside of its paths")] {
             if !names.is_empty() {
@@ -285,16 +290,16 @@ impl Trace {
             Event::TurnStarted { turn } => self.debug(&format!("Turn {turn}")),
             Event::AssistantMessage { usage: Some(usage), .. } => self.debug(&usage_text(*usage, None)),
             Event::Attached { name, text } => self.debug(&format!(
-                "@{}: {} line(s) attached",
+                "@{}: {} attached",
                 sanitise::one_line(name, 200),
-                text.lines().count()
+                counted(text.lines().count(), "line")
             )),
             Event::Note { text } => self.debug(&format!("The model learns with the next prompt: {text}")),
             Event::NetworkChanged { hosts } => {
                 self.debug(&format!("network: {}", sanitise::one_line(&hosts.join(", "), COLUMNS)))
             }
             Event::Checkpoint { id, files, .. } => {
-                self.debug(&format!("Checkpoint {id}: {files} file(s) changed"))
+                self.debug(&format!("Checkpoint {id}: {} changed", counted(*files, "file")))
             }
             _ => return None,
         })
@@ -315,7 +320,7 @@ impl Trace {
         let all: Vec<&str> = output.lines().filter(|line| *line != "(no output)").collect();
         let above = all.len().saturating_sub(count);
         let columns = self.columns.map_or(COLUMNS, |columns| columns.saturating_sub(1));
-        let more = (above > 0).then(|| format!("  │ … {above} more line(s) above"));
+        let more = (above > 0).then(|| format!("  │ … {} above", counted(above, "more line")));
         let lines = all.iter().skip(above).map(|line| format!("  │ {}", line.replace('\t', "    ")));
         let paint = |line: String| self.colours.paint(DIM, sanitise::truncate(&line, columns)) + "\n";
         more.into_iter().chain(lines).map(paint).collect()

@@ -2,8 +2,11 @@
 
 use super::Repl;
 use crate::cli::ui::status_line::{StatusItem, StatusLine};
+use crate::event::Changes;
+use crate::log::Store;
 use crate::sanitise;
-use crate::workspace::tracked;
+use crate::workspace::{Workspace, tracked};
+use std::sync::Arc;
 
 /// What is shown by default.
 const DEFAULT: [StatusItem; 7] = [
@@ -49,8 +52,7 @@ impl Repl<'_> {
                 Some(sanitise::one_line(&branch, MAX_NAME))
             }
             StatusItem::Changes => {
-                let ready = self.session.startup().if_ready()?;
-                let counts = ready.workspace.recorded_changes().await.ok()?.counts();
+                let counts = self.recorded_changes().await?;
                 match counts.added + counts.modified + counts.deleted {
                     0 => None,
                     1 => Some("1 file changed".to_owned()),
@@ -60,6 +62,20 @@ impl Repl<'_> {
             StatusItem::Sandbox => Some(self.session.startup().backend().name().to_owned()),
             StatusItem::Network => Some(format!("network {}", self.network_in_short())),
         }
+    }
+
+    /// What is changed and not applied, which a session that was resumed knows before its sandbox has started.
+    async fn recorded_changes(&self) -> Option<Changes> {
+        let changes = match self.session.startup().if_ready() {
+            Some(ready) => ready.workspace.recorded_changes().await,
+            None if self.session.is_resumed() => {
+                let machine = Arc::clone(&self.config.machine);
+                let directory = Store::open(&machine).ok()?.dir(self.session.id());
+                Workspace::load(&directory, machine).await.ok()??.recorded_changes().await
+            }
+            None => return None,
+        };
+        changes.ok().map(|changes| changes.counts())
     }
 
     fn network_in_short(&self) -> String {
@@ -75,7 +91,7 @@ impl Repl<'_> {
 }
 
 /// `950`, `12k`, `1.2M`
-fn thousands(count: u64) -> String {
+pub(super) fn thousands(count: u64) -> String {
     match count {
         0..1_000 => count.to_string(),
         1_000..1_000_000 => format!("{}k", count / 1_000),

@@ -1,6 +1,7 @@
 //! `/upload` and `/download`: single files and whole directories, in and out of the sandbox.
 
 use super::{Flow, Repl};
+use crate::count_text::counted;
 use crate::error::{Error, Result};
 use crate::plain_file::{self, Links};
 use crate::sandbox::{Entry, EntryKind, FileWrite, Node, Sandbox, WalkOptions};
@@ -67,8 +68,12 @@ impl Repl<'_> {
         }
         let sent = batch.finish().await?;
         self.screen.progress().clear();
-        self.remark(&format!("uploaded as {} ({sent} file(s))", shown(&destination)));
-        self.note(&format!("The user copied {sent} file(s) into the sandbox, as {}.", shown(&destination)))?;
+        self.remark(&format!("uploaded as {} ({})", shown(&destination), counted(sent, "file")));
+        self.note(&format!(
+            "The user copied {} into the sandbox, as {}.",
+            counted(sent, "file"),
+            shown(&destination)
+        ))?;
         Ok(Flow::Continue)
     }
 
@@ -106,7 +111,7 @@ impl Repl<'_> {
             }
         };
         self.screen.progress().clear();
-        self.remark(&format!("downloaded as {} ({count} file(s))", shown(&destination)));
+        self.remark(&format!("downloaded as {} ({})", shown(&destination), counted(count, "file")));
         Ok(Flow::Continue)
     }
 

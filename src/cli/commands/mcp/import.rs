@@ -8,6 +8,7 @@ use crate::cli::options::{DirectoryArg, Options};
 use crate::cli::print::offer;
 use crate::cli::ui::progress::Progress;
 use crate::cli::ui::{confirm, stderr};
+use crate::count_text::counted;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
 use crate::machine::Machine;
@@ -80,8 +81,11 @@ pub async fn import(machine: &Arc<Machine>, arguments: &ImportArgs) -> Result<Ex
     }
     if added > 0 && !arguments.dry_run {
         file.write()?;
-        text +=
-            &format!("{added} server(s) added to {}; `agent mcp check` tries them\n", file.path().display());
+        text += &format!(
+            "{} added to {}; `agent mcp check` tries them\n",
+            counted(added, "server"),
+            file.path().display()
+        );
     }
     offer(text.as_bytes())?;
     Ok(ExitCode::Success)
