@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 const DIRECTORY: &str = "exports";
 
 impl Repl<'_> {
-    /// Writes the conversation as Markdown, or as HTML where the name or the argument says so.
+    /// Writes the conversation as Markdown, or as HTML where the argument asks for that.
     pub(super) fn export(&mut self, argument: &str) -> Result<Flow> {
         let (name, is_html) = match argument {
             "html" => ("", true),
