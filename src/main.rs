@@ -13,7 +13,9 @@ fn main() -> ProcessExitCode {
         // Nothing to complete. A shell shows nothing either way.
         Err(_) => return ExitCode::Failure.into(),
     }
-    match Cli::try_parse() {
+    let arguments = cli::usage::options_behind_command(std::env::args_os().collect());
+    let is_exec = arguments.get(1).is_some_and(|argument| argument == "exec");
+    match Cli::try_parse_from(arguments) {
         Ok(cli) => cli::dispatch(cli, &machine),
         Err(error) => {
             // Help and version are errors too. If the terminal is gone, there is nobody left to report it to.
@@ -22,7 +24,6 @@ fn main() -> ProcessExitCode {
                 cli::ui::stderr::write(&format!("hint: {hint}\n"));
             }
             let asked_for = !error.use_stderr();
-            let is_exec = std::env::args_os().nth(1).is_some_and(|argument| argument == "exec");
             match (asked_for, is_exec) {
                 (true, _) => ExitCode::Success.into(),
                 // Codes below 125 belong to the command that `exec` runs.

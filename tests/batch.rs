@@ -194,7 +194,7 @@ fn what_failed_runs_again_on_request_and_changed_tasks_are_noticed() {
     assert_eq!(model.requests().len(), requests, "nothing runs twice");
     let changed = limited.replace("\"max_turns\":1", "\"max_turns\":9");
     let refused = batch(unchanged.again().file("tasks.jsonl", &changed), &model, &[]).run().expect_code(2);
-    assert!(refused.stderr.contains("1 task(s) with a result in"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("1 task with a result in"), "{}", refused.stderr);
     assert!(refused.stderr.contains("changed or removed since: task-1"), "{}", refused.stderr);
     let retried = batch(refused.again().file("tasks.jsonl", &limited), &model, &["--retry-failed"])
         .run()

@@ -37,8 +37,37 @@ fn one_word_that_is_not_a_command_gets_a_hint() {
     let hint = |arguments: &[&str]| agent().args(arguments).run().expect_code(2).stderr;
     assert!(hint(&["doctr"]).contains("did you mean `agent doctor`?"));
     assert!(hint(&["doctr"]).contains("agent -p \"doctr\""));
-    assert!(hint(&["-q", "undo"]).contains("write its options after the command: agent undo"));
-    assert!(hint(&["--session", "x"]).contains("agent resume ID"));
+}
+
+#[test]
+fn options_may_stand_before_the_command() {
+    let model = endpoint().models(200, r#"{"data":[{"id":"here"}]}"#).start();
+    let listed = agent().args(["--base-url", &model.url(), "models"]).run().expect_code(0);
+    assert!(listed.stdout.contains("here"), "{}", listed.stdout);
+    agent().args(["--memory=256m", "-C", ".", "exec", "sh", "-c", "exit 7"]).run().expect_code(7);
+    let refused = agent().args(["-m", "x", "diff"]).run().expect_code(2);
+    assert!(refused.stderr.contains("-m has no effect here; it is an option of: run,"), "{}", refused.stderr);
+}
+
+#[test]
+fn a_prompt_may_be_piped_in_and_continue_the_last_session_of_the_directory() {
+    let model = endpoint().text("First.").text("Second.").text("Third.").start();
+    let first = agent().endpoint(&model).stdin("say one\n").run().expect_code(0);
+    assert_eq!(first.stdout, "First.\n");
+    let second = first.again().endpoint(&model).args(["-c", "and two"]).run().expect_code(0);
+    assert_eq!(second.stdout, "Second.\n");
+    let prompts = |request: usize| {
+        let messages = model.requests()[request].messages();
+        messages.iter().filter(|message| message["role"] == "user").count()
+    };
+    assert_eq!((prompts(0), prompts(1)), (1, 2));
+    let listed = second.again().args(["sessions", "--json"]).run().expect_code(0);
+    let listed: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap();
+    let id = listed[0]["id"].as_str().unwrap();
+    let third = second.again().endpoint(&model).args(["--resume", id, "-p", "three"]).run().expect_code(0);
+    assert_eq!((third.stdout.as_str(), prompts(2)), ("Third.\n", 3));
+    let nowhere = third.again().endpoint(&model).args(["-r", "-p", "four"]).run().expect_code(2);
+    assert!(nowhere.stderr.contains("--continue"), "{}", nowhere.stderr);
 }
 
 #[test]
@@ -56,4 +85,26 @@ fn the_manual_page_has_every_command() {
         assert!(page.contains(&format!(".SH {command}\n")), "{command}");
     }
     assert!(page.contains("max\\-turns"), "options are listed");
+}
+
+#[test]
+fn every_setting_is_shown_with_its_source() {
+    let written = agent().args(["config", "init"]).run().expect_code(0);
+    let path = written.stdout.trim().to_owned();
+    assert_eq!(written.again().args(["config", "path"]).run().expect_code(0).stdout.trim(), path);
+    let refused = written.again().args(["config", "init"]).run().expect_code(2);
+    assert!(refused.stderr.contains("exists already"), "{}", refused.stderr);
+    std::fs::write(&path, "cpus = 3\nmemory = '1g'\n").unwrap();
+    let shown = refused.again().env("AGENT_MEMORY", "512m").args(["config"]).run().expect_code(0);
+    let line = |key: &str| {
+        let line = shown.stdout.lines().find(|line| line.starts_with(&format!("{key} "))).expect("a line");
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(line("memory"), "memory 512m the variable AGENT_MEMORY");
+    assert_eq!(line("cpus"), format!("cpus 3 {path}"));
+    assert_eq!(line("disk"), "disk 10g default");
+    std::fs::write(&path, "[sandbox]\ninclude = ['*.pem']\n").unwrap();
+    let wrong = shown.again().args(["config", "show"]).run().expect_code(2);
+    assert!(wrong.stderr.contains("line 2, column 1: `[sandbox] include` takes a table"), "{}", wrong.stderr);
+    assert!(wrong.stderr.contains("[workspace]"), "{}", wrong.stderr);
 }

@@ -132,7 +132,7 @@ async fn nobody_listens() {
     let error = reply.unwrap_err();
     assert!(error.to_string().contains("cannot be reached: Connection refused"), "{error}");
     assert!(error.hint_text().unwrap().contains("is the endpoint running"));
-    assert_eq!(seen.retries.len(), 2);
+    assert_eq!(seen.retries.len(), 1, "once more, in case that it is just starting again");
 }
 
 #[tokio::test]

@@ -223,7 +223,7 @@ fn a_repositorys_hooks_are_listed_and_ignored() {
     )
     .unwrap();
     let mut terminal = builder.start();
-    terminal.wait_for("names 1 hook(s), which are ignored");
+    terminal.wait_for("names 1 hook, ignored here");
     terminal.wait_for_prompt();
     terminal.type_line("hello");
     terminal.wait_for("\nok\n");

@@ -64,8 +64,14 @@ fn the_first_attempt_that_passes_wins_and_the_others_are_stopped() {
     let shown = shown.again().args(["race", "show"]).run().expect_code(0).stdout;
     assert!(shown.contains("attempt 1") && shown.contains("+right"), "{shown}");
     let session = record["attempts"][2]["session"].as_str().unwrap();
+    let listed = finished.again().args(["sessions", "--json"]).run().expect_code(0).stdout;
+    let listed: Vec<Value> = serde_json::from_str(&listed).unwrap();
+    let winners: Vec<&Value> = listed.iter().map(|summary| &summary["attempt_of"]).collect();
+    assert_eq!(winners.iter().filter(|winner| **winner == session).count(), 2, "{listed:?}");
+    let diff = finished.again().args(["diff"]).run().expect_code(0);
+    assert!(diff.stdout.contains("+right"), "the winner's is the last one: {}", diff.stdout);
     assert_eq!(finished.host_file("out.txt").as_deref(), Some("old"));
-    let applied = finished.again().args(["apply", session, "-y"]).run().expect_code(0);
+    let applied = finished.again().args(["apply", "-y"]).run().expect_code(0);
     assert_eq!(applied.host_file("out.txt").as_deref(), Some("right"));
     let verified = applied.again().args(["sessions", "verify", session]).run();
     verified.expect_code(0);

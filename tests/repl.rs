@@ -38,6 +38,121 @@ fn a_prompt_is_answered_as_the_model_writes_and_ctrl_d_leaves() {
 }
 
 #[test]
+fn a_prompt_of_the_command_line_is_the_first_of_the_repl() {
+    let model = endpoint().text("Fixed.").text("And more.").start();
+    let mut terminal = terminal().endpoint(&model).args(["fix it"]).start();
+    terminal.wait_for("› fix it");
+    terminal.wait_for("\nFixed.\n");
+    terminal.wait_for_prompt();
+    terminal.type_line("more");
+    terminal.wait_for("And more.");
+    assert_eq!(model.requests()[1].messages().len(), 4);
+    terminal.wait_for_prompt();
+    terminal.ctrl_d();
+    assert_eq!(terminal.wait(), 0);
+}
+
+#[test]
+fn the_remark_about_ignored_files_comes_once() {
+    let model = endpoint().start();
+    let mut terminal = terminal().endpoint(&model).file(".gitignore", "*.log\n").start();
+    terminal.wait_for_prompt();
+    terminal.type_line("!echo 1 > a.log; echo 1 > kept.txt");
+    terminal.wait_for("exit 0 in");
+    terminal.wait_for_prompt();
+    terminal.type_line("/diff");
+    terminal.wait_for("New files that .gitignore names stay in the sandbox: a.log");
+    terminal.wait_for_prompt();
+    terminal.type_line("/diff");
+    terminal.wait_until("two diffs", |screen| screen.matches("kept.txt").count() >= 3);
+    terminal.wait_for_prompt();
+    assert_eq!(terminal.screen().matches("New files that").count(), 1, "{}", terminal.screen());
+}
+
+#[test]
+fn options_about_the_end_of_a_run_answer_one_prompt_at_a_terminal_too() {
+    let model = endpoint().text("Once.").repeat_last().start();
+    for arguments in [&["-p", "fix it"][..], &["run", "fix it"], &["--check", "true", "fix it"]] {
+        let mut terminal = terminal().endpoint(&model).args(arguments).start();
+        terminal.wait_for("Once.");
+        assert_eq!(terminal.wait(), 0, "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_resumed_session_shows_its_conversation_and_a_new_one_what_is_not_applied() {
+    let model = endpoint()
+        .tool_call("run_commands", json!({ "command": "echo made > a.txt; seq 100" }))
+        .text("Written.")
+        .text("Again.")
+        .start();
+    let builder = terminal().endpoint(&model);
+    let mut first = builder.again().endpoint(&model).args(["write it"]).start();
+    first.wait_for("Written.");
+    first.wait_for_prompt();
+    first.ctrl_d();
+    assert_eq!(first.wait(), 0);
+
+    let mut resumed = builder.again().endpoint(&model).args(["-c"]).start();
+    resumed.wait_for("> write it");
+    resumed.wait_for("run_commands called with command: echo made > a.txt");
+    resumed.wait_for("Written.");
+    resumed.wait_for("1 file changed");
+    resumed.wait_for_prompt();
+    resumed.type_line("again");
+    resumed.wait_for("Again.");
+    resumed.wait_for_prompt();
+    resumed.ctrl_d();
+    assert_eq!(resumed.wait(), 0);
+
+    let mut new = builder.again().endpoint(&model).start();
+    new.wait_for("not applied yet: 1 file added, 0 modified, 0 deleted, in session");
+    new.wait_for_prompt();
+    new.ctrl_d();
+    assert_eq!(new.wait(), 0);
+}
+
+#[test]
+fn the_answer_is_copied_exported_and_counted() {
+    let model = endpoint().text("Do:\n\n```sh\nls -l\n```\n").start();
+    let mut terminal = start(&model);
+    terminal.type_line("/copy");
+    terminal.wait_for("there is no answer to copy yet");
+    terminal.type_line("how?");
+    terminal.wait_for("ls -l");
+    terminal.wait_for_prompt();
+    terminal.type_line("/copy code");
+    terminal.wait_for("1 line sent to the terminal's clipboard");
+    let raw = String::from_utf8_lossy(&terminal.raw()).into_owned();
+    assert!(raw.contains("\x1b]52;c;bHMgLWw=\x07"), "{raw:?}");
+    terminal.type_line("/context");
+    terminal.wait_for("system prompt and instructions");
+    terminal.wait_for("answers and calls");
+    terminal.type_line("/export html");
+    terminal.wait_for("exported to");
+    terminal.type_line("/export talk.md");
+    terminal.wait_for("exported to talk.md");
+    terminal.type_line("/save");
+    terminal.wait_for("saved as");
+    terminal.wait_for_prompt();
+    let exports = terminal.root().join("agent/data/exports");
+    let mut names: Vec<_> = std::fs::read_dir(exports)
+        .expect("the exports")
+        .map(|entry| entry.expect("an entry").path().extension().expect("one").to_owned())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["html", "jsonl"]);
+    let workspace = terminal.root().join("workspace");
+    let markdown = std::fs::read_to_string(workspace.join("talk.md")).expect("the file");
+    assert!(markdown.contains("## Prompt\n\nhow?") && markdown.contains("```sh\nls -l"), "{markdown}");
+    assert_eq!(
+        std::fs::read_dir(workspace).expect("a directory").count(),
+        1,
+        "nothing else is in the project"
+    );
+}
+
+#[test]
 fn ctrl_c_stops_a_command_and_the_session_continues() {
     let model = endpoint()
         .tool_call("run_commands", json!({ "command": "echo started; sleep 1000" }))
@@ -119,7 +234,8 @@ fn slash_commands_are_listed_completed_and_corrected() {
     let model = endpoint().text("Hello.").models(200, models).start();
     let mut terminal = start(&model);
     terminal.type_line("/help");
-    terminal.wait_for("/model [NAME]");
+    terminal.wait_for("/context ");
+    terminal.wait_for("/exit ");
     terminal.type_line("/modle");
     terminal.wait_for("did you mean /model?");
     terminal.type_text("/us\t");
@@ -371,7 +487,8 @@ fn changes_that_are_not_applied_are_reported_when_leaving_and_when_resuming() {
         assert!(screen.contains(&format!("`agent {command} {id}`")), "{screen}");
     }
     let mut terminal = next.start();
-    terminal.wait_for(&format!("Resumed session {id}\n> change it\nChanged.\n"));
+    terminal.wait_for(&format!("Resumed session {id}\n> change it\n[DEBUG] write_file called"));
+    terminal.wait_for("\nChanged.\n");
     terminal.wait_for_prompt();
     terminal.type_line("!cat b.txt");
     terminal.wait_for("\nmore\n");

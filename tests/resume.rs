@@ -142,7 +142,8 @@ fn a_session_is_resumed_in_the_repl() {
         .text("Written.")
         .text("As before.")
         .start();
-    let mut first = terminal().endpoint(&model).start();
+    let builder = terminal().endpoint(&model);
+    let mut first = builder.again().endpoint(&model).start();
     first.wait_for_prompt();
     first.type_line("write it");
     first.wait_for("Written.");
@@ -150,7 +151,7 @@ fn a_session_is_resumed_in_the_repl() {
     first.ctrl_d();
     assert_eq!(first.wait(), 0);
     let home = first.root().join("agent");
-    let mut second = terminal().endpoint(&model).env("AGENT_HOME", &home).args(["resume", "--last"]).start();
+    let mut second = builder.again().endpoint(&model).args(["resume", "--last"]).start();
     second.wait_for_prompt();
     second.type_line("!cat a.txt");
     second.wait_for("\nkept\n");
@@ -164,9 +165,12 @@ fn a_session_is_resumed_in_the_repl() {
     second.ctrl_d();
     assert_eq!(second.wait(), 0);
     // Another directory has no session to resume.
-    let mut elsewhere = terminal().endpoint(&model).env("AGENT_HOME", &home).args(["resume"]).start();
-    elsewhere.wait_for("no session of");
-    assert_eq!(elsewhere.wait(), 2);
+    for arguments in [&["resume"][..], &["resume", "--last"], &["-c"], &["-r"]] {
+        let elsewhere = terminal().endpoint(&model).env("AGENT_HOME", &home).args(arguments);
+        let mut elsewhere = elsewhere.start();
+        elsewhere.wait_for("no session of");
+        assert_eq!(elsewhere.wait(), 2);
+    }
 }
 
 /// Each checkpoint counted as a prompt, and the first undo after a restart also reverted what came before it.
@@ -185,7 +189,8 @@ fn whole_prompts_are_undone_and_redone_after_a_restart() {
         .tool_call("run_commands", json!({ "command": "echo four >> dir/a.txt" }))
         .text("Third.")
         .start();
-    let mut first = terminal().endpoint(&model).start();
+    let builder = terminal().endpoint(&model);
+    let mut first = builder.again().endpoint(&model).start();
     first.wait_for_prompt();
     for (prompt, answer) in [("write", "First."), ("continue", "Second.")] {
         first.type_line(prompt);
@@ -194,9 +199,8 @@ fn whole_prompts_are_undone_and_redone_after_a_restart() {
     }
     first.ctrl_d();
     assert_eq!(first.wait(), 0);
-    let home = first.root().join("agent");
     let resume = || {
-        let next = terminal().endpoint(&model).env("AGENT_HOME", &home).args(["resume", "--last"]).start();
+        let next = builder.again().endpoint(&model).args(["resume", "--last"]).start();
         next.wait_for_prompt();
         next
     };

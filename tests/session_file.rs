@@ -1,6 +1,7 @@
 //! Writing session files: an accepted event is kept, whatever happens to the process or the disk.
 
 use crate::session_samples::{answer, one_of_each, prompt, record, session_of, started, store, write};
+use agent::count_text::counted;
 use agent::event::{Event, Events, Record};
 use agent::log::{SessionFile, SessionId, Store, read_records, verify};
 use std::io::{BufRead, BufReader, Write};
@@ -111,7 +112,8 @@ fn a_loss_of_lines_is_recorded_when_the_session_is_resumed() {
         assert_eq!(
             reopened.losses,
             [format!(
-                "{missing} line(s) at the end of the session file are missing; `agent sessions verify` will report it"
+                "the session file lacks {} at its end; `agent sessions verify` will report it",
+                counted(missing, "line")
             )]
         );
         write(&mut reopened.file, &[prompt("continue")]);
@@ -119,7 +121,11 @@ fn a_loss_of_lines_is_recorded_when_the_session_is_resumed() {
         assert!(store.reopen(&id).unwrap().losses.is_empty());
         let fault = verify(&store.events(&id)).unwrap().fault.unwrap();
         assert_eq!(fault.line, left as u64 + 1);
-        assert!(fault.what.contains(&format!("where {missing} line(s) were missing")), "{}", fault.what);
+        assert!(
+            fault.what.contains(&format!("where the session lacked {}", counted(missing, "line"))),
+            "{}",
+            fault.what
+        );
     }
 }
 
@@ -130,7 +136,7 @@ fn a_fork_of_a_shortened_session_records_the_loss_of_lines() {
     shorten(&store, &id, 2);
     let fork = store.fork(&id).unwrap();
     let fault = verify(&store.events(&fork)).unwrap().fault.unwrap();
-    assert!(fault.what.contains("where 1 line(s) were missing"), "{}", fault.what);
+    assert!(fault.what.contains("where the session lacked 1 line"), "{}", fault.what);
 }
 
 #[test]

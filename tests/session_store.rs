@@ -177,7 +177,7 @@ fn the_list_shows_status_usage_and_first_prompt() {
     let text = to_text(&list, None);
     assert_eq!(text.lines().count(), 5);
     assert!(
-        text.lines().next().unwrap().contains("completed      1 turns       15 tokens  fix ⏎ the"),
+        text.lines().next().unwrap().contains("completed       1 turn       15 tokens  fix ⏎ the"),
         "{text}"
     );
     assert_eq!(serde_json::to_value(&list).unwrap()[1]["id"], killed.as_str());

@@ -80,9 +80,9 @@ fn a_shortened_session_can_be_resumed_but_does_not_verify() {
     std::fs::write(&events, shortened).expect("the session file");
     let more =
         finished.again().endpoint(&model).args(["run", "--session", &id, "go on"]).run().expect_code(0);
-    assert!(more.stderr.contains("3 line(s) at the end of the session file are missing"), "{}", more.stderr);
+    assert!(more.stderr.contains("the session file lacks 3 lines at its end"), "{}", more.stderr);
     let verified = finished.again().args(["sessions", "verify", &id]).run().expect_code(1);
-    let fault = format!("line {} marks where 3 line(s) were missing", left + 1);
+    let fault = format!("line {} marks where the session lacked 3 lines", left + 1);
     assert!(verified.stderr.contains(&fault), "{}", verified.stderr);
     // The same holds for a fork.
     let fork = finished.again().args(["fork", &id]).run().expect_code(0).stdout;

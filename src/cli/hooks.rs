@@ -1,5 +1,6 @@
 //! The hooks that a repository would like to have.
 
+use crate::count_text::counted;
 use crate::plain_file::{self, Links};
 use crate::sanitise::one_line;
 use crate::session::Notice;
@@ -32,8 +33,9 @@ pub fn notice(workspace: &Path) -> Option<Notice> {
     let count = of_repository(workspace).len();
     (count > 0).then(|| {
         Notice::Usual(format!(
-            "{OF_REPOSITORY} of this repository names {count} hook(s), which are ignored: /hooks lists them, and your own \
-             config.toml is the place for hooks"
+            "{OF_REPOSITORY} of this repository names {}, ignored here: /hooks lists them, and your own config.toml is the place for \
+             hooks",
+            counted(count, "hook")
         ))
     })
 }

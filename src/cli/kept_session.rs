@@ -116,16 +116,19 @@ pub async fn find_last_applied(machine: &Arc<Machine>, options: &Options) -> Res
     find_idle(machine, options, last.map(|(_, id)| id.to_string()), Vec::new()).await
 }
 
-/// Other sessions of the workspace of `kept` with changes that are not applied, newest first: their ids, and what changed.
-/// Only the newest sessions are looked at.
+/// Other sessions of the workspace `root` than `own` with changes that are not applied, newest first: their ids, and what changed.
+/// Attempts that lost a race do not count, and only the `limit` newest sessions are looked at.
 pub async fn unapplied_elsewhere(
     machine: &Arc<Machine>,
-    kept: &KeptSession,
+    root: &Path,
+    own: &SessionId,
+    limit: usize,
 ) -> Result<Vec<(SessionId, Changes)>> {
     let sessions = Store::open(machine)?;
-    let others = sessions.of_workspace(kept.workspace.root())?.into_iter().filter(|id| *id != kept.id);
+    let is_other = |id: &SessionId| id != own && sessions.attempt_of(id).is_none();
+    let others = sessions.of_workspace(root)?.into_iter().filter(is_other);
     let mut unapplied = Vec::new();
-    for id in others.take(MAX_OTHERS) {
+    for id in others.take(limit) {
         if sessions.summary(id.clone()).changes == Changes::default() {
             continue;
         }
@@ -141,8 +144,8 @@ pub async fn unapplied_elsewhere(
     Ok(unapplied)
 }
 
-/// Other sessions that are looked at.
-const MAX_OTHERS: usize = 10;
+/// Other sessions that `agent diff` looks at.
+pub const MAX_OTHERS: usize = 10;
 
 /// A session's id starts with its date. A file that only the sandbox has cannot be found here.
 fn looks_like_path(text: &str) -> bool {

@@ -1,18 +1,14 @@
-//! Picking a session of a workspace at the terminal, and what is shown of one that is resumed.
+//! Picking a session of a workspace at the terminal.
 
 use crate::cli::ui::picker::pick;
 use crate::cli::ui::progress::Progress;
-use crate::cli::ui::style::{BOLD, Colours};
+use crate::count_text::counted;
 use crate::error::{Error, Result};
 use crate::log::{SessionId, Store};
-use crate::sanitise::{one_line, plain};
-use crate::shorten::head_and_tail;
 use std::path::Path;
 
 /// Sessions that are looked at.
 const MAX_SESSIONS: usize = 200;
-/// Characters of an answer that are shown.
-const MAX_ANSWER: usize = 1_500;
 
 /// The session of `workspace` that the user picks, but `except`; where there is only one, that. `None`: none was picked.
 ///
@@ -39,21 +35,14 @@ pub async fn pick_session(
     let line = |id: &SessionId| {
         let summary = store.summary(id.clone());
         let updated = summary.updated.get(..16).unwrap_or(&summary.updated).replace('T', " ");
-        format!("{updated}  {:<11} {:>3} turns  {}  {id}", summary.status, summary.turns, summary.preview)
+        format!(
+            "{updated}  {:<11} {:>9}  {}  {id}",
+            summary.status,
+            counted(summary.turns, "turn"),
+            summary.preview
+        )
     };
     let lines: Vec<String> = ids.iter().map(line).collect();
     let picked = pick(progress, "Which session?", &lines, 0).await?;
     Ok(picked.map(|number| ids.swap_remove(number)))
-}
-
-/// The last exchanges of a session that is resumed.
-pub fn exchanges_text(exchanges: &[(String, String)], colours: Colours) -> String {
-    let mut text = String::new();
-    for (prompt, answer) in exchanges {
-        text += &format!("{}\n", colours.paint(BOLD, format!("> {}", one_line(prompt, 200))));
-        if !answer.trim().is_empty() {
-            text += &format!("{}\n", plain(&head_and_tail(answer.trim(), MAX_ANSWER)));
-        }
-    }
-    text
 }

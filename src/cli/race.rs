@@ -11,6 +11,7 @@ use crate::cli::options::Options;
 use crate::cli::ui::json::Json;
 use crate::cli::ui::rows::Rows;
 use crate::cli::ui::stderr;
+use crate::count_text::counted;
 use crate::error::Result;
 use crate::event::{Event, Listener, Record, Usage};
 use crate::exit_code::ExitCode;
@@ -224,7 +225,5 @@ pub fn line(attempt: &AttemptRecord, with_session: bool) -> String {
 
 /// How much an attempt has changed.
 pub fn size(files: u64, lines: u64) -> String {
-    let counted =
-        |count: u64, one: &str| if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") };
     format!("{}, {}", counted(files, "file"), counted(lines, "line"))
 }

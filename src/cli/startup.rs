@@ -1,14 +1,20 @@
-//! What a call without a command is: the REPL, or with a prompt the same as `agent run`.
+//! What a call without a command is: the REPL, which may begin with a prompt, or one prompt as `agent run` does it.
 
 use super::commands::Cli;
+use super::commands::resume::{self, Which};
 use super::commands::run::{self, RunArgs};
+use super::kept_session::last;
 use super::options::Options;
+use super::place::Place;
 use super::print::failure;
-use super::refuse::refuse;
+use super::refuse::{of_a_run, refuse};
 use super::repl::repl;
+use super::ui::confirm;
 use crate::error::{Error, Result};
+use crate::log::Store;
 use crate::machine::Machine;
 use clap::CommandFactory;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -17,27 +23,52 @@ pub async fn start(cli: Cli, machine: &Arc<Machine>) -> ExitCode {
     if let Some(command) = cli.command {
         return command.run(machine).await;
     }
-    match meaning(cli.run, cli.prompt_option) {
+    match meaning(cli, machine) {
         Ok(Meaning::Prompt(arguments)) => run::run(machine, *arguments).await.into(),
-        Ok(Meaning::Repl(options)) => repl(machine, &options).await.into(),
+        Ok(Meaning::Repl(options, prompt)) => repl(machine, &options, prompt).await.into(),
+        Ok(Meaning::Resume(options, which, prompt)) => {
+            resume::in_repl(machine, &options, which, prompt).await.into()
+        }
         Err(error) => failure(&error).into(),
     }
 }
 
 /// What a call without a command means.
 enum Meaning {
-    Repl(Box<Options>),
+    /// The REPL, which begins with this prompt.
+    Repl(Box<Options>, Option<String>),
+    /// The same on an earlier session.
+    Resume(Box<Options>, Which, Option<String>),
+    /// One prompt, and no more.
     Prompt(Box<RunArgs>),
 }
 
 /// # Errors
-/// The prompt looks like a mistyped command, or an option has no effect in the REPL.
-fn meaning(mut arguments: RunArgs, prompt: Option<String>) -> Result<Meaning> {
+/// The prompt looks like a mistyped command, an option has no effect in the REPL, or there is no session to continue.
+fn meaning(cli: Cli, machine: &Arc<Machine>) -> Result<Meaning> {
+    let Cli { run: mut arguments, prompt_option, continue_last, resume, .. } = cli;
     if let Some(word) = &arguments.prompt {
         refuse_single_word(word)?;
     }
-    arguments.prompt = prompt.or(arguments.prompt);
-    if arguments.prompt.is_some() {
+    let options = arguments.options();
+    let which = match (continue_last, resume) {
+        (true, _) => Some(Which::Last),
+        (false, Some(Some(id))) => Some(Which::Named(id)),
+        (false, Some(None)) => Some(Which::Picked),
+        (false, None) => None,
+    };
+    let is_once = match (&prompt_option, &arguments.prompt) {
+        (Some(_), _) => true,
+        (None, Some(prompt)) => prompt == "-" || !is_attended() || is_of_a_run(&arguments, &options),
+        // A prompt is piped in.
+        (None, None) => !std::io::stdin().is_terminal(),
+    };
+    if is_once {
+        arguments.session = match which {
+            Some(which) => Some(named(machine, &options, which)?),
+            None => arguments.session,
+        };
+        arguments.prompt = prompt_option.or(arguments.prompt);
         return Ok(Meaning::Prompt(Box::new(arguments)));
     }
     let of_a_run = [
@@ -47,10 +78,42 @@ fn meaning(mut arguments: RunArgs, prompt: Option<String>) -> Result<Meaning> {
     ];
     refuse(&of_a_run, "in the REPL", "agent run \"your prompt\"")?;
     refuse(&[("--session", arguments.session.is_some())], "in the REPL", "agent resume ID")?;
-    Ok(Meaning::Repl(Box::new(arguments.options())))
+    let options = Box::new(options);
+    Ok(match which {
+        Some(which) => Meaning::Resume(options, which, arguments.prompt),
+        None => Meaning::Repl(options, arguments.prompt),
+    })
 }
 
-/// One word is more likely a mistyped command, or one after options, than a prompt.
+/// Whether somebody sees the answer and can go on.
+fn is_attended() -> bool {
+    confirm::is_possible() && std::io::stdout().is_terminal()
+}
+
+/// Whether an option was given that only one prompt with an end can have.
+fn is_of_a_run(arguments: &RunArgs, options: &Options) -> bool {
+    options.is_json()
+        || of_a_run(options).iter().any(|(_, given)| *given)
+        || arguments.output.is_some()
+        || arguments.output_schema.is_some()
+        || arguments.session.is_some()
+        || arguments.session_key.is_some()
+}
+
+/// The id of the session that one prompt continues.
+fn named(machine: &Arc<Machine>, options: &Options, which: Which) -> Result<String> {
+    match which {
+        Which::Named(id) => Ok(id),
+        Which::Last => {
+            let place = Place::of(machine, &options.directory)?;
+            last(&Store::open(machine)?, &place).map(|id| id.to_string())
+        }
+        Which::Picked => Err(Error::usage("--resume has no session here: there is no REPL to pick one in")
+            .hint("name it: agent --resume ID -p \"your prompt\", or take the last one with --continue")),
+    }
+}
+
+/// One word is more likely a mistyped command than a prompt.
 fn refuse_single_word(word: &str) -> Result<()> {
     if word == "-" || word.contains(char::is_whitespace) {
         return Ok(());
@@ -60,8 +123,7 @@ fn refuse_single_word(word: &str) -> Result<()> {
     let (distance, nearest) =
         names.map(|name| (strsim::damerau_levenshtein(name, word), name)).min().unwrap_or((usize::MAX, ""));
     let hint = match distance {
-        0 => format!("write its options after the command: agent {word} …"),
-        1 | 2 => format!("did you mean `agent {nearest}`? As a prompt: agent -p \"{word}\""),
+        0..=2 => format!("did you mean `agent {nearest}`? As a prompt: agent -p \"{word}\""),
         _ => format!("as a prompt: agent -p \"{word}\"; the commands are in `agent --help`"),
     };
     Err(Error::usage(format!("{word} is not a command")).hint(hint))

@@ -15,6 +15,7 @@
 use super::result::{Summary, TaskResult};
 use super::task::Task;
 use super::task_file::TaskFile;
+use agent_base::count_text::counted;
 use agent_base::error::{Error, Result};
 use agent_base::file_lock::{Attempt, FileLock};
 use agent_base::lock::Lock;
@@ -265,8 +266,8 @@ impl Output {
         }
         let some = changed[..changed.len().min(5)].join(", ");
         Err(Error::usage(format!(
-            "{} task(s) with a result in {} were changed or removed since: {some}",
-            changed.len(),
+            "{} with a result in {}, changed or removed since: {some}",
+            counted(changed.len(), "task"),
             self.directory.display()
         ))
         .hint("name another directory with --out, or restore the tasks; others may be added"))

@@ -1,6 +1,8 @@
-//! What a project asks of agents: `AGENTS.md`, or `CLAUDE.md` where there is none.
+//! What a project asks of agents: `AGENTS.md`, or where there is none what it wrote for another agent.
 
+use agent_base::front_matter::{self, field};
 use agent_base::plain_file::{self, Links};
+use agent_base::sanitise::one_line;
 use std::path::{Path, PathBuf};
 
 /// Bytes of all files together.
@@ -8,10 +10,15 @@ const MAX_BYTES: usize = 32 << 10;
 /// Directories between the root of a repository and the workspace that are looked into.
 const MAX_DIRECTORIES: usize = 32;
 /// In this order: the first that a directory has is read.
-const NAMES: [&str; 2] = ["AGENTS.md", "CLAUDE.md"];
+const NAMES: [&str; 4] = ["AGENTS.md", "CLAUDE.md", "GEMINI.md", ".github/copilot-instructions.md"];
+/// Where a directory without one of them may have rules, a file each, and how many of them are looked at.
+const CURSOR_RULES: &str = ".cursor/rules";
+const MAX_RULES: usize = 64;
 /// What one of them may be a symlink to, by extension and by name: nothing else of the repository gets into the prompt, for
 /// it may be a secret of the user's.
 const DOCUMENTS: [&str; 4] = ["md", "mdc", "markdown", "txt"];
+/// Characters of what a rule says it is about.
+const MAX_ABOUT: usize = 200;
 const RULES: [&str; 4] = [".cursorrules", ".windsurfrules", ".clinerules", ".rules"];
 
 /// The instructions from the root of the repository down to `workspace`, outermost first, so that the nearer ones have the
@@ -19,14 +26,15 @@ const RULES: [&str; 4] = [".cursorrules", ".windsurfrules", ".clinerules", ".rul
 pub fn instructions(workspace: &Path) -> Option<String> {
     let directories = directories(workspace);
     let top = directories.first()?;
-    let found: Vec<(PathBuf, String)> =
-        directories.iter().filter_map(|directory| of_directory(directory, top, workspace)).collect();
-    let root = found.first()?.0.parent()?.to_owned();
+    let in_each = directories.iter().map(|directory| (directory, of_directory(directory, top, workspace)));
+    let found: Vec<_> = in_each.skip_while(|(_, files)| files.is_empty()).collect();
+    let root = found.first()?.0;
+    let found: Vec<(PathBuf, String)> = found.iter().flat_map(|(_, files)| files.clone()).collect();
     let mut text = String::new();
     for (path, content) in &found {
         // The heading of the prompt names `AGENTS.md`; only what differs from one such file is said.
         if found.len() > 1 || !path.ends_with(NAMES[0]) {
-            let name = path.strip_prefix(&root).unwrap_or(path);
+            let name = path.strip_prefix(root).unwrap_or(path);
             text += &format!("From {}:\n", name.display().to_string().escape_debug());
         }
         text += content.trim();
@@ -48,23 +56,58 @@ fn directories(workspace: &Path) -> Vec<&Path> {
     above.into_iter().take(depth + 1).rev().collect()
 }
 
-/// The first of the files that has text. Above the workspace only files of root, of the caller and of the workspace's owner count:
-/// others may write there too.
-fn of_directory(directory: &Path, root: &Path, workspace: &Path) -> Option<(PathBuf, String)> {
-    NAMES.iter().map(|name| directory.join(name)).find_map(|path| {
-        let target = target_of(&path, root).ok()?;
+/// The first of the files that has text, or else the rules. Above the workspace only files of root, of the caller and of the
+/// workspace's owner count: others may write there too.
+fn of_directory(directory: &Path, root: &Path, workspace: &Path) -> Vec<(PathBuf, String)> {
+    let read = |path: PathBuf| {
+        let target = target_of(directory, &path, root).ok()?;
         let bytes = match directory == workspace {
             true => plain_file::read(&target, MAX_BYTES as u64, Links::Refuse),
             false => plain_file::read_of_owner(&target, MAX_BYTES as u64, workspace),
         };
-        let bytes = bytes.ok()?;
-        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let text = String::from_utf8_lossy(&bytes.ok()?).into_owned();
         (!text.trim().is_empty()).then_some((path, text))
-    })
+    };
+    match NAMES.iter().map(|name| directory.join(name)).find_map(read) {
+        Some(found) => vec![found],
+        None => rules(directory).into_iter().filter_map(read).filter_map(without_front_matter).collect(),
+    }
 }
 
-/// The file that is read for `path`. A symlink could lead anywhere: one to a document in the repository `root` is followed.
-fn target_of(path: &Path, root: &Path) -> Result<PathBuf, &'static str> {
+/// The files with Cursor's rules, in the order of their names.
+fn rules(directory: &Path) -> Vec<PathBuf> {
+    let entries = directory.join(CURSOR_RULES).read_dir().into_iter().flatten().flatten();
+    let is_rule =
+        |path: &PathBuf| path.extension().is_some_and(|extension| extension == "mdc" || extension == "md");
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_rule).take(MAX_RULES).collect();
+    paths.sort();
+    paths
+}
+
+/// A rule that is for every task as it is, and of one for some files or tasks a line that says when to read it.
+fn without_front_matter((path, text): (PathBuf, String)) -> Option<(PathBuf, String)> {
+    let text = text.replace("\r\n", "\n");
+    let (fields, rule) = front_matter::split(&text);
+    let given = |name| field(&fields, name).filter(|value| !value.trim().is_empty());
+    if fields.is_empty() || given("alwaysApply") == Some("true") {
+        return Some((path, rule.to_owned()));
+    }
+    let about = [("for files like ", given("globs")), ("about: ", given("description"))];
+    let about: Vec<String> = about
+        .iter()
+        .filter_map(|(what, value)| Some(format!("{what}{}", one_line((*value)?, MAX_ABOUT))))
+        .collect();
+    // Without either, it is a rule that only a user names.
+    (!about.is_empty()).then(|| (path, format!("Read this file before work {}.", about.join(", "))))
+}
+
+/// The file that is read for `path`. A symlink could lead anywhere: one to a document in the repository `root` is followed, none of
+/// a directory below `directory`.
+fn target_of(directory: &Path, path: &Path, root: &Path) -> Result<PathBuf, &'static str> {
+    let mut between = path.ancestors().skip(1).take_while(|above| *above != directory);
+    if between.any(Path::is_symlink) {
+        return Err("in a directory that is a symlink");
+    }
     if !path.is_symlink() {
         return Ok(path.to_owned());
     }
@@ -84,10 +127,10 @@ fn target_of(path: &Path, root: &Path) -> Result<PathBuf, &'static str> {
 pub fn not_followed(workspace: &Path) -> Vec<String> {
     let directories = directories(workspace);
     let Some(root) = directories.first() else { return Vec::new() };
-    let files = directories.iter().flat_map(|directory| NAMES.map(|name| directory.join(name)));
+    let files = directories.iter().flat_map(|directory| NAMES.map(|name| (directory, directory.join(name))));
     files
-        .filter_map(|path| {
-            let why = target_of(&path, root).err()?;
+        .filter_map(|(directory, path)| {
+            let why = target_of(directory, &path, root).err().filter(|_| path.symlink_metadata().is_ok())?;
             let name = path.strip_prefix(root).unwrap_or(&path).display().to_string();
             Some(format!("{} is not read: it is {why}.", name.escape_debug()))
         })
@@ -116,6 +159,51 @@ mod tests {
         );
         write(inner.join("AGENTS.md"), "Four spaces.").unwrap();
         assert!(!instructions(&inner).unwrap().contains("Use spaces here."), "AGENTS.md comes first");
+    }
+
+    #[test]
+    fn what_a_project_wrote_for_other_agents_is_read_where_it_has_no_instructions_of_ours() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        let rules = root.join(".cursor/rules");
+        create_dir_all(&rules).unwrap();
+        write(rules.join("a.mdc"), "---\ndescription: x\nalwaysApply: true\n---\nUse tabs.\n").unwrap();
+        write(
+            rules.join("b.mdc"),
+            "---\ndescription: The database\nglobs: src/db/**\nalwaysApply: false\n---\nNo SQL.\n",
+        )
+        .unwrap();
+        write(rules.join("c.mdc"), "---\nalwaysApply: false\n---\nOnly where it is named.\n").unwrap();
+        write(rules.join("notes.json"), "{}").unwrap();
+        assert_eq!(
+            instructions(root).unwrap(),
+            "From .cursor/rules/a.mdc:\nUse tabs.\n\nFrom .cursor/rules/b.mdc:\n\
+             Read this file before work for files like src/db/**, about: The database."
+        );
+        create_dir_all(root.join(".github")).unwrap();
+        write(root.join(".github/copilot-instructions.md"), "Of Copilot.").unwrap();
+        assert_eq!(instructions(root).unwrap(), "From .github/copilot-instructions.md:\nOf Copilot.");
+        write(root.join("GEMINI.md"), "Of Gemini.").unwrap();
+        assert_eq!(instructions(root).unwrap(), "From GEMINI.md:\nOf Gemini.");
+        write(root.join("AGENTS.md"), "Ours.").unwrap();
+        assert_eq!(instructions(root).unwrap(), "Ours.");
+    }
+
+    #[test]
+    fn a_linked_directory_of_rules_is_not_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let (root, other) = (directory.path().join("repo"), directory.path().join("other"));
+        create_dir_all(other.join("rules")).unwrap();
+        create_dir_all(&root).unwrap();
+        write(other.join("rules/a.mdc"), "secret").unwrap();
+        write(other.join("copilot-instructions.md"), "secret").unwrap();
+        std::os::unix::fs::symlink(&other, root.join(".cursor")).unwrap();
+        std::os::unix::fs::symlink(&other, root.join(".github")).unwrap();
+        assert_eq!(instructions(&root), None);
+        assert_eq!(
+            not_followed(&root),
+            [".github/copilot-instructions.md is not read: it is in a directory that is a symlink."]
+        );
     }
 
     /// A bug: instructions that are a symlink to a document of the repository were not read.

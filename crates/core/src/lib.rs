@@ -9,6 +9,7 @@ mod blank;
 mod budget;
 mod calls;
 mod compaction;
+mod contents;
 mod conversation;
 mod environment;
 mod governed;
@@ -26,6 +27,7 @@ mod window;
 
 pub use assist::{AfterCall, Assist, At, BeforeCall, FailedCheck, NewPrompt, PromptHelp, ToolUse};
 pub use budget::{Budget, Shared};
+pub use contents::Part;
 pub use conversation::{Answer, Conversation, Earlier, Setup};
 pub use environment::{Environment, Moment};
 pub use governed::Governed;

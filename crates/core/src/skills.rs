@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 
 /// Where a project has its skills, and where the sandbox has the user's, below `$HOME`.
 const DIRECTORY: &str = ".agents/skills";
+/// Where projects and users have those that they wrote for Claude Code.
+const OF_CLAUDE: &str = ".claude/skills";
 /// Where the sandbox has what git ignores of the project's, below `$HOME`.
 const IGNORED: &str = ".agents/project-skills";
 const FILE: &str = "SKILL.md";
@@ -72,11 +74,13 @@ impl Skills {
     pub fn find(workspace: &Path, machine: &Machine, presence: &dyn Fn(&Path) -> Presence) -> Self {
         let mut skills = Self::default();
         let own = machine.config_dir().ok().map(|directory| directory.join("skills"));
-        let shared = machine.home().map(|home| home.join(DIRECTORY));
-        for directory in own.into_iter().chain(shared) {
+        let shared = machine.home().map(|home| [DIRECTORY, OF_CLAUDE].map(|name| home.join(name)));
+        for directory in own.into_iter().chain(shared.into_iter().flatten()) {
             skills.add_own(&directory);
         }
-        skills.add_of_project(&workspace.join(DIRECTORY), presence);
+        for directory in [DIRECTORY, OF_CLAUDE] {
+            skills.add_of_project(workspace, directory, presence);
+        }
         let mut bytes = 0;
         let listed = skills.list.iter().take_while(|skill| {
             bytes += skill.line().len();
@@ -118,11 +122,12 @@ impl Skills {
         }
     }
 
-    fn add_of_project(&mut self, directory: &Path, presence: &dyn Fn(&Path) -> Presence) {
+    fn add_of_project(&mut self, workspace: &Path, within: &str, presence: &dyn Fn(&Path) -> Presence) {
+        let directory = &workspace.join(within);
         // A link could lead anywhere, and the sandbox has the link alone.
         let is_linked = directory.ancestors().take(2).any(Path::is_symlink);
         for name in if is_linked { Vec::new() } else { self.names(directory) } {
-            let in_workspace = Path::new(DIRECTORY).join(&name).join(FILE);
+            let in_workspace = Path::new(within).join(&name).join(FILE);
             let path = directory.join(&name);
             let (presence, inside) = (presence(&in_workspace), Path::new(IGNORED).join(&name));
             let file = match presence {

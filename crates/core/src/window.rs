@@ -75,6 +75,11 @@ impl Window {
         self.scaled(messages.into_iter().map(rough).sum())
     }
 
+    /// About how many tokens so many bytes are that are not part of a message.
+    pub(super) fn tokens_of(&self, bytes: usize) -> u64 {
+        (of_bytes(bytes, 0) * self.scale) as u64
+    }
+
     fn scaled(&self, rough: f64) -> u64 {
         (rough * self.scale) as u64
     }

@@ -2,7 +2,7 @@
 
 use crate::hunks::{self, Kind, Line};
 use crate::paint::Painter;
-use agent_base::count_text::count_text;
+use agent_base::count_text::counted;
 use agent_base::sanitise::truncate;
 use agent_base::visible::{visible, visible_name};
 use agent_event::FileEdit;
@@ -83,7 +83,7 @@ pub fn shown(edit: &FileEdit, max: usize, columns: usize, has_colours: bool) -> 
     }
     let hidden = edit.left_out.saturating_add((all - kept) as u64);
     if hidden > 0 {
-        out += &format!("  {:>digits$} {}\n", "…", count_text(hidden, "more line"));
+        out += &format!("  {:>digits$} {}\n", "…", counted(hidden, "more line"));
     }
     out
 }

@@ -2,6 +2,7 @@
 
 use super::chain::{prev_of, seal};
 use super::lines::{Lines, MAX_LINE};
+use agent_base::count_text::counted;
 use agent_base::error::{Error, Result};
 use agent_base::file_lock::{Attempt, FileLock};
 use agent_base::hash::Hash;
@@ -85,7 +86,8 @@ impl SessionFile {
             Some((promised, _)) if promised > session.lines => {
                 let missing = promised - session.lines;
                 losses.push(format!(
-                    "{missing} line(s) at the end of the session file are missing; `agent sessions verify` will report it"
+                    "the session file lacks {} at its end; `agent sessions verify` will report it",
+                    counted(missing, "line")
                 ));
                 records.push(session.record_loss(Some(missing))?);
             }

@@ -36,8 +36,6 @@ pub struct History {
     /// Those that the conversation can go back to.
     pub prompted: Prompts,
     pub last_prompt: String,
-    /// The last prompts with the answers to them, at most `EXCHANGES`, oldest first.
-    pub exchanges: Vec<(String, String)>,
     /// Requests made so far.
     pub turns: u64,
     /// Tokens used so far, by sessions that it delegated to as well.
@@ -49,9 +47,6 @@ pub struct History {
     /// How the last run ended; `None` if it is running or was killed.
     pub finished: Option<Finished>,
 }
-
-/// Exchanges that are kept to be shown.
-pub const EXCHANGES: usize = 2;
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,10 +74,6 @@ impl History {
         self.finished = None;
         self.prompts += 1;
         self.last_prompt.clone_from(&written);
-        if self.exchanges.len() == EXCHANGES {
-            self.exchanges.remove(0);
-        }
-        self.exchanges.push((written.clone(), String::new()));
         let text = self.notes.before(&written);
         self.prompted.push(self.prompts, &written, &text);
         self.messages.push(Message::User { text });
@@ -111,9 +102,6 @@ impl History {
             }
             Event::AssistantMessage { text, reasoning, tool_calls, usage, opaque, .. } => {
                 self.usage.add(usage.unwrap_or_default());
-                if let Some((_, answer)) = self.exchanges.last_mut().filter(|_| !text.is_empty()) {
-                    answer.clone_from(&text);
-                }
                 self.messages.push(Message::Assistant { text, reasoning, tool_calls, opaque });
             }
             Event::DelegateFinished { usage, .. } => self.usage.add(usage),
@@ -131,7 +119,6 @@ impl History {
             Event::Cleared {} => {
                 self.messages.clear();
                 self.artifacts.clear();
-                self.exchanges.clear();
                 self.prompted.clear();
                 self.notes.clear();
             }

@@ -7,6 +7,7 @@
 //!     events.jsonl                   0600  one event a line, append-only
 //!     head                           0600  how many lines there are, and the hash of the last one
 //!     key                            0600  the SHA-256 of its `--session-key`, if it has one
+//!     attempt_of                     0600  the session that won the race which this one lost, if it did
 //!     artifacts/                     0700  files that tools produced, each named by its SHA-256
 //!     workspace/                           the base, the checkpoints and their contents (`agent_workspace`)
 //! <data>/keys/<SHA-256 of a key>     0600  the id of the session that belongs to a `--session-key`
@@ -37,6 +38,7 @@
 //! `prev` may be missing in them.
 
 mod artifacts;
+mod attempts;
 mod chain;
 mod file;
 mod history;

@@ -4,6 +4,7 @@ use super::history::{Finished, History};
 use super::id::SessionId;
 use super::lines::{Lines, read_until_fault};
 use super::store::{Store, modified};
+use agent_base::count_text::counted;
 use agent_base::error::{Error, Result};
 use agent_base::sanitise::{one_line, truncate};
 use agent_event::{Changes, Event, Record, Usage};
@@ -25,6 +26,9 @@ pub struct Summary {
     /// The session whose model delegated to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
+    /// The session that won the race which this one lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempt_of: Option<SessionId>,
     /// `running`, `empty`, `unfinished` (killed), `broken` (the file cannot be read), or how the last run
     /// ended: `completed`, `interrupted`, …
     pub status: String,
@@ -83,7 +87,8 @@ impl Store {
         let updated = rfc3339(modified(&self.events(&id)));
         let running = self.is_running(&id);
         let (records, fault) = read_until_fault(&self.events(&id));
-        let mut summary = summarise(id, updated, running, &records);
+        let attempt_of = self.attempt_of(&id);
+        let mut summary = Summary { attempt_of, ..summarise(id, updated, running, &records) };
         if let Some(fault) = fault {
             summary.status = "broken".to_owned();
             summary.error = Some(fault.to_string());
@@ -169,6 +174,7 @@ fn summarise(id: SessionId, updated: String, running: bool, records: &[Record]) 
     Summary {
         id,
         parent: history.parent,
+        attempt_of: None,
         status: if running { "running".to_owned() } else { status },
         updated,
         preview: prompt.unwrap_or_default(),
@@ -196,14 +202,19 @@ pub fn to_text(summaries: &[Summary], columns: Option<usize>) -> String {
         let updated = summary.updated.get(..16).unwrap_or(&summary.updated).replace('T', " ");
         let about =
             summary.error.as_deref().filter(|_| summary.status == "broken").unwrap_or(&summary.preview);
-        let about = match summary.parent {
-            Some(_) => format!("  delegated: {about}"),
-            None => about.to_owned(),
+        let about = match (&summary.parent, &summary.attempt_of) {
+            (Some(_), _) => format!("  delegated: {about}"),
+            (None, Some(winner)) => format!("attempt of {winner}: {about}"),
+            (None, None) => about.to_owned(),
         };
         let Summary { id, status, turns, usage, .. } = summary;
         let spent = match is_narrow {
             true => String::new(),
-            false => format!("{turns:>3} turns {:>8} tokens  ", usage.input.saturating_add(usage.output)),
+            false => format!(
+                "{:>9} {:>8} tokens  ",
+                counted(*turns, "turn"),
+                usage.input.saturating_add(usage.output)
+            ),
         };
         let line = format!("{id:<22} {updated}  {status:<12} {spent}{about}");
         match columns {

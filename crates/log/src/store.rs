@@ -1,6 +1,7 @@
 //! All sessions of this user: creating, finding, removing.
 
 use super::artifacts;
+use super::attempts;
 use super::file::{self, Reopened, SessionFile};
 use super::id::SessionId;
 use super::keys;
@@ -84,11 +85,11 @@ impl Store {
         }
     }
 
-    /// The session that was written last, of those with this `workspace` if one is given.
+    /// The session that was written last, of those with this `workspace` if one is given. Attempts that lost a race do not count.
     pub fn last(&self, workspace: Option<&Path>) -> Result<SessionId> {
         let mut ids: Vec<_> = self.ids()?.into_iter().map(|id| (modified(&self.events(&id)), id)).collect();
         ids.sort();
-        let here = |id: &SessionId| is_of(&self.events(id), workspace);
+        let here = |id: &SessionId| is_of(&self.events(id), workspace) && self.attempt_of(id).is_none();
         let ids = || ids.iter().rev().map(|(_, id)| id);
         if let Some(last) = ids().find(|id| here(id)) {
             return Ok(last.clone());
@@ -259,7 +260,7 @@ const LAYER: &str = "layer";
 /// The file of [`Store::snapshot`].
 const SNAPSHOT: &str = "snapshot.json";
 /// What belongs to one session alone.
-const OWN: [&str; 5] = ["events.jsonl", "head", keys::KEY, LAYER, SNAPSHOT];
+const OWN: [&str; 6] = ["events.jsonl", "head", keys::KEY, attempts::ATTEMPT, LAYER, SNAPSHOT];
 /// What is beside a session file and never changed, only replaced: a fork has the same files.
 const SHARED: [&str; 3] = ["workspace", "home", artifacts::DIRECTORY];
 

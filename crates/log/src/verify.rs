@@ -3,6 +3,7 @@
 use super::chain::prev_of;
 use super::file::read_head;
 use super::lines::Lines;
+use agent_base::count_text::counted;
 use agent_base::error::{Error, Result};
 use agent_base::hash::Hash;
 use agent_event::{Event, Record};
@@ -85,7 +86,7 @@ fn lost_before(line: &[u8]) -> Option<Option<u64>> {
 }
 
 fn known_loss((line, lost): (u64, Option<u64>)) -> Option<Fault> {
-    let what = format!("marks where {} line(s) were missing when the session was resumed", lost?);
+    let what = format!("marks where the session lacked {} when it was resumed", counted(lost?, "line"));
     Some(Fault { line, what })
 }
 

@@ -2,6 +2,7 @@
 
 use super::frontend::Frontend;
 use super::startup::Startup;
+use agent_base::count_text::counted;
 use agent_base::error::{Error, Result};
 use agent_core::Moment;
 use agent_event::Event;
@@ -144,8 +145,8 @@ impl Checkpoints {
             0 => Ok(()),
             count => events.emit(Event::Notice {
                 text: format!(
-                    "The {count} oldest checkpoint(s) were removed because the session takes too much space: they cannot \
-                     be restored any more."
+                    "Removed {}, which cannot be restored any more, because the session takes too much space.",
+                    counted(count, "old checkpoint")
                 ),
             }),
         }

@@ -25,9 +25,10 @@ pub struct Resume {
 }
 
 impl Resume {
-    /// Opens the session's file.
+    /// Opens the session's file. An attempt that lost a race is the user's choice from then on.
     pub fn open(store: &Store, id: SessionId) -> Result<Self> {
         let Reopened { file, records, losses } = store.reopen(&id)?;
+        store.unmark_attempt(&id)?;
         Ok(Self { id, file, history: History::of(&records), losses })
     }
 

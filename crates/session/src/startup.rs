@@ -7,6 +7,7 @@ use super::settings::{SandboxSettings, Starts};
 use super::snapshot::{self, NotedSnapshot};
 use super::waits::Waits;
 use agent_backends::sweep_once;
+use agent_base::count_text::counted;
 use agent_base::error::{Error, Kind, Result};
 use agent_base::lock::Lock;
 use agent_base::sanitise::one_line;
@@ -329,7 +330,8 @@ impl Start {
         };
         if lost > 0 {
             self.notice(format!(
-                "{lost} file(s) of the workspace have their current content: the earlier one is not kept any more."
+                "The earlier content of {} in the workspace is not kept any more: the current one is used.",
+                counted(lost, "file")
             ));
         }
         self.put_home(&sandbox, workspace).await?;

@@ -1,7 +1,7 @@
 //! What changed in files, under the lines of the trace: the diff of an edit, and the names of what a command changed.
 
 use super::style::{Colours, DIM};
-use agent_base::count_text::count_text;
+use agent_base::count_text::counted;
 use agent_base::sanitise;
 use agent_base::visible::visible_name;
 use agent_diff::excerpt;
@@ -42,7 +42,7 @@ impl Edits {
             text += &excerpt::shown(edit, lines, columns, colours.0);
         }
         if edits.len() > files {
-            let more = format!("  … {}", count_text(edits.len() - files, "more file"));
+            let more = format!("  … {}", counted(edits.len() - files, "more file"));
             text += &(colours.paint(DIM, more) + "\n");
         }
         text
@@ -64,7 +64,7 @@ impl Edits {
         }
         let more = if count > others.len() as u64 { ", …" } else { "" };
         let names: Vec<String> = others.iter().map(|name| visible_name(name.as_bytes())).collect();
-        let count = count_text(count, "file");
+        let count = counted(count, "file");
         let line = format!("  {count} changed: {}{more}", names.join(", "));
         let columns = columns.map_or(COLUMNS * 3, |columns| columns.saturating_sub(1));
         Some(colours.paint(DIM, sanitise::truncate(&line, columns)) + "\n")

@@ -3,6 +3,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "the terminal is here")]
 
+pub mod clipboard;
 pub mod confirm;
 pub mod editor;
 pub mod edits;

@@ -3,7 +3,7 @@
 use super::edits::{Edits, counts};
 use super::style::{BAD, BOLD, Colours, DIM, GOOD, WARN};
 use super::wrap;
-use agent_base::count_text::count_text;
+use agent_base::count_text::counted;
 use agent_base::duration_text::duration_text;
 use agent_base::error::{Error, Kind};
 use agent_base::sanitise;
@@ -283,8 +283,8 @@ impl Trace {
                 }
                 self.debug(&format!(
                     "Session finished: {status} after {}, {usage}, {} changed.",
-                    count_text(*turns, "turn"),
-                    count_text(files, "file")
+                    counted(*turns, "turn"),
+                    counted(files, "file")
                 ))
             }
             _ => return None,
@@ -300,9 +300,9 @@ impl Trace {
         };
         let mut text = format!(
             "session {delegate} {status} after {}, {}: {} merged",
-            count_text(*turns, "turn"),
+            counted(*turns, "turn"),
             usage_text(*usage, *cost),
-            count_text(*merged, "file")
+            counted(*merged, "file")
         );
         for (names, what) in [(conflicts, "conflict"), (outside, "outside of its paths")] {
             if !names.is_empty() {
@@ -336,14 +336,14 @@ impl Trace {
             Event::Attached { name, text } => self.debug(&format!(
                 "@{}: {} attached",
                 sanitise::one_line(name, 200),
-                count_text(text.lines().count(), "line")
+                counted(text.lines().count(), "line")
             )),
             Event::Note { text } => self.debug(&format!("The model learns with the next prompt: {text}")),
             Event::NetworkChanged { hosts } => {
                 self.debug(&format!("network: {}", sanitise::one_line(&hosts.join(", "), COLUMNS)))
             }
             Event::Checkpoint { id, files, .. } => {
-                self.debug(&format!("Checkpoint {id}: {} changed", count_text(*files, "file")))
+                self.debug(&format!("Checkpoint {id}: {} changed", counted(*files, "file")))
             }
             _ => return None,
         })
@@ -366,7 +366,7 @@ impl Trace {
         let all: Vec<&str> = output.lines().filter(|line| *line != "(no output)").collect();
         let above = all.len().saturating_sub(count);
         let columns = self.columns.map_or(COLUMNS, |columns| columns.saturating_sub(1));
-        let more = (above > 0).then(|| format!("  │ … {} above", count_text(above, "more line")));
+        let more = (above > 0).then(|| format!("  │ … {} above", counted(above, "more line")));
         let lines = all.iter().skip(above).map(|line| format!("  │ {}", line.replace('\t', "    ")));
         let paint = |line: String| self.colours.paint(DIM, sanitise::truncate(&line, columns)) + "\n";
         more.into_iter().chain(lines).map(paint).collect()
@@ -562,7 +562,7 @@ pub fn usage_text(usage: Usage, cost: Option<f64>) -> String {
 /// `3.2 s · 2400 tokens in (2000 cached, 83 %), 68 out, cost 0.0123 · 2 files to apply`: what a prompt took, and what it led to.
 pub fn prompt_text(took_ms: u64, usage: Usage, cost: Option<f64>, files: u64) -> String {
     let mut parts = vec![duration_text(took_ms), usage_text(usage, cost)];
-    parts.extend((files > 0).then(|| format!("{} to apply", count_text(files, "file"))));
+    parts.extend((files > 0).then(|| format!("{} to apply", counted(files, "file"))));
     parts.join(" · ")
 }
 

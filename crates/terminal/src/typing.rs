@@ -24,6 +24,11 @@ pub struct Typing {
 }
 
 impl Typing {
+    /// With a line that waits already.
+    pub fn of(line: Option<String>) -> Self {
+        Self { queue: line.into_iter().collect(), ..Self::default() }
+    }
+
     /// Reads keys until this is dropped, and shows what was typed beneath the progress. Escape calls `stop`, which ends the
     /// turn. A question has the keyboard first.
     pub async fn listen(&mut self, progress: &Progress, stop: &(dyn Fn() + Sync)) -> Infallible {

@@ -7,6 +7,7 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// The width of a terminal that does not report one.
 const DEFAULT_COLUMNS: usize = 80;
+const DEFAULT_ROWS: usize = 24;
 
 /// Lines are not made narrower than this.
 const MIN_COLUMNS: usize = 20;
@@ -19,6 +20,12 @@ pub fn columns_of(stream: &(impl AsFd + IsTerminal)) -> Option<usize> {
 pub fn terminal_columns(stream: &impl AsFd) -> usize {
     let size = terminal_size::terminal_size_of(stream);
     size.map_or(DEFAULT_COLUMNS, |(width, _)| usize::from(width.0).max(1))
+}
+
+/// Rows of the window.
+pub fn terminal_rows(stream: &impl AsFd) -> usize {
+    let size = terminal_size::terminal_size_of(stream);
+    size.map_or(DEFAULT_ROWS, |(_, height)| usize::from(height.0).max(1))
 }
 
 /// Whether lines are broken anew when the window becomes narrower. Most terminals do that.

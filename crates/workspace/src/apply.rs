@@ -9,6 +9,7 @@ use crate::manifest::Node;
 use crate::merge::{self, Merged, Ours};
 use crate::store::Store;
 use crate::tree_path::TreePath;
+use agent_base::count_text::counted;
 use agent_base::error::{Error, Kind, Result};
 use agent_base::hash::Hash;
 use serde_json::json;
@@ -71,7 +72,10 @@ impl Plan {
         let linked = |step: &Step| step.found.links > 1 && is_file(&step.write);
         self.steps.iter().filter(move |(_, step)| linked(step)).map(|(path, step)| {
             let others = step.found.links - 1;
-            format!("{path} was a hard link: its {others} other name(s) keep the former content")
+            format!(
+                "{path} was a hard link: the former content stays under {}",
+                counted(others, "other name")
+            )
         })
     }
 

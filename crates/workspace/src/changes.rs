@@ -267,6 +267,13 @@ impl ChangeSet {
         ChangeSet { changes: BTreeMap::new(), ..self.clone() }
     }
 
+    /// Takes the remark about ignored files out; whether there was one.
+    pub fn take_remark_on_ignored(&mut self) -> bool {
+        let count = self.remarks.len();
+        self.remarks.retain(|remark| !remark.starts_with(OF_IGNORED));
+        self.remarks.len() < count
+    }
+
     /// The messages beside the changes, a line each: what is not applied and why, of each reason at most
     /// 20 names, and the remarks. Safe to show.
     pub fn messages(&self) -> impl Iterator<Item = String> {
@@ -300,6 +307,9 @@ fn shortened(name: &str) -> String {
     format!("{begin}…{end}")
 }
 
+/// How a remark about new files begins that the ignore rules leave out. It is the same after every prompt.
+const OF_IGNORED: &str = "New files that .gitignore names";
+
 /// What is not part of the changes without having been refused.
 fn remarks(delta: &Delta, exclusions: &Exclusions<'_>) -> Vec<String> {
     let ignored = exclusions.ignored;
@@ -325,9 +335,9 @@ fn remarks(delta: &Delta, exclusions: &Exclusions<'_>) -> Vec<String> {
         };
         let names = names.join(", ");
         remarks.push(match exclusions.in_place {
-            true => format!("New files that .gitignore names are in the workspace and in no diff: {names}{more}."),
+            true => format!("{OF_IGNORED} are in the workspace and in no diff: {names}{more}."),
             false => format!(
-                "New files that .gitignore names stay in the sandbox: {names}{more} (--include, when a session begins, \
+                "{OF_IGNORED} stay in the sandbox: {names}{more} (--include, when a session begins, \
                  copies such files)."
             ),
         });

@@ -1,6 +1,6 @@
 //! `agent diff [ID] [PATH…]`: what a session changed.
 
-use crate::cli::kept_session::{KeptSession, changed, find, unapplied_elsewhere};
+use crate::cli::kept_session::{KeptSession, MAX_OTHERS, changed, find, unapplied_elsewhere};
 use crate::cli::options::{ChangesArgs, Options};
 use crate::cli::print::{counted, print};
 use crate::cli::ui::host_programs::HostPrograms;
@@ -111,7 +111,9 @@ pub async fn diff(machine: &Arc<Machine>, arguments: DiffArgs) -> Result<ExitCod
 /// Says on stderr which other sessions here have changes that are not applied.
 async fn report_others(machine: &Arc<Machine>, kept: &KeptSession) {
     // The diff itself does not depend on it.
-    for (id, changes) in unapplied_elsewhere(machine, kept).await.unwrap_or_default() {
+    for (id, changes) in
+        unapplied_elsewhere(machine, kept.workspace.root(), &kept.id, MAX_OTHERS).await.unwrap_or_default()
+    {
         let counted = counted(changes);
         stderr::write(&format!(
             "Session {id} has changes here too that are not applied: {counted} (`agent diff {id}`)\n"

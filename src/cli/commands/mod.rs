@@ -6,6 +6,7 @@ mod artifacts;
 mod batch;
 mod code;
 pub mod completions;
+mod config;
 mod demo;
 mod diff;
 mod doctor;
@@ -18,7 +19,7 @@ mod mcp;
 mod models;
 mod race;
 mod replay;
-mod resume;
+pub mod resume;
 pub mod run;
 mod sandbox;
 mod sandbox_setup;
@@ -38,16 +39,24 @@ use std::sync::Arc;
 
 /// A coding agent for the terminal. Let it do anything: nothing it does can hurt you. Review one diff at the end.
 ///
-/// Without a command and a prompt it opens the REPL on this directory; with a prompt it is `agent run`.
+/// Without a command it opens the REPL on this directory, which begins with PROMPT if there is one. Without a terminal, and with
+/// options that are about the end of a run, it answers one prompt as `agent run` does.
 #[derive(Debug, Parser)]
 #[command(name = "agent", version, about, after_help = EXIT_CODES, max_term_width = 110,
           args_conflicts_with_subcommands = true)]
 pub struct Cli {
     #[command(flatten)]
     pub run: run::RunArgs,
-    /// The prompt, for one that could be taken for a command
+    /// Answer this prompt and end, as `agent run` does
     #[arg(short = 'p', long = "prompt", value_name = "PROMPT", conflicts_with = "prompt")]
     pub prompt_option: Option<String>,
+    /// Continue the last session of this directory
+    #[arg(short = 'c', long = "continue", conflicts_with_all = ["resume", "session", "session_key"], help_heading = "Session")]
+    pub continue_last: bool,
+    /// Continue an earlier session: the one with this id, or the one that you pick
+    #[arg(short = 'r', long, value_name = "ID", num_args = 0..=1, conflicts_with_all = ["session", "session_key"],
+          help_heading = "Session")]
+    pub resume: Option<Option<String>>,
     #[command(subcommand)]
     pub command: Option<Command>,
 }
@@ -108,6 +117,8 @@ pub enum Command {
     Guest(guest::GuestArgs),
     /// List the models that the endpoint offers
     Models(models::ModelsArgs),
+    /// Show every setting and where it comes from; write, open and check config.toml
+    Config(config::ConfigArgs),
     /// Print a completion script for a shell
     Completions(completions::CompletionsArgs),
     /// Print the manual page
@@ -134,6 +145,7 @@ impl Command {
             Self::Undo(arguments) => end(undo::undo(machine, arguments).await),
             Self::Artifacts(arguments) => end(artifacts::artifacts(machine, arguments)),
             Self::Models(arguments) => end(models::models(machine, arguments).await),
+            Self::Config(arguments) => end(config::config(machine, arguments).await),
             Self::Completions(arguments) => end(completions::completions(&arguments)),
             Self::Man => end(man::man(Cli::command())),
             Self::Resume(arguments) => resume::resume(machine, arguments).await.into(),

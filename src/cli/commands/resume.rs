@@ -2,9 +2,11 @@
 
 use crate::cli::config::Config;
 use crate::cli::console::Console;
+use crate::cli::kept_session::last;
 use crate::cli::open::drive;
 use crate::cli::options::{Options, SessionOptions};
 use crate::cli::pick_session::pick_session;
+use crate::cli::place::Place;
 use crate::cli::repl::start;
 use crate::cli::ui::confirm;
 use crate::error::Result;
@@ -22,39 +24,58 @@ pub struct ResumeArgs {
     session_options: SessionOptions,
     /// Its id, or the beginning of it (default: one of this workspace is picked from a list)
     id: Option<String>,
-    /// The newest session of all
+    /// The newest session of this workspace
     #[arg(long, conflicts_with = "id")]
     last: bool,
 }
 
-impl ResumeArgs {
-    fn options(&self) -> Options {
-        Options::of(&[&self.session_options])
-    }
+/// Which session is resumed.
+#[derive(Debug, Clone)]
+pub enum Which {
+    /// The one whose id begins so.
+    Named(String),
+    /// The newest of this workspace.
+    Last,
+    /// The one of this workspace that the user picks.
+    Picked,
 }
 
-/// The REPL on an earlier session.
+/// `agent resume`
 pub async fn resume(machine: &Arc<Machine>, arguments: ResumeArgs) -> ExitCode {
-    let options = &arguments.options();
+    let options = Options::of(&[&arguments.session_options]);
+    let which = match arguments.id {
+        Some(id) => Which::Named(id),
+        None if arguments.last => Which::Last,
+        None => Which::Picked,
+    };
+    in_repl(machine, &options, which, None).await
+}
+
+/// The REPL on an earlier session, which continues with `prompt`.
+pub async fn in_repl(
+    machine: &Arc<Machine>,
+    options: &Options,
+    which: Which,
+    prompt: Option<String>,
+) -> ExitCode {
     drive(options, Console::repl(machine, options), async |console, slot| {
-        let Some(earlier) = earlier(machine, options, arguments, console).await? else { return Ok(()) };
-        start(machine, options, Some(earlier), console, slot).await
+        let Some(earlier) = earlier(machine, options, which, console).await? else { return Ok(()) };
+        start(machine, options, Some(earlier), prompt, console, slot).await
     })
     .await
 }
 
-/// The session with this id, the newest of all, or the one of this workspace that the user picks.
 async fn earlier(
     machine: &Arc<Machine>,
     options: &Options,
-    arguments: ResumeArgs,
+    which: Which,
     console: &Console,
 ) -> Result<Option<Resume>> {
     let store = Store::open(machine)?;
-    let id = match arguments.id {
-        Some(id) => store.find(&id)?,
-        None if arguments.last => store.last(None)?,
-        None => {
+    let id = match which {
+        Which::Named(id) => store.find(&id)?,
+        Which::Last => last(&store, &Place::of(machine, &options.directory)?)?,
+        Which::Picked => {
             let workspace = Config::load(machine, options)?.workspace;
             // Without a terminal the REPL refuses to start.
             if !confirm::is_possible() {

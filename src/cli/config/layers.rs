@@ -256,7 +256,8 @@ settings! {
         provider,
     }
     flags {
-        /// `auto`, or a backend's name.
+        /// `auto`, a backend's name, or a table with it and with settings of backends.
+        #[serde(deserialize_with = "backend_name")]
         sandbox: SandboxChoice = backend,
         /// The container image.
         image: String = backend,
@@ -429,30 +430,35 @@ impl File {
         let denied = "agent reads its settings in the home directory: set HOME to this user's own, or \
                       AGENT_HOME to a directory that you can write to";
         let bytes = read_bounded(&path, denied)?.unwrap_or_default();
-        let failed = |error| Error::config(format!("{}: {error}", path.display()));
-        let mut table: toml::Table = toml::from_slice(&bytes).map_err(failed)?;
-        if let Some(name) = ["include", "exclude"].into_iter().find(|name| table.contains_key(*name)) {
-            return Err(Error::config(format!("{}: `{name}` is not a setting of its own", path.display()))
-                .hint(format!("it is a list in the table [workspace]: {name} = [\"GLOB\"]")));
-        }
-        let of_backends = split_sandbox(&mut table).map_err(failed)?;
-        let mut file: File = match of_backends {
-            // Read as it is: errors then show the line.
-            None => toml::from_slice(&bytes),
-            Some(_) => table.clone().try_into(),
-        }
-        .map_err(failed)?;
+        let mut file = Self::from_text(&path, &bytes)?;
         let of_environment = |name| layers.get_from(&variable(name), SettingSource::Environment);
         let set: Vec<_> = SETTINGS.iter().filter_map(|name| Some((*name, of_environment(name)?))).collect();
         if !set.is_empty() {
+            let failed = |error| Error::config(format!("{}: {error}", path.display()));
+            let mut table: toml::Table = toml::from_slice(&bytes).map_err(failed)?;
             for (name, setting) in &set {
                 table.insert((*name).to_owned(), typed(name, setting)?);
             }
+            let of_backends = (file.kubernetes, file.providers);
             file = table.try_into().map_err(failed)?;
+            (file.kubernetes, file.providers) = of_backends;
             file.origins = set.into_iter().map(|(name, setting)| (name, setting.name)).collect();
         }
-        (file.kubernetes, file.providers) = of_backends.unwrap_or_default();
         file.override_with(options);
+        Ok(file)
+    }
+
+    /// Reads the text of a `config.toml`, whose errors show the line.
+    pub fn from_text(path: &Path, bytes: &[u8]) -> Result<Self> {
+        let failed = |error| Error::config(format!("{}: {error}", path.display()));
+        let table: toml::Table = toml::from_slice(bytes).map_err(failed)?;
+        refuse_globs_elsewhere(path, bytes, &table)?;
+        let mut file: Self = toml::from_slice(bytes).map_err(failed)?;
+        if let Some(Value::Table(sandbox)) = table.get("sandbox") {
+            let SandboxTable { kubernetes, providers, .. } =
+                Value::Table(sandbox.clone()).try_into().map_err(failed)?;
+            (file.kubernetes, file.providers) = (kubernetes, providers);
+        }
         Ok(file)
     }
 
@@ -481,25 +487,63 @@ impl File {
     }
 }
 
-/// `sandbox` is the backend's name, or a table with the name as `backend` and a table for each backend that has settings: such a
-/// table becomes the name, and its settings are the value.
-fn split_sandbox(
-    table: &mut toml::Table,
-) -> std::result::Result<Option<(Settings, Providers)>, toml::de::Error> {
-    let Some(Value::Table(sandbox)) = table.get("sandbox").cloned() else { return Ok(None) };
-    let SandboxTable { backend, kubernetes, providers } = Value::Table(sandbox).try_into()?;
-    match backend {
-        Some(backend) => table.insert("sandbox".to_owned(), Value::String(backend)),
-        None => table.remove("sandbox"),
-    };
-    Ok(Some((kubernetes, providers)))
+/// `include` and `exclude` are lists of `[workspace]`, which is easily written at the top or into `[sandbox]`.
+fn refuse_globs_elsewhere(path: &Path, bytes: &[u8], table: &toml::Table) -> Result<()> {
+    let sandbox = table.get("sandbox").and_then(Value::as_table);
+    for name in ["include", "exclude"] {
+        let (what, header) = match (table.contains_key(name), sandbox.and_then(|sandbox| sandbox.get(name))) {
+            (true, _) => (format!("`{name}` is not a setting of its own"), None),
+            (false, Some(value)) if !value.is_table() => (
+                format!("`[sandbox] {name}` takes a table, the settings of a backend of that name"),
+                Some("sandbox"),
+            ),
+            _ => continue,
+        };
+        let (line, column) = position(&String::from_utf8_lossy(bytes), header, name).unwrap_or((1, 1));
+        return Err(Error::config(format!("{}: line {line}, column {column}: {what}", path.display()))
+            .hint(format!("a list of globs belongs into the table [workspace]: {name} = [\"GLOB\"]")));
+    }
+    Ok(())
+}
+
+/// Line and column, from 1, of the key in the table with this header; `None` for the top.
+fn position(text: &str, header: Option<&str>, key: &str) -> Option<(usize, usize)> {
+    let mut table: Option<String> = None;
+    for (number, line) in text.lines().enumerate() {
+        let inner = line.trim();
+        if let Some(name) = inner.strip_prefix('[').and_then(|rest| rest.split(']').next()) {
+            table = Some(name.trim().to_owned());
+        }
+        let is_key = inner.split('=').next().is_some_and(|name| name.trim().trim_matches(['"', '\'']) == key);
+        if is_key && table.as_deref() == header {
+            return Some((number + 1, line.len() - line.trim_start().len() + 1));
+        }
+    }
+    None
+}
+
+/// A backend's name, or a table with the name as `backend` and a table for each backend that has settings.
+fn backend_name<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> std::result::Result<Option<SandboxChoice>, D::Error> {
+    let custom = |error: toml::de::Error| D::Error::custom(error.message());
+    match Value::deserialize(deserializer)? {
+        table @ Value::Table(_) => table.try_into().map(|table: SandboxTable| table.backend).map_err(custom),
+        name => name.try_into().map(Some).map_err(custom),
+    }
+}
+
+/// The file as a table; empty where there is none.
+pub(super) fn file_table(path: &Path) -> Result<toml::Table> {
+    let bytes = read_bounded(path, "make it readable for this user")?.unwrap_or_default();
+    toml::from_slice(&bytes).map_err(|error| Error::config(format!("{}: {error}", path.display())))
 }
 
 /// `[sandbox]` as a table.
 #[derive(Debug, Deserialize)]
 struct SandboxTable {
     /// `auto`, or a backend's name.
-    backend: Option<String>,
+    backend: Option<SandboxChoice>,
     #[serde(default)]
     kubernetes: Settings,
     /// Other names than those of providers are refused later.
@@ -586,6 +630,23 @@ mod tests {
         for name in keys::<File>("[prices.a]\nnonsense = 1").union(&keys::<File>("[tools]\nnonsense = 1")) {
             assert!(REFERENCE.contains(&format!("\n{name} = ")), "{name} is not in the reference");
         }
+    }
+
+    #[test]
+    fn globs_in_another_table_are_refused_with_their_place() {
+        let error = |text: &str| File::from_text(Path::new("c.toml"), text.as_bytes()).unwrap_err();
+        let refused = error("memory = '1g'\n[sandbox]\n  include = ['a']\n");
+        assert!(
+            refused.to_string().contains("line 3, column 3: `[sandbox] include` takes a table"),
+            "{refused}"
+        );
+        assert!(refused.hint_text().unwrap().contains("belongs into the table [workspace]"));
+        assert!(
+            error("exclude = ['a']\n").to_string().contains("line 1, column 1: `exclude` is not a setting")
+        );
+        let below = error("[sandbox]\nbackend = 'local'\n[ui]\ntitle = 3\n").to_string();
+        assert!(below.contains("line 4, column 9"), "{below}");
+        assert!(error("[sandbox]\nbackend = 'dokcer'\n").to_string().contains("dokcer"));
     }
 
     #[test]

@@ -6,10 +6,12 @@ pub mod project_setup;
 mod providers;
 mod request;
 pub mod servers;
+mod shown;
 pub mod units;
 
 pub use endpoint::{EndpointChoice, choose_endpoint};
 pub use layers::{File, SettingSource};
+pub use shown::{ShownSetting, shown};
 
 use crate::agent::{DEFAULT_MAX_TURNS, Price, RunLimits};
 use crate::backends::SandboxChoice;
@@ -32,7 +34,7 @@ use project_setup::ConfiguredSetup;
 use providers::with_providers;
 use servers::Configured;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use units::{bytes, duration};
@@ -112,12 +114,31 @@ pub fn machine() -> Arc<Machine> {
     })
 }
 
+/// The environment, and `.env` of the current directory.
+pub fn layers_here() -> Result<Layers> {
+    let current = std::env::current_dir()
+        .map_err(|error| Error::config("the current directory cannot be found").caused_by(error))?;
+    Layers::read(&current)
+}
+
+/// Reports what is wrong with the text of a `config.toml`.
+///
+/// # Errors
+/// Something is.
+pub fn check_text(path: &Path, text: &[u8]) -> Result<()> {
+    let file = File::from_text(path, text)?;
+    file.models.iter().try_for_each(|(model, options)| request::check(model, options))?;
+    providers::check(&file.providers)?;
+    sandbox(&Options::default(), &file)?;
+    bounds(&file, &Options::default())?;
+    limits(&file)?;
+    file.hooks.iter().try_for_each(|options| hook(options).map(drop))
+}
+
 impl Config {
     /// Reads every layer.
     pub fn load(machine: &Arc<Machine>, options: &Options) -> Result<Self> {
-        let current = std::env::current_dir()
-            .map_err(|error| Error::config("the current directory cannot be found").caused_by(error))?;
-        let layers = Layers::read(&current)?;
+        let layers = layers_here()?;
         let file = File::read(&machine.config_dir()?, &layers, options)?;
         file.models.iter().try_for_each(|(model, options)| request::check(model, options))?;
         options.backend.cluster.keep(machine);

@@ -19,6 +19,7 @@ use crate::workspace::{ChangeSet, Checkpoint, Restored, diff, risks};
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 impl Repl<'_> {
     /// Without a pager; `agent diff` has one.
@@ -201,6 +202,13 @@ impl Repl<'_> {
         let named = self.config.options.directory.workspace.as_deref();
         let paths = within(ready.workspace.root(), named, &self.config.directory, &paths)?;
         let changes = ready.workspace.changes(&ready.sandbox).await?;
+        let mut once = changes.clone();
+        // It is the same each time.
+        let changes =
+            match once.take_remark_on_ignored() && self.has_told_of_ignored.swap(true, Ordering::Relaxed) {
+                true => once,
+                false => changes,
+            };
         let changes = if all { changes.with_build_files() } else { changes };
         Ok((ready, changes.select(&paths)?))
     }

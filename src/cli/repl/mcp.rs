@@ -2,7 +2,7 @@
 
 use super::{Flow, Repl};
 use crate::cli::ui::input::CommandHelp;
-use crate::count_text::count_text;
+use crate::count_text::counted;
 use crate::error::{Error, Result};
 use crate::mcp::client::{Launch, Server, ServerPrompt, State};
 use crate::sanitise::one_line;
@@ -78,7 +78,7 @@ fn line(server: &Server) -> String {
         State::Running => "runs".to_owned(),
         State::Failed(why) => one_line(&why, 200),
     };
-    let tools = server.tools().map(|count| count_text(count, "tool") + ", ").unwrap_or_default();
+    let tools = server.tools().map(|count| format!("{}, ", counted(count, "tool"))).unwrap_or_default();
     let outside = if settings.is_outside() { "; what it does is in no diff" } else { "" };
     format!("  {:<20} {place:<8} {tools}{state}{outside}\n", settings.name)
 }

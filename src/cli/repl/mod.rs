@@ -2,6 +2,10 @@
 
 mod artifacts;
 mod changes;
+mod context;
+mod copy;
+mod earlier;
+mod export;
 mod jobs;
 mod last;
 mod mcp;
@@ -42,22 +46,24 @@ use crate::sanitise;
 use crate::session::{MAX_IMAGE, Resume, Session};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// The REPL on a new session; ends with `session_finished` whatever happens.
-pub async fn repl(machine: &Arc<Machine>, options: &Options) -> ExitCode {
+/// The REPL on a new session, which begins with `prompt`; ends with `session_finished` whatever happens.
+pub async fn repl(machine: &Arc<Machine>, options: &Options, prompt: Option<String>) -> ExitCode {
     drive(options, Console::repl(machine, options), async |console, slot| {
-        start(machine, options, None, console, slot).await
+        start(machine, options, None, prompt, console, slot).await
     })
     .await
 }
 
-/// The REPL on a session.
+/// The REPL on a session, which begins with `prompt`.
 pub async fn start(
     machine: &Arc<Machine>,
     options: &Options,
     resume: Option<Resume>,
+    prompt: Option<String>,
     console: &Arc<Console>,
     slot: &mut Option<Session>,
 ) -> Result<()> {
@@ -71,7 +77,6 @@ pub async fn start(
         first_start::choose(&mut config, console).await?;
     }
     let Connected { settings, notices } = endpoint::model(&mut config, resume.as_ref()).await?;
-    let exchanges = resume.as_ref().map(|resume| resume.history.exchanges.clone());
     let session = slot.insert(open(&config, settings, StartingPoint::of(resume), console).await?);
     console.notices(notices)?;
     if options.plan.plan {
@@ -83,12 +88,13 @@ pub async fn start(
         screen: &console.screen,
         colours: Colours::of(&std::io::stderr()),
         written: written_commands::written(machine, &config.workspace),
-        typing: Typing::default(),
+        typing: Typing::of(prompt),
         images: Vec::new(),
         session,
         forwarded: jobs::Forwarded::default(),
+        has_told_of_ignored: AtomicBool::new(false),
     };
-    match repl.run(exchanges).await {
+    match repl.run().await {
         Ok(()) => {
             jobs::report_end(console, session).await?;
             after_repl(console, session).await
@@ -116,6 +122,8 @@ struct Repl<'a> {
     images: Vec<PathBuf>,
     session: &'a mut Session,
     forwarded: jobs::Forwarded,
+    /// Whether the user knows that ignored files stay in the sandbox.
+    has_told_of_ignored: AtomicBool,
 }
 
 /// Whether the REPL continues.
@@ -130,10 +138,10 @@ enum Flow {
 }
 
 impl Repl<'_> {
-    async fn run(mut self, exchanges: Option<Vec<(String, String)>>) -> Result<()> {
+    async fn run(mut self) -> Result<()> {
         let _mode = TerminalMode::working();
         let _signals = job_control(self.screen.clone())?;
-        self.welcome(exchanges);
+        self.welcome().await;
         self.session.prepare_prompt();
         let mut end = End::new()?;
         self.session.servers().remember().await;
@@ -205,15 +213,16 @@ impl Repl<'_> {
         format!("agent: {}{doing}", workspace.to_string_lossy())
     }
 
-    fn welcome(&self, exchanges: Option<Vec<(String, String)>>) {
+    async fn welcome(&self) {
         let workspace = self.config.workspace.display().to_string();
         let title = self.colours.paint(BOLD, format_args!("agent {}", env!("CARGO_PKG_VERSION")));
         let model = sanitise::one_line(self.session.conversation.model_name(), 100);
         let backend = self.session.startup().backend().name();
         self.screen.say(&format!("{title}: {model}, sandbox {backend}\n"));
         self.remark(&sanitise::one_line(&workspace, 200));
-        if let Some(exchanges) = exchanges {
-            self.show_resumed(&exchanges);
+        match self.session.is_resumed() {
+            true => self.show_resumed(),
+            false => self.remark_on_unapplied().await,
         }
         self.remark_on_plan();
         self.remark("/help lists the commands, !CMD runs one in the sandbox, Ctrl-D leaves");

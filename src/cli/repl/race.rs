@@ -44,6 +44,7 @@ impl Repl<'_> {
             ));
             return Ok(Flow::Continue);
         };
+        record.mark_losers(&store, &winner)?;
         let resume = Resume::open(&store, winner)?;
         self.continue_as(resume).await?;
         self.remark(&format!("this is session {} now", self.session.id()));

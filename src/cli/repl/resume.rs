@@ -4,7 +4,7 @@ use super::{Flow, Repl};
 use crate::cli::config::Config;
 use crate::cli::endpoint;
 use crate::cli::open::{StartingPoint, open, resumed_options};
-use crate::cli::pick_session::{exchanges_text, pick_session};
+use crate::cli::pick_session::pick_session;
 use crate::cli::session_end::after_repl;
 use crate::error::Result;
 use crate::log::Store;
@@ -38,20 +38,13 @@ impl Repl<'_> {
         let options = resumed_options(&self.config.machine, Some(&resume), &self.config.options)?;
         let mut config = Config::load(&self.config.machine, &options)?;
         let connected = endpoint::model(&mut config, Some(&resume)).await?;
-        let exchanges = resume.history.exchanges.clone();
         // Both write to the same screen, so one ends before the other begins.
         self.session.finish(&Ok(())).await?;
         *self.session =
             open(&config, connected.settings, StartingPoint::of(Some(resume)), self.console).await?;
         self.console.notices(connected.notices)?;
-        self.show_resumed(&exchanges);
+        self.show_resumed();
         self.remark_on_plan();
         Ok(())
-    }
-
-    /// Says which session this is, with its last exchanges.
-    pub(super) fn show_resumed(&self, exchanges: &[(String, String)]) {
-        self.remark(&format!("Resumed session {}", self.session.id()));
-        self.screen.say(&exchanges_text(exchanges, self.colours));
     }
 }

@@ -7,16 +7,12 @@ use crate::cli::ui::picker::pick;
 use crate::cli::ui::trace::usage_text;
 use crate::cli::ui::wrap::{columns_of, hanging};
 use crate::cli::{endpoint, hooks};
-use crate::count_text::count_text;
+use crate::count_text::counted;
 use crate::error::{Error, Result};
-use crate::log::Store;
 use crate::mcp::client::Servers;
 use crate::sanitise;
 use crate::session::hooks::Place;
 use futures_util::future::BoxFuture;
-use std::fs::File;
-use std::io;
-use std::path::PathBuf;
 use unicode_width::UnicodeWidthStr;
 
 /// A slash command.
@@ -65,6 +61,22 @@ const COMMANDS: &[SlashCommand] = &[
     SlashCommand {
         help: CommandHelp::new("/save", "[FILE]", "write the session's events to a file"),
         run: |repl, file| Box::pin(async { repl.save(file) }),
+    },
+    SlashCommand {
+        help: CommandHelp::new("/export", "[html|FILE]", "write the conversation as Markdown or HTML"),
+        run: |repl, argument| Box::pin(async { repl.export(argument) }),
+    },
+    SlashCommand {
+        help: CommandHelp::new(
+            "/copy",
+            "[code]",
+            "the last answer, or its last code block, to the clipboard",
+        ),
+        run: |repl, what| Box::pin(async { repl.copy(what) }),
+    },
+    SlashCommand {
+        help: CommandHelp::new("/context", "", "what fills the model's context window"),
+        run: |repl, _| Box::pin(async { repl.context() }),
     },
     SlashCommand {
         help: CommandHelp::new("/diff", "[--all] [PATH…]", "what the session changed in the workspace"),
@@ -278,7 +290,7 @@ impl Repl<'_> {
         let conversation = &self.session.conversation;
         let total = conversation.total();
         let usage = usage_text(total.usage, conversation.cost());
-        self.screen.say(&format!("{}, {usage}\n", count_text(total.turns, "turn")));
+        self.screen.say(&format!("{}, {usage}\n", counted(total.turns, "turn")));
         Ok(Flow::Continue)
     }
 
@@ -321,22 +333,6 @@ impl Repl<'_> {
     /// Shows lines, broken between words where the window is narrow. `text` must be sanitised.
     fn say_lines(&self, text: &str) {
         self.screen.say(&format!("{}\n", hanging(text, 0, columns_of(&std::io::stderr()))));
-    }
-
-    /// The file must not exist: this never overwrites anything.
-    fn save(&self, file: &str) -> Result<Flow> {
-        let id = self.session.id();
-        let path = match file {
-            "" => PathBuf::from(format!("{id}.jsonl")),
-            file => PathBuf::from(file),
-        };
-        let failed =
-            |error| Error::usage(format!("{} could not be written", path.display())).caused_by(error);
-        let mut from = File::open(Store::open(&self.config.machine)?.events(id)).map_err(failed)?;
-        let mut to = File::create_new(&path).map_err(failed)?;
-        io::copy(&mut from, &mut to).map_err(failed)?;
-        self.remark(&format!("saved as {}", sanitise::one_line(&path.display().to_string(), 200)));
-        Ok(Flow::Continue)
     }
 
     async fn compact(&mut self) -> Result<Flow> {

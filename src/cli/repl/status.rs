@@ -4,11 +4,13 @@ use super::Repl;
 use crate::agent::Spent;
 use crate::cli::ui::status_line::{StatusItem, StatusLine};
 use crate::cli::ui::trace::prompt_text;
-use crate::count_text::count_text;
+use crate::count_text::counted;
 use crate::error::Result;
-use crate::event::Usage;
+use crate::event::{Changes, Usage};
+use crate::log::Store;
 use crate::sanitise;
-use crate::workspace::tracked;
+use crate::workspace::{Workspace, tracked};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// What is shown by default.
@@ -56,7 +58,7 @@ impl Repl<'_> {
             }
             StatusItem::Changes => match self.changed_files().await {
                 0 => None,
-                files => Some(count_text(files, "file") + " changed"),
+                files => Some(counted(files, "file") + " changed"),
             },
             StatusItem::Sandbox => Some(self.session.startup().backend().name().to_owned()),
             StatusItem::Network => Some(format!("network {}", self.network_in_short())),
@@ -65,10 +67,8 @@ impl Repl<'_> {
 
     /// Files with changes that are not applied, as they were recorded last.
     async fn changed_files(&self) -> u64 {
-        let Some(ready) = self.session.startup().if_ready() else { return 0 };
-        let changes = ready.workspace.recorded_changes().await.unwrap_or_default();
-        let counts = changes.counts();
-        counts.added + counts.modified + counts.deleted
+        let counts = self.recorded_changes().await;
+        counts.map_or(0, |counts| counts.added + counts.modified + counts.deleted)
     }
 
     /// After a prompt: a line with what it took, and what waits to be applied. Nothing where the model was not reached.
@@ -89,6 +89,20 @@ impl Repl<'_> {
         Ok(())
     }
 
+    /// What is changed and not applied, which a session that was resumed knows before its sandbox has started.
+    async fn recorded_changes(&self) -> Option<Changes> {
+        let changes = match self.session.startup().if_ready() {
+            Some(ready) => ready.workspace.recorded_changes().await,
+            None if self.session.is_resumed() => {
+                let machine = Arc::clone(&self.config.machine);
+                let directory = Store::open(&machine).ok()?.dir(self.session.id());
+                Workspace::load(&directory, machine).await.ok()??.recorded_changes().await
+            }
+            None => return None,
+        };
+        changes.ok().map(|changes| changes.counts())
+    }
+
     fn network_in_short(&self) -> String {
         let gateway = self.session.startup().gateway();
         let rules = gateway.rules();
@@ -102,7 +116,7 @@ impl Repl<'_> {
 }
 
 /// `950`, `12k`, `1.2M`
-fn thousands(count: u64) -> String {
+pub(super) fn thousands(count: u64) -> String {
     match count {
         0..1_000 => count.to_string(),
         1_000..1_000_000 => format!("{}k", count / 1_000),

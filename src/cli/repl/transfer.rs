@@ -1,7 +1,7 @@
 //! `/upload` and `/download`: single files and whole directories, in and out of the sandbox.
 
 use super::{Flow, Repl};
-use crate::count_text::count_text;
+use crate::count_text::counted;
 use crate::error::{Error, Result};
 use crate::plain_file::{self, Links};
 use crate::sandbox::{Entry, EntryKind, FileWrite, Node, Sandbox, WalkOptions};
@@ -68,10 +68,10 @@ impl Repl<'_> {
         }
         let sent = batch.finish().await?;
         self.screen.progress().clear();
-        self.remark(&format!("uploaded as {} ({})", shown(&destination), count_text(sent, "file")));
+        self.remark(&format!("uploaded as {} ({})", shown(&destination), counted(sent, "file")));
         self.note(&format!(
             "The user copied {} into the sandbox, as {}.",
-            count_text(sent, "file"),
+            counted(sent, "file"),
             shown(&destination)
         ))?;
         Ok(Flow::Continue)
@@ -111,7 +111,7 @@ impl Repl<'_> {
             }
         };
         self.screen.progress().clear();
-        self.remark(&format!("downloaded as {} ({})", shown(&destination), count_text(count, "file")));
+        self.remark(&format!("downloaded as {} ({})", shown(&destination), counted(count, "file")));
         Ok(Flow::Continue)
     }
 

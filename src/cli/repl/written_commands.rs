@@ -6,8 +6,11 @@ use crate::machine::Machine;
 use crate::plain_file::{self, Links};
 use crate::sanitise::one_line;
 use std::borrow::Cow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+/// Where a project has its commands, and where projects and users have those that they wrote for Claude Code.
+const OF_PROJECT: &str = ".agent/commands";
+const OF_CLAUDE: &str = ".claude/commands";
 /// Commands of one directory.
 const MAX_COMMANDS: usize = 64;
 /// Bytes of one file.
@@ -25,12 +28,19 @@ pub(super) struct WrittenCommand {
     prompt: String,
 }
 
-/// The user's own, then those of the project in `workspace`. What the user wrote goes before what came with a
-/// repository.
+/// The user's own, then those of the project in `workspace`, each of them before those for Claude Code. What the user wrote goes
+/// before what came with a repository.
 pub(super) fn written(machine: &Machine, workspace: &Path) -> Vec<WrittenCommand> {
-    let own = machine.config_dir().map(|directory| read(&directory.join("commands"), "yours"));
-    let mut all = own.unwrap_or_default();
-    for command in read(&workspace.join(".agent/commands"), "this project's") {
+    let own = machine.config_dir().ok().map(|directory| directory.join("commands"));
+    let own = own.into_iter().chain(machine.home().map(|home| home.join(OF_CLAUDE)));
+    let own = own.flat_map(|directory| read(&directory, "yours"));
+    // A link could lead anywhere.
+    let is_linked = |directory: &PathBuf| directory.ancestors().take(2).any(Path::is_symlink);
+    let of_project = [OF_PROJECT, OF_CLAUDE].map(|name| workspace.join(name));
+    let of_project = of_project.into_iter().filter(|directory| !is_linked(directory));
+    let of_project = of_project.flat_map(|directory| read(&directory, "this project's"));
+    let mut all: Vec<WrittenCommand> = Vec::new();
+    for command in own.chain(of_project) {
         if all.iter().all(|other| other.name != command.name) {
             all.push(command);
         }

@@ -130,7 +130,11 @@ pub async fn race(
     let mut halted = halt.subscribe();
     let verdict = finish(&rules, &mut record, out_of_time, &mut halted).await;
     races.save(&record)?;
-    verdict.map(|()| record)
+    verdict?;
+    if let Some(winner) = record.winning().and_then(|attempt| attempt.work.session.as_deref()) {
+        record.mark_losers(&rules.store, &SessionId::parse(winner)?)?;
+    }
+    Ok(record)
 }
 
 /// The verdict.

@@ -109,6 +109,18 @@ impl RaceRecord {
     pub fn winning(&self) -> Option<&AttemptRecord> {
         self.attempts.iter().find(|attempt| Some(attempt.number) == self.winner)
     }
+
+    /// Marks the sessions of all but the winner as attempts of it: the last session of the workspace is the winner's.
+    pub fn mark_losers(&self, store: &Store, winner: &SessionId) -> Result<()> {
+        let sessions = self.attempts.iter().filter_map(|attempt| attempt.work.session.as_deref());
+        for session in sessions.filter(|session| *session != winner.as_str()) {
+            let id = SessionId::parse(session)?;
+            if store.dir(&id).is_dir() {
+                store.mark_attempt(&id, winner)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The records of all races.

@@ -30,6 +30,8 @@ pub struct Failure {
 pub enum Reason {
     /// No connection.
     Unreachable,
+    /// No program of this machine listens at the address.
+    NotRunning,
     /// The proxy in front of it wants other credentials.
     ProxyRefused,
     /// The certificate is not trusted.
@@ -81,6 +83,7 @@ impl Reason {
         matches!(
             self,
             Self::Unreachable
+                | Self::NotRunning
                 | Self::ProxyRefused
                 | Self::Certificate
                 | Self::TimedOut
@@ -165,6 +168,8 @@ impl Failure {
             Reason::Unreachable | Reason::Broken | Reason::Busy | Reason::Server => u32::MAX,
             // Each of these may have cost many minutes, or a whole answer.
             Reason::TimedOut | Reason::Empty => 2,
+            // It may be between its end and its next start, which a user at the prompt sees sooner than ten seconds of waits.
+            Reason::NotRunning => 1,
             _ => 0,
         }
     }
@@ -200,7 +205,7 @@ impl std::error::Error for Failure {}
 fn hint(reason: Reason, endpoint: &Endpoint) -> Option<String> {
     let base_url = &endpoint.base_url;
     Some(match reason {
-        Reason::Unreachable => format!("is the endpoint running, and is {base_url} its address?{}", proxy_hint(endpoint)),
+        Reason::Unreachable | Reason::NotRunning => format!("is the endpoint running, and is {base_url} its address?{}", proxy_hint(endpoint)),
         Reason::ProxyRefused => {
             "put the proxy's user name and password into its variable: HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT".into()
         }

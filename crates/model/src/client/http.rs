@@ -233,7 +233,7 @@ fn not_sent(error: &reqwest::Error) -> Failure {
     }
     if error.is_connect() || error.is_timeout() {
         return Failure::new(
-            Reason::Unreachable,
+            if is_refused_here(error) { Reason::NotRunning } else { Reason::Unreachable },
             format!("the endpoint cannot be reached: {}", cause(error)),
         );
     }
@@ -241,6 +241,23 @@ fn not_sent(error: &reqwest::Error) -> Failure {
         return Failure::new(Reason::Config, format!("the request cannot be made: {}", cause(error)));
     }
     Failure::new(Reason::Broken, format!("the connection broke before the answer: {}", cause(error)))
+}
+
+/// Whether this machine itself refused the connection.
+fn is_refused_here(error: &reqwest::Error) -> bool {
+    let is_here = error.url().and_then(|url| url.host_str()).is_some_and(|host| {
+        let address: Option<std::net::IpAddr> = host.trim_matches(['[', ']']).parse().ok();
+        host == "localhost" || address.is_some_and(|address| address.is_loopback())
+    });
+    let mut next = error.source();
+    while let Some(source) = next {
+        let io: Option<&std::io::Error> = source.downcast_ref();
+        if io.is_some_and(|io| io.kind() == std::io::ErrorKind::ConnectionRefused) {
+            return is_here;
+        }
+        next = source.source();
+    }
+    false
 }
 
 fn certificate_problem(error: &reqwest::Error) -> Option<String> {

@@ -11,6 +11,7 @@ use crate::tool_calls::holdback::{Holdback, MAX_LOOKAHEAD};
 use crate::tool_calls::recover::{Recovered, recover, recover_from_reasoning};
 use crate::tool_calls::repair::repair;
 use crate::{Ending, Messages, OnProgress, Progress, Reply, ToolSpec};
+use agent_base::count_text::counted;
 use agent_event::{Opaque, ToolCall, Usage};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -263,7 +264,10 @@ impl<'a> Assembly<'a> {
             return None;
         }
         let count = calls.len().min(MOST_CALLS);
-        on_progress(Progress::Notice(&format!("{count} tool call(s) {WRITTEN_AS_TEXT} were recovered")));
+        on_progress(Progress::Notice(&format!(
+            "recovered {} {WRITTEN_AS_TEXT}",
+            counted(count, "tool call")
+        )));
         let calls = calls.into_iter().take(MOST_CALLS);
         let calls =
             calls.map(|call| ToolCall { id: String::new(), name: call.name, arguments: call.arguments });

@@ -4,6 +4,7 @@ use super::proposal::counted;
 use super::session::Work;
 use super::updates::fence;
 use crate::cut;
+use agent_base::count_text::counted;
 use agent_base::error::{Error, Result};
 use agent_base::sanitise::one_line;
 use agent_mcp::client::ServerPrompt;
@@ -193,7 +194,8 @@ impl Work<'_> {
             Some((restored, undone)) => {
                 let names = listed(restored.files.iter().map(ToString::to_string), NAMED).unwrap_or_default();
                 self.noted(&format!(
-                    "The user undid the changes of the last {undone} prompt(s) in the sandbox: {names}."
+                    "The user undid the changes of the last {} in the sandbox: {names}.",
+                    counted(undone, "prompt")
                 ))
                 .await
             }
@@ -207,8 +209,10 @@ impl Work<'_> {
         for (index, checkpoint) in list.iter().enumerate() {
             let here = if index == position { " (here)" } else { "" };
             text += &format!(
-                "* {}: prompt {}, {} file(s) changed{here}\n",
-                checkpoint.id, checkpoint.prompt, checkpoint.files
+                "* {}: prompt {}, {} changed{here}\n",
+                checkpoint.id,
+                checkpoint.prompt,
+                counted(checkpoint.files, "file")
             );
         }
         self.say(&text).await
@@ -264,7 +268,11 @@ impl Work<'_> {
         let total = self.session.conversation.total();
         let cost = self.session.conversation.cost().map(|cost| format!(", {cost:.4}")).unwrap_or_default();
         let (input, output) = (total.usage.input, total.usage.output);
-        self.say(&format!("{} turn(s), {input} tokens in, {output} out{cost}.", total.turns)).await
+        self.say(&format!(
+            "{}, {input} tokens in, {output} out{cost}.",
+            counted(total.turns, "turn")
+        ))
+        .await
     }
 
     /// Tells the model and the user the same.

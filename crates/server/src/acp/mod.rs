@@ -18,6 +18,7 @@ pub use session::ApplyMode;
 
 use super::rpc::{self, Client, error_object};
 use super::{Opener, StartFrom};
+use agent_base::count_text::counted;
 use agent_base::lock::Lock;
 use agent_base::sanitise::one_line;
 use agent_event::Event;
@@ -301,8 +302,8 @@ fn notice_about_servers(params: &Value, session: &OpenSession) {
     let servers = params.get("mcpServers").and_then(Value::as_array).map_or(0, Vec::len);
     if servers > 0 {
         let text = format!(
-            "{servers} MCP server(s) of the editor are not started: add those that you want with `agent mcp add`, \
-             which runs them in the sandbox"
+            "the editor names {}, not started here: add what you want with `agent mcp add`, which runs it in the sandbox",
+            counted(servers, "MCP server")
         );
         // A session file that cannot be written fails at the first prompt.
         let _ = session.editor.events().emit(Event::Notice { text });

@@ -8,7 +8,7 @@ use crate::cli::options::{BackendArgs, DirectoryArg, JsonArg, Options};
 use crate::cli::print::print;
 use crate::cli::sandbox_settings;
 use crate::cli::signals::until_interrupted;
-use crate::count_text::count_text;
+use crate::count_text::counted;
 use crate::error::{Error, Kind, Result};
 use crate::event::{Event, Listener, Record};
 use crate::exit_code::ExitCode;
@@ -62,7 +62,7 @@ pub async fn check(machine: &Arc<Machine>, arguments: CheckServersArgs) -> Resul
     print(&Options::of(&[&arguments.output]), &text, &json!({ "servers": all }))?;
     match failed {
         0 => Ok(ExitCode::Success),
-        _ => Err(Error::new(Kind::Check, format!("{} did not start", count_text(failed, "server")))),
+        _ => Err(Error::new(Kind::Check, format!("{} did not start", counted(failed, "server")))),
     }
 }
 
@@ -166,7 +166,7 @@ impl CheckedServer {
                     text,
                     "  {place} in {:.2} s, speaks {version}: {}{resources}",
                     self.took.as_secs_f64(),
-                    count_text(offer.tools.len(), "tool")
+                    counted(offer.tools.len(), "tool")
                 );
                 for tool in &offer.tools {
                     let about = tool.description.as_deref().or(tool.title.as_deref()).unwrap_or_default();

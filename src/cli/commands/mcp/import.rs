@@ -8,7 +8,7 @@ use crate::cli::options::{DirectoryArg, Options};
 use crate::cli::print::offer;
 use crate::cli::ui::progress::Progress;
 use crate::cli::ui::{confirm, stderr};
-use crate::count_text::count_text;
+use crate::count_text::counted;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
 use crate::machine::Machine;
@@ -83,7 +83,7 @@ pub async fn import(machine: &Arc<Machine>, arguments: &ImportArgs) -> Result<Ex
         file.write()?;
         text += &format!(
             "{} added to {}; `agent mcp check` tries them\n",
-            count_text(added, "server"),
+            counted(added, "server"),
             file.path().display()
         );
     }

@@ -7,6 +7,7 @@ mod relaxed;
 pub mod workspace_file;
 
 use super::units::{bytes, duration};
+use crate::count_text::counted;
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::mcp::client::{CALL_TIMEOUT, Launch, OwnLimits, Place, START_TIMEOUT, ServerSettings, is_name};
@@ -46,8 +47,9 @@ pub(super) fn servers(options: &McpOptions, workspace: &Path, machine: &Machine)
         let count = found.len();
         let notice = (count > 0).then(|| {
             format!(
-                "{name} of this directory names {count} MCP server(s), which are not used: `agent mcp approve` shows them and lets you \
-                 approve them"
+                "{name} of this directory names {}, which are not used until you approve: `agent mcp approve` \
+                 shows them",
+                counted(count, "MCP server")
             )
         });
         return Ok(Configured { servers, notice });

@@ -1,0 +1,154 @@
+//! `agent config`: the user's settings, where each comes from, and the file that holds them.
+
+use crate::cli::config::{ShownSetting, check_text, layers_here, shown};
+use crate::cli::options::{GlobalJsonArg, Options};
+use crate::cli::print::{failure, print};
+use crate::cli::ui::confirm;
+use crate::cli::ui::editor;
+use crate::cli::ui::host_programs::HostPrograms;
+use crate::cli::ui::progress::Progress;
+use crate::error::{Error, Result};
+use crate::exit_code::ExitCode;
+use crate::machine::Machine;
+use crate::paths::make_dir;
+use crate::plain_file::{self, Durability, Links};
+use clap::{Args, Subcommand};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// `agent config`
+#[derive(Debug, Args)]
+pub struct ConfigArgs {
+    #[command(flatten)]
+    output: GlobalJsonArg,
+    /// Without one: show
+    #[command(subcommand)]
+    command: Option<ConfigCommand>,
+}
+
+/// What to do with the settings.
+#[derive(Debug, Subcommand)]
+enum ConfigCommand {
+    /// Print every setting with its value and where that comes from
+    Show,
+    /// Print the path of config.toml
+    Path,
+    /// Write a config.toml that explains itself, where there is none
+    Init,
+    /// Open config.toml in your editor ($VISUAL, $EDITOR), and keep what is valid
+    Edit,
+}
+
+/// Bytes of `config.toml` that are edited.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// What `agent config init` writes: all of it is commented out.
+const TEMPLATE: &str = "\
+# Settings of agent. `agent config show` prints what is in force; docs/reference/configuration.md has every key.
+#
+# provider = \"anthropic\"        # openai, anthropic, gemini, openrouter, ollama, …
+# model = \"claude-sonnet-4-5\"
+#
+# sandbox = \"auto\"              # docker, local, kubernetes, …
+# network = \"none\"              # none, registries, full, or hosts: \"example.com,*.b.org:8443\"
+# memory = \"2g\"
+# max_cost = 1.0                # for one prompt; needs [prices]
+# approve = \"never\"             # never, risky, always
+#
+# [workspace]
+# include = [\"*.pem\"]           # copied although it looks like a secret
+#
+# [ui]
+# status = [\"model\", \"context\", \"changes\"]
+";
+
+/// Shows or changes the settings.
+pub async fn config(machine: &Arc<Machine>, arguments: ConfigArgs) -> Result<ExitCode> {
+    let options = &Options::of(&[&arguments.output]);
+    let directory = machine.config_dir()?;
+    let path = directory.join("config.toml");
+    match arguments.command.unwrap_or(ConfigCommand::Show) {
+        ConfigCommand::Show => {
+            let settings = shown(&directory, &layers_here()?)?;
+            let key = settings.iter().map(|setting| setting.key.len()).max().unwrap_or(0);
+            let value =
+                settings.iter().map(|setting| setting.value.chars().count()).max().unwrap_or(0).min(WIDE);
+            let line = |setting: &ShownSetting| {
+                let ShownSetting { key: name, value: text, from } = setting;
+                format!("{name:<key$}  {text:<value$}  {from}\n")
+            };
+            let text: String = settings.iter().map(line).collect();
+            print(options, &text, &settings)
+        }
+        ConfigCommand::Path => print(options, &format!("{}\n", path.display()), &json!({ "path": path })),
+        ConfigCommand::Init => {
+            if path.symlink_metadata().is_ok() {
+                return Err(Error::usage(format!("{} exists already", path.display()))
+                    .hint("`agent config edit` opens it, `agent config show` prints what is in force"));
+            }
+            replace(&path, TEMPLATE.as_bytes())?;
+            print(options, &format!("{}\n", path.display()), &json!({ "path": path }))
+        }
+        ConfigCommand::Edit => edit(machine, &path).await,
+    }
+}
+
+/// Columns of a value that others are aligned with.
+const WIDE: usize = 40;
+
+/// What is not valid is never written: the user goes on editing it, or the file stays as it was.
+async fn edit(machine: &Arc<Machine>, path: &PathBuf) -> Result<ExitCode> {
+    if !confirm::is_possible() {
+        return Err(Error::usage("there is no terminal for an editor")
+            .hint(format!("the file is {}", path.display())));
+    }
+    let programs = HostPrograms::new(Arc::clone(machine), Path::new("."));
+    let mut text = match plain_file::read(path, MAX_BYTES, Links::Follow) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => TEMPLATE.as_bytes().to_vec(),
+        Err(error) => {
+            return Err(Error::config(format!("{} cannot be read", path.display())).caused_by(error));
+        }
+    };
+    let before = text.clone();
+    loop {
+        text = editor::edit(text, ".toml", &programs).await?;
+        let Err(error) = check_text(path, &text) else { break };
+        failure(&error);
+        let progress = Progress::stderr();
+        if confirm::ask(&progress, "Edit it again? Otherwise the file stays as it was.", &["yes", "no"])
+            .await?
+            == "no"
+        {
+            return Err(error);
+        }
+    }
+    if text != before {
+        replace(path, &text)?;
+    }
+    Ok(ExitCode::Success)
+}
+
+fn replace(path: &Path, text: &[u8]) -> Result<()> {
+    make_dir(path.parent().unwrap_or(Path::new(".")))?;
+    // A link that the user keeps it by stays.
+    let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    plain_file::replace(&target, text, Durability::Synced)
+        .map_err(|error| Error::config(format!("{} cannot be written", path.display())).caused_by(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::config::File;
+
+    #[test]
+    fn the_template_is_valid_with_and_without_its_comments() {
+        let path = Path::new("config.toml");
+        check_text(path, TEMPLATE.as_bytes()).unwrap();
+        let lines = TEMPLATE.lines().skip(2).map(|line| line.trim_start_matches(['#', ' ']));
+        let text = lines.collect::<Vec<_>>().join("\n");
+        assert_eq!(File::from_text(path, text.as_bytes()).unwrap().network.as_deref(), Some("none"));
+    }
+}
