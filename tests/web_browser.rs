@@ -47,6 +47,7 @@ fn model(request: &Value) -> Script {
             let text: String = (1..=30).map(|number| format!("This is paragraph {number} of *many*.\n\n")).collect();
             endpoint().text(&(text + "the very end")).pieces(200).pace(Duration::from_millis(150))
         }
+        (prompt, _) if prompt.contains("a short wait") => endpoint().text("waited").delay(Duration::from_secs(4)),
         (prompt, _) if prompt.contains("hang") => endpoint().text("late").delay(Duration::from_secs(3600)),
         (prompt, false) if prompt.contains("hostile") => call(
             "touch '<img src=x onerror=\"window.pwned=9\">.txt' \"$(printf 'a\\342\\200\\256b.txt')\"; echo '<script>pwned=1</script>' > page.html; \
@@ -95,7 +96,9 @@ fn the_page_works_in_a_browser_and_other_pages_get_nowhere() {
         .by_rule(model)
         .models(200, r#"{"data":[{"id":"test-model"},{"id":"other-model"}]}"#)
         .start();
-    let agent = agent().file("list.txt", "one\ntwo\n3\n4\n5\n6\n7\n8\n9\nten\n");
+    let agent = agent()
+        .file("list.txt", "one\ntwo\n3\n4\n5\n6\n7\n8\n9\nten\n")
+        .file("words.txt", "the quick brown fox jumps over the lazy dog\n");
     let mut page = Command::new("node")
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser/page.mjs"))
         .env_clear()

@@ -114,6 +114,36 @@ await step('Esc stops a turn', async () => {
 	await idle(page);
 });
 
+// A bug: what had been said until the stop vanished from the page, and the model kept it.
+await step('what was said until a stop stays, also after a reload', async () => {
+	await ask(page, 'a slow answer');
+	await page.waitForFunction(() => document.querySelectorAll('#log .answer').length === 3 && /paragraph 3/.test([...document.querySelectorAll('#log .answer')].at(-1).innerText));
+	await page.click('#stop');
+	await page.waitForSelector('.answer.stopped');
+	await idle(page);
+	assert.match(await page.innerText('.answer.stopped'), /paragraph 1[^]*paragraph 3/);
+	await page.reload();
+	await page.waitForSelector('.answer.stopped');
+	assert.match(await page.innerText('.answer.stopped'), /paragraph 1[^]*paragraph 3/);
+});
+
+await step('prompts wait for their turn, and the arrows bring back earlier ones', async () => {
+	await ask(page, 'a short wait');
+	await page.waitForSelector('#stop:not([hidden])');
+	await ask(page, 'queued one');
+	await ask(page, 'queued two');
+	assert.equal(await page.locator('#queue li').count(), 2);
+	await page.locator('#queue li').nth(1).locator('button', { hasText: 'Remove' }).click();
+	await page.waitForFunction(() => /queued one/.test([...document.querySelectorAll('#log .user')].at(-1).innerText));
+	await page.waitForFunction(() => document.querySelectorAll('#queue li').length === 0);
+	await idle(page);
+	await page.focus('#prompt');
+	await page.keyboard.press('ArrowUp');
+	assert.equal(await page.inputValue('#prompt'), 'queued one');
+	await page.keyboard.press('ArrowDown');
+	assert.equal(await page.inputValue('#prompt'), '');
+});
+
 await step('a command runs in the same sandbox', async () => {
 	await page.fill('#command', 'head -1 list.txt; printf "\\033[31mred\\033[0m"');
 	await page.press('#command', 'Enter');
@@ -122,10 +152,27 @@ await step('a command runs in the same sandbox', async () => {
 	await shot(page, 'chat');
 });
 
+await step('a page without any storage works, and a wrong token is said to be wrong', async () => {
+	const context = await browser.newContext();
+	await context.addInitScript(() => {
+		for (const name of ['localStorage', 'sessionStorage']) Object.defineProperty(window, name, { get() { throw new DOMException('denied', 'SecurityError'); } });
+		navigator.locks.request = () => Promise.reject(new DOMException('denied', 'SecurityError'));
+	});
+	const blocked = await context.newPage();
+	await blocked.goto(`${address}#t=wrong`);
+	await blocked.waitForSelector('#wrong:not([hidden])');
+	await blocked.fill('#token', TOKEN);
+	await blocked.keyboard.press('Enter');
+	await blocked.fill('#command', 'echo it works');
+	await blocked.press('#command', 'Enter');
+	await blocked.waitForFunction(() => /it works\s*$/.test(document.querySelector('#runs pre')?.innerText || ''));
+	await context.close();
+});
+
 const other = await tab();
 await step('a second tab shows the same session', async () => {
 	await other.click('#tab-sessions');
-	await other.click('#list button');
+	await other.locator('#list button', { hasText: 'change the list' }).click();
 	await other.waitForFunction(() => /the very end/.test(document.getElementById('log').innerText));
 	const of = one => one.evaluate(() => [...document.querySelectorAll('#log > .user, #log > .answer')].map(node => node.innerText));
 	assert.deepEqual(await of(other), await of(page));
@@ -139,6 +186,7 @@ await step('one of two hunks is applied, and taken back', async () => {
 	await page.click('#tab-review');
 	await page.waitForSelector('.hunk');
 	assert.equal(await page.locator('.hunk').count(), 2);
+	assert.deepEqual(await page.locator('.hunk .no').allInnerTexts(), ['', '1', '1', '2', '3', '4', '', '7', '8', '9', '10', '10']);
 	await shot(page, 'review');
 	await page.locator('.hunk input').nth(1).uncheck();
 	await page.click('#apply');
@@ -166,7 +214,8 @@ await step('a change since the review is shown instead of being written', async 
 await step('what was refused is not taken because the change is another one now', async () => {
 	const before = host('list.txt');
 	await page.click('#tab-review');
-	await page.waitForFunction(() => document.querySelectorAll('.hunk input:checked').length === 2);
+	await page.waitForFunction(() => document.querySelectorAll('.hunk input:checked').length === 1);
+	await page.locator('.hunk input').nth(1).check();
 	await page.locator('.hunk input').nth(1).uncheck();
 	await page.evaluate(() => { document.getElementById('command').value = 'echo again >> list.txt'; document.getElementById('run').requestSubmit(); });
 	await page.waitForFunction(() => /again >>[^]*exit 0/.test(document.getElementById('runs').textContent));
@@ -174,12 +223,109 @@ await step('what was refused is not taken because the change is another one now'
 	await page.waitForFunction(() => /another one now/.test(document.getElementById('note').textContent));
 	assert.equal(await page.locator('.hunk input:checked').count(), 1);
 	await page.click('#apply');
-	await page.waitForFunction(() => /Choose again/.test(document.getElementById('note').textContent));
-	assert.equal(await page.locator('.hunk input:checked').count(), 0);
+	await page.waitForFunction(() => /has changed since[^]*still refused/.test(document.getElementById('note').textContent));
+	assert.equal(await page.locator('.hunk label input').nth(1).isChecked(), false);
 	assert.equal(host('list.txt'), before);
+	await page.locator('.hunk label input').nth(1).check();
 	await page.click('#tab-terminal');
 	await page.click('#tab-review');
+	await page.click('#note button');
 	await page.waitForFunction(() => document.querySelectorAll('.hunk input:checked').length === 2);
+});
+
+const card = name => page.locator('.file').filter({ has: page.locator('.name', { hasText: new RegExp(`(^| )${name}( |$)`) }) });
+const run = async command => {
+	await page.click('#tab-terminal');
+	const before = await page.locator('.run').count();
+	await page.fill('#command', command);
+	await page.press('#command', 'Enter');
+	await page.waitForFunction(count => document.querySelectorAll('.run').length > count && !/running$/.test([...document.querySelectorAll('.run > div')].at(-1).innerText), before);
+};
+
+// A bug: after an apply everything that had been refused was checked again, and the next apply wrote it.
+await step('what was refused stays refused after an apply, a reload and a later change', async () => {
+	await run('for name in a b c d; do echo $name > new-$name.txt; done');
+	await page.waitForFunction(() => document.querySelector('#tab-review .count').textContent === '5');
+	await page.click('#tab-review');
+	await card('new-d.txt').waitFor();
+	for (const name of ['list.txt', 'new-a.txt', 'new-b.txt', 'new-c.txt']) await card(name).locator(':scope > label input').uncheck();
+	await page.click('#apply');
+	await page.waitForFunction(() => /Written: 1 added/.test(document.getElementById('note').innerText));
+	const none = async () => {
+		await card('new-c.txt').waitFor();
+		assert.equal(await page.locator('#files input:checked').count(), 0);
+	};
+	await none();
+	assert.deepEqual(['a', 'b', 'c', 'd'].map(name => existsSync(join(WORKSPACE, `new-${name}.txt`))), [false, false, false, true]);
+	await page.click('#apply');
+	await page.waitForFunction(() => /nothing is chosen/.test(document.getElementById('note').innerText));
+	await page.reload();
+	await page.click('#tab-review');
+	await none();
+	await run('echo another >> new-a.txt');
+	await page.click('#tab-review');
+	await page.waitForFunction(() => /another/.test(document.getElementById('files').innerText));
+	await none();
+	assert.ok(!existsSync(join(WORKSPACE, 'new-a.txt')));
+});
+
+await step('a conflict is resolved in place, and can be taken back', async () => {
+	writeFileSync(join(WORKSPACE, 'new-b.txt'), 'mine\n');
+	await card('new-b.txt').locator(':scope > label input').check();
+	await page.click('#apply');
+	await card('new-b.txt').locator('.conflict button').first().waitFor();
+	assert.equal(host('new-b.txt'), 'mine\n');
+	await card('new-b.txt').locator('.conflict button', { hasText: 'Keep mine' }).click();
+	assert.equal(await card('new-b.txt').locator(':scope > label input').isChecked(), false);
+	await card('new-b.txt').locator(':scope > label input').check();
+	await page.click('#apply');
+	await card('new-b.txt').locator('.conflict button', { hasText: 'sandbox' }).click();
+	await page.click('#apply');
+	await page.waitForFunction(() => /Written: 0 added, 1 modified/.test(document.getElementById('note').innerText));
+	assert.equal(host('new-b.txt'), 'b\n');
+	await page.click('#unapply');
+	await page.waitForFunction(() => document.querySelectorAll('.file').length === 4);
+	assert.equal(host('new-b.txt'), 'mine\n');
+	rmSync(join(WORKSPACE, 'new-b.txt'));
+});
+
+await step('lines have numbers and colours, long files come in parts, pictures are shown', async () => {
+	await run('printf "import os\\nreturn 1  # fine\\rimport os\\n" > run.py; chmod +x run.py; seq 1 10000 > long.txt; sed -i s/brown/red/ words.txt; ' +
+		'printf "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==" | base64 -d > dot.png');
+	await page.click('#tab-review');
+	await card('run.py').waitFor();
+	assert.match(await card('run.py').locator('.risk').innerText(), /executable/);
+	assert.deepEqual(await card('run.py').locator('.no').allInnerTexts(), ['', '1', '2']);
+	assert.match(await card('run.py').innerText(), /fine\\r|fine\\u\{d\}|fine␍|fine\^M|fine\\x0d/, 'a carriage return is seen');
+	assert.deepEqual(await card('words.txt').locator('.s7').allInnerTexts(), ['brown', 'red'], 'the words that changed are marked');
+	assert.ok(!/\x1b|\[3\dm/.test(await page.innerText('#files')));
+	await card('long.txt').locator('button', { hasText: '10001 lines' }).click();
+	await page.waitForFunction(() => document.querySelectorAll('.no').length > 2000);
+	assert.equal(await card('long.txt').locator(':scope > label input').isChecked(), false);
+	await card('long.txt').locator('button', { hasText: 'next' }).click();
+	await page.waitForFunction(() => document.querySelectorAll('.no').length > 4000);
+	await card('dot.png').locator('button', { hasText: 'picture' }).click();
+	await card('dot.png').locator('img').waitFor();
+	assert.equal(await card('dot.png').locator('img').evaluate(image => image.naturalWidth), 1);
+	await page.locator('.contents button', { hasText: 'run.py' }).click();
+	assert.equal(await page.evaluate(() => document.activeElement.textContent.includes('run.py')), true);
+	await shot(page, 'review-kinds');
+});
+
+await step('a comment on a line is the next prompt', async () => {
+	await card('run.py').locator('.no', { hasText: '2' }).click();
+	await page.keyboard.type('why this?');
+	await card('run.py').locator('.remark button', { hasText: 'Add' }).click();
+	await card('run.py').locator('button', { hasText: 'Comment' }).first().click();
+	assert.equal(await card('run.py').locator('.remark input').inputValue(), '1');
+	await card('run.py').locator('.remark button', { hasText: 'Cancel' }).click();
+	await page.click('#send-remarks');
+	await page.waitForFunction(() => /Comments on your change:[^]*run\.py:2[^]*why this\?/.test([...document.querySelectorAll('.user')].at(-1).innerText));
+	/* The word "change" holds "hang", which this model does not answer. */
+	await page.click('#stop');
+	await idle(page);
+	assert.ok(await page.isHidden('#send-remarks'));
+	await run('rm -f run.py long.txt dot.png new-*.txt; sed -i s/red/brown/ words.txt');
 });
 
 await step('a killed server that is started again is found', async () => {
@@ -277,7 +423,7 @@ await step('accessible and whole at every width, light and dark', async () => {
 	for (const colorScheme of ['light', 'dark']) {
 		const wide = await tab({ bypassCSP: true, colorScheme });
 		await wide.click('#tab-sessions');
-		await wide.click('#list button');
+		await wide.locator('#list button', { hasText: 'change the list' }).click();
 		await wide.waitForFunction(() => /end of the corpus/.test(document.getElementById('log').innerText));
 		// A status of many facts: a long one made the page wider than a phone.
 		await wide.evaluate(() => { for (let i = 0; i < 6; i++) document.getElementById('status').append(document.querySelector('#status li').cloneNode(true)); });

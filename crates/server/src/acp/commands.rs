@@ -4,7 +4,7 @@ use super::proposal::counted;
 use super::session::Work;
 use super::updates::fence;
 use crate::cut;
-use agent_base::count_text::counted;
+use agent_base::count_text;
 use agent_base::error::{Error, Result};
 use agent_base::sanitise::one_line;
 use agent_mcp::client::ServerPrompt;
@@ -195,7 +195,7 @@ impl Work<'_> {
                 let names = listed(restored.files.iter().map(ToString::to_string), NAMED).unwrap_or_default();
                 self.noted(&format!(
                     "The user undid the changes of the last {} in the sandbox: {names}.",
-                    counted(undone, "prompt")
+                    count_text::counted(undone, "prompt")
                 ))
                 .await
             }
@@ -212,7 +212,7 @@ impl Work<'_> {
                 "* {}: prompt {}, {} changed{here}\n",
                 checkpoint.id,
                 checkpoint.prompt,
-                counted(checkpoint.files, "file")
+                count_text::counted(checkpoint.files, "file")
             );
         }
         self.say(&text).await
@@ -270,7 +270,7 @@ impl Work<'_> {
         let (input, output) = (total.usage.input, total.usage.output);
         self.say(&format!(
             "{}, {input} tokens in, {output} out{cost}.",
-            counted(total.turns, "turn")
+            count_text::counted(total.turns, "turn")
         ))
         .await
     }

@@ -3,6 +3,7 @@
 use super::Web;
 use super::answers::Failure;
 use super::chips::thousands;
+use super::decisions::Decisions;
 use super::frame::visible;
 use super::live::Live;
 use super::review::{self, Choice};
@@ -17,7 +18,7 @@ use agent_session::{Fork, Ready, Session};
 use agent_workspace::ChangeSet;
 use agent_workspace::notices::listed;
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
@@ -186,7 +187,11 @@ async fn changes(live: &Live) -> Result<(Arc<Ready>, ChangeSet)> {
 async fn shown(ready: &Arc<Ready>, changes: ChangeSet) -> Result<Value> {
     let ready = Arc::clone(ready);
     let written = ready.workspace.last_written().await.len();
-    let mut shown = blocking(move || review::to_json(&changes, ready.workspace.store())).await?;
+    let mut shown = blocking(move || {
+        let store = ready.workspace.store();
+        review::to_json(&changes, store, &Decisions::load(store)?)
+    })
+    .await?;
     shown["can_unapply"] = json!(written > 0);
     Ok(shown)
 }
@@ -196,6 +201,80 @@ pub async fn diff(mine: Mine, id: Path<String>) -> Answer {
     let live = find(mine, id).await?;
     let (ready, changes) = changes(&live).await?;
     Ok(Json(shown(&ready, changes).await?))
+}
+
+/// What was decided about the change.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Decided {
+    decided: Decisions,
+}
+
+/// `POST …/decisions`: keeps what is refused of the change.
+pub async fn decide(mine: Mine, id: Path<String>, Json(decided): Json<Decided>) -> Answer {
+    let live = find(mine, id).await?;
+    let _one = live.deciding.lock().await;
+    let ready = live.ready().await?;
+    blocking(move || Decisions::add(ready.workspace.store(), decided.decided)).await?;
+    Ok(Json(json!({})))
+}
+
+/// A part of the change that was shown.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Part {
+    digest: String,
+    file: usize,
+    #[serde(default)]
+    from: usize,
+    #[serde(default)]
+    side: String,
+}
+
+/// The change, which has to be the one that was shown.
+async fn same(live: &Live, digest: &str) -> Result<(Arc<Ready>, ChangeSet), Failure> {
+    let (ready, changes) = changes(live).await?;
+    match review::digest(&changes)? == digest {
+        true => Ok((ready, changes)),
+        false => {
+            let failure =
+                Failure::new(StatusCode::CONFLICT, "the sandbox has changed since: look at the change again");
+            Err(failure.with("diff", shown(&ready, changes).await?))
+        }
+    }
+}
+
+/// `GET …/diff/part`: lines of a file that is too long to be shown at once.
+pub async fn part(
+    State(web): State<Arc<Web>>,
+    mine: Mine,
+    id: Path<String>,
+    Query(part): Query<Part>,
+) -> Answer {
+    let _turn = web.large().await?;
+    let live = find(mine, id).await?;
+    let (ready, changes) = same(&live, &part.digest).await?;
+    let lines = blocking(move || review::part(&changes, part.file, part.from, ready.workspace.store()));
+    Ok(Json(lines.await?))
+}
+
+/// `GET …/diff/picture`: a side of a file of the change, as it is.
+pub async fn picture(
+    State(web): State<Arc<Web>>,
+    mine: Mine,
+    id: Path<String>,
+    Query(part): Query<Part>,
+) -> Result<Response, Failure> {
+    let _turn = web.large().await?;
+    let live = find(mine, id).await?;
+    let (ready, changes) = same(&live, &part.digest).await?;
+    let is_before = part.side == "before";
+    let store = move || review::content(&changes, part.file, is_before, ready.workspace.store());
+    let headers = [
+        (header::CONTENT_TYPE, "application/octet-stream"),
+        (header::CONTENT_DISPOSITION, "attachment; filename=\"picture\""),
+    ];
+    Ok((headers, blocking(store).await?).into_response())
 }
 
 /// `GET …/patch`
@@ -238,21 +317,23 @@ async fn write(Mine(scope): Mine, id: Path<String>, choice: Choice) -> Answer {
     }
     let live = find(Mine(scope), id).await?;
     let mut session = live.idle()?;
-    let (ready, changes) = changes(&live).await?;
-    if review::digest(&changes)? != choice.digest {
-        let failure =
-            Failure::new(StatusCode::CONFLICT, "the sandbox has changed since: look at the change again");
-        return Err(failure.with("diff", shown(&ready, changes).await?));
-    }
+    let (ready, changes) = same(&live, &choice.digest).await?;
     let (all, store) = (changes.clone(), Arc::clone(&ready));
     let merge = choice.merge;
-    let chosen = blocking(move || review::chosen(&changes, &choice, store.workspace.store())).await?;
+    let (chosen, over) = blocking(move || {
+        let store = store.workspace.store();
+        Ok((review::chosen(&changes, &choice, store)?, choice.written_over(&changes, store)?))
+    })
+    .await?;
     if chosen.is_empty() {
         return Err(Error::usage("nothing is chosen").hint("choose a file or a hunk").into());
     }
+    let chosen = ready.workspace.over_host(chosen, &over).await?;
+    let is_all = chosen.changes.keys().eq(all.changes.keys())
+        && chosen.changes.iter().all(|(path, change)| all.changes[path].after == change.after);
     session.before_apply(&chosen).await?;
     let applied = ready.workspace.apply(&chosen, merge, Some(&ready.sandbox)).await?;
-    note_applied(&mut session, &chosen, chosen.changes != all.changes)?;
+    note_applied(&mut session, &chosen, !is_all)?;
     live.changed(&session).await;
     let merged: Vec<String> = applied.merged.iter().map(|path| visible(&path.to_string())).collect();
     Ok(Json(json!({"applied": applied.changes, "merged": merged})))

@@ -17,6 +17,7 @@ pub struct Asset {
 
 pub static HTML: Asset = Asset::new(include_str!("page/index.html"), "text/html; charset=utf-8");
 pub static JS: Asset = Asset::new(include_str!("page/app.js"), "text/javascript; charset=utf-8");
+pub static REVIEW: Asset = Asset::new(include_str!("page/review.js"), "text/javascript; charset=utf-8");
 pub static CSS: Asset = Asset::new(include_str!("page/app.css"), "text/css; charset=utf-8");
 pub static ICON: Asset = Asset::new(include_str!("page/icon.svg"), "image/svg+xml");
 

@@ -56,6 +56,11 @@ fn shown(record: &Record) -> Option<(String, Value)> {
             "finish_reason": finish_reason,
             "usage": usage,
         }),
+        Event::AnswerStopped { text, reason } => json!({
+            "type": "answer_stopped",
+            "html": markdown::to_html(text),
+            "reason": visible(reason),
+        }),
         Event::ToolFinished { id, name, ok, exit_code, duration_ms, truncated, result, .. } => json!({
             "type": "tool_finished",
             "id": id,

@@ -206,7 +206,7 @@ pub const SCRIPTS_POLICY: &str = "sandbox allow-scripts; default-src 'none'; scr
 
 fn kind(path: &str) -> Kind {
     match path {
-        "/" | "/app.js" | "/app.css" | "/icon.svg" | "/healthz" => Kind::Static,
+        "/" | "/app.js" | "/review.js" | "/app.css" | "/icon.svg" | "/healthz" => Kind::Static,
         _ if path.starts_with("/x/") => Kind::Document,
         _ => Kind::Api,
     }

@@ -35,6 +35,8 @@ pub struct Live {
     pub feed: Arc<Feed>,
     /// What it asks.
     pub questions: Arc<Questions>,
+    /// Held while what is refused of the change is written down.
+    pub deciding: Mutex<()>,
     session: Mutex<Session>,
     startup: Arc<Startup>,
     plan: Arc<Plan>,
@@ -100,6 +102,7 @@ impl Live {
             limits,
             command_time,
             stop_commands: watch::Sender::new(0),
+            deciding: Mutex::default(),
             session: Mutex::new(session),
         });
         let watched = Arc::downgrade(&live);
@@ -264,9 +267,14 @@ impl Live {
         self.session.try_lock().map_err(|_| busy())
     }
 
-    /// Reports what changed in the session's state.
+    /// Reports what changed in the session's state, by a command or an answer of the user's: no checkpoint has it.
     pub async fn changed(&self, session: &Session) {
         self.look(session).await;
+        if let Some(ready) = self.startup.if_ready()
+            && let Ok(changes) = ready.workspace.changes(&ready.sandbox).await
+        {
+            self.status.lock().changes = Some(json!(changes.counts()));
+        }
         self.send_status();
     }
 

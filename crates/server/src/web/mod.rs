@@ -1,6 +1,6 @@
 //! `agent web`: chat, trace, commands and review in a browser.
 //!
-//! One page of three static files; events go down as server-sent events over `fetch`, everything else up as POST. What may
+//! One page of four static files; events go down as server-sent events over `fetch`, everything else up as POST. What may
 //! talk to it at all is in `guard.rs`.
 
 mod answers;
@@ -8,6 +8,7 @@ mod api;
 mod archive;
 mod assets;
 mod chips;
+mod decisions;
 mod documents;
 mod feed;
 mod frame;
@@ -114,6 +115,9 @@ pub fn router(web: Arc<Web>) -> Router {
         .route("/models", get(api::models))
         .route("/model", post(api::set_model))
         .route("/diff", get(api::diff))
+        .route("/diff/part", get(api::part))
+        .route("/diff/picture", get(api::picture))
+        .route("/decisions", post(api::decide))
         .route("/patch", get(api::patch))
         .route("/zip", get(api::zip))
         .route("/apply", post(api::apply))
@@ -126,6 +130,7 @@ pub fn router(web: Arc<Web>) -> Router {
     let router = Router::new()
         .route("/", get(async |asked: HeaderMap| assets::HTML.answer(&asked)))
         .route("/app.js", get(async |asked: HeaderMap| assets::JS.answer(&asked)))
+        .route("/review.js", get(async |asked: HeaderMap| assets::REVIEW.answer(&asked)))
         .route("/app.css", get(async |asked: HeaderMap| assets::CSS.answer(&asked)))
         .route("/icon.svg", get(async |asked: HeaderMap| assets::ICON.answer(&asked)))
         .route("/healthz", get(|| async { "ok" }))

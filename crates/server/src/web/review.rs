@@ -1,11 +1,14 @@
 //! The review in the page: the change in files and hunks, its digest, and the part of it that the user chose.
 
+mod lines;
+
+use super::decisions::Decisions;
 use super::frame::visible;
 use agent_base::error::{Error, Result};
 use agent_base::hash::Hash;
-use agent_base::visible::visible_bytes;
 use agent_diff::hunks::Kind;
 use agent_workspace::changes::Change;
+use agent_workspace::manifest::Node;
 use agent_workspace::parts::{self, Hunk, Item, TextFile};
 use agent_workspace::store::Store;
 use agent_workspace::tree_path::TreePath;
@@ -15,12 +18,14 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Files that the page lists.
-const MAX_FILES: usize = 1_000;
+pub const MAX_FILES: usize = 1_000;
 /// Lines that the page shows, of all files and of one.
 const MAX_LINES: usize = 20_000;
 const MAX_FILE_LINES: usize = 4_000;
-/// Bytes of one line.
-const MAX_LINE: usize = 2_000;
+/// Lines of a part of a long file.
+const MAX_PART: usize = 2_000;
+/// Bytes of a picture.
+const MAX_PICTURE: u64 = 16 << 20;
 
 /// What the user agrees with.
 #[derive(Debug, Default, Deserialize)]
@@ -34,6 +39,28 @@ pub struct Choice {
     /// The number of each file that is taken, with the hunks that are refused. `None`: all files, all hunks.
     #[serde(default)]
     pub files: Option<BTreeMap<usize, BTreeSet<usize>>>,
+    /// The numbers of the files that are written over what the host has instead, because the user decided so.
+    #[serde(default)]
+    pub over: BTreeSet<usize>,
+}
+
+impl Choice {
+    /// The paths that are written over what the host has.
+    ///
+    /// # Errors
+    /// A content is missing.
+    pub fn written_over(&self, changes: &ChangeSet, store: &Store) -> Result<BTreeSet<TreePath>> {
+        if self.over.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let items = parts::items(changes, store)?;
+        let of = |number: &usize| match items.get(*number) {
+            Some(Item::Text(file)) => vec![file.path.clone()],
+            Some(Item::Whole(whole)) => whole.changes.changes.keys().cloned().collect(),
+            None => Vec::new(),
+        };
+        Ok(self.over.iter().flat_map(of).collect())
+    }
 }
 
 /// What identifies a change: the hash of everything that would be written and of what it replaces.
@@ -44,19 +71,20 @@ pub fn digest(changes: &ChangeSet) -> Result<String> {
     Ok(Hash::of(&serde_json::to_vec(changes)?).to_string())
 }
 
-/// The change as the page shows it.
+/// The change as the page shows it, with what was decided about it.
 ///
 /// # Errors
 /// A content is missing.
-pub fn to_json(changes: &ChangeSet, store: &Store) -> Result<Value> {
-    let mut room = MAX_LINES;
+pub fn to_json(changes: &ChangeSet, store: &Store, decisions: &Decisions) -> Result<Value> {
+    let risks = risks::risks(changes).into_iter().map(|risk| (risk.path, risk.kind)).collect();
+    let mut page = Page { store, decisions, risks, room: MAX_LINES };
     let mut files = Vec::new();
     let items = parts::items(changes, store)?;
     let count = items.len();
     for item in items.iter().take(MAX_FILES) {
         files.push(match item {
-            Item::Text(file) => text_file(file, store, &mut room)?,
-            Item::Whole(whole) => whole_file(&whole.changes, store, &mut room)?,
+            Item::Text(file) => page.text_file(file)?,
+            Item::Whole(whole) => page.whole_file(&whole.changes)?,
         });
     }
     Ok(json!({
@@ -70,93 +98,181 @@ pub fn to_json(changes: &ChangeSet, store: &Store) -> Result<Value> {
     }))
 }
 
-fn text_file(file: &TextFile, store: &Store, room: &mut usize) -> Result<Value> {
-    let mut hunks = Vec::new();
-    let mut left = (*room).min(MAX_FILE_LINES);
-    let mut is_cut = false;
-    for hunk in &file.hunks {
-        let HunkLines { lines, is_cut: is_line_cut } = lines(file, hunk);
-        is_cut |= is_line_cut;
-        if lines.len() > left {
-            // Nothing of a file that is not shown whole can be taken hunk by hunk.
-            hunks.clear();
-            break;
+/// What the files of one answer share.
+struct Page<'a> {
+    store: &'a Store,
+    decisions: &'a Decisions,
+    /// By path, who executes it.
+    risks: BTreeMap<String, &'static str>,
+    /// Lines that may still be shown.
+    room: usize,
+}
+
+impl Page<'_> {
+    fn text_file(&mut self, file: &TextFile) -> Result<Value> {
+        let file_key = key(&[b"file", file.path.as_bytes()]);
+        let of_file = self.decisions.of(&file_key);
+        let mut all = 0;
+        file.hunks.iter().for_each(|hunk| file.show(hunk, &mut |_| all += 1));
+        // Nothing of a file that is not shown whole can be taken hunk by hunk.
+        let fits = all <= self.room.min(MAX_FILE_LINES);
+        let (mut hunks, mut is_cut) = (Vec::new(), false);
+        if fits {
+            self.room -= all;
+            let mut painted = lines::Painted::new(file);
+            for hunk in &file.hunks {
+                let lines = painted.hunk(file, hunk);
+                is_cut |= lines.iter().any(|line| line.is_cut);
+                let key = hunk_key(file, hunk);
+                // Of a file of which something was refused, only what was taken before is taken.
+                let taken = self.decisions.of(&key).unwrap_or(of_file != Some(false));
+                let lines: Vec<Value> = lines.into_iter().map(Into::into).collect();
+                hunks.push(
+                    json!({"place": visible(&file.place(hunk)), "key": key, "taken": taken, "lines": lines}),
+                );
+            }
         }
-        left -= lines.len();
-        hunks.push(json!({"place": visible(&file.place(hunk)), "lines": lines}));
+        let is_shown = fits && !is_cut;
+        let content = content_key(&file.path, &file.change)?;
+        let taken = (is_shown || self.decisions.of(&content) == Some(true))
+            && (!fits || hunks.iter().any(|hunk| hunk["taken"] == true));
+        let headline = diff::headline_text(&file.path, &file.change, false);
+        let counts = diff::lines(&file.change, self.store)?;
+        Ok(json!({
+            "name": visible(&file.path.to_string()),
+            "path": file.path.to_string(),
+            "headline": visible(headline.trim_end()),
+            "added": counts.map(|(added, _)| added),
+            "removed": counts.map(|(_, removed)| removed),
+            "risk": self.risks.get(&file.path.to_string()),
+            "key": file_key,
+            "content": content,
+            "taken": taken,
+            "is_refused": self.decisions.of(&file_key) == Some(false),
+            "is_shown": is_shown,
+            "lines": if fits { 0 } else { all },
+            "sides": sides(&file.change),
+            "hunks": hunks,
+        }))
     }
-    let shown: usize = hunks.iter().filter_map(|hunk| hunk["lines"].as_array()).map(Vec::len).sum();
-    *room -= shown;
-    let headline = diff::headline_text(&file.path, &file.change, false);
-    let counts = diff::lines(&file.change, store)?;
-    Ok(json!({
-        "name": visible(&file.path.to_string()),
-        "headline": visible(headline.trim_end()),
-        "added": counts.map(|(added, _)| added),
-        "removed": counts.map(|(_, removed)| removed),
-        "is_shown": !hunks.is_empty() && !is_cut,
-        "hunks": hunks,
-    }))
-}
 
-/// The lines of a hunk, and whether one of them is not shown whole.
-struct HunkLines {
-    lines: Vec<Value>,
-    is_cut: bool,
-}
-
-fn lines(file: &TextFile, hunk: &Hunk) -> HunkLines {
-    let (mut lines, mut is_cut) = (Vec::new(), false);
-    file.show(hunk, &mut |line| {
-        let mark = match line.kind {
-            Kind::Header => "@",
-            Kind::Context => " ",
-            Kind::Removed => "-",
-            Kind::Added => "+",
-            Kind::NoNewline => "\\",
+    /// A file that is taken or left as a whole, as one hunk without a choice.
+    fn whole_file(&mut self, changes: &ChangeSet) -> Result<Value> {
+        let Some((path, change)) = named(changes) else { return Ok(json!({"name": "", "hunks": []})) };
+        let counts = match changes.changes.len() {
+            1 => diff::lines(change, self.store)?,
+            _ => None,
         };
-        is_cut |= line.text.len() > MAX_LINE;
-        lines.push(json!([mark, line_text(line.text)]));
+        let room = self.room.min(MAX_FILE_LINES);
+        let has_colours = counts.is_none_or(|(added, removed)| added + removed <= room as u64);
+        let lines::Whole { headline, body } = lines::whole(changes, self.store, has_colours)?;
+        let fits = body.len() <= room;
+        let is_shown = fits && body.iter().all(|line| !line.is_cut);
+        let all = body.len();
+        let shown: Vec<Value> = if fits { body.into_iter().map(Into::into).collect() } else { Vec::new() };
+        self.room -= shown.len();
+        let (file_key, content) = (key(&[b"file", path.as_bytes()]), content_key(path, change)?);
+        let is_refused = self.decisions.of(&file_key) == Some(false);
+        let taken = !is_refused && self.decisions.of(&content).unwrap_or(is_shown);
+        Ok(json!({
+            "name": visible(&path.to_string()),
+            "path": path.to_string(),
+            "headline": visible(&headline),
+            "added": counts.map(|(added, _)| added),
+            "removed": counts.map(|(_, removed)| removed),
+            "risk": self.risks.get(&path.to_string()),
+            "key": file_key,
+            "content": content,
+            "taken": taken,
+            "is_refused": self.decisions.of(&file_key) == Some(false),
+            "is_shown": is_shown,
+            "whole": true,
+            "lines": if fits { 0 } else { all },
+            "sides": sides(change),
+            "hunks": if shown.is_empty() { json!([]) } else { json!([{"place": "", "lines": shown}]) },
+        }))
+    }
+}
+
+/// The file that a change which is taken as a whole is named after: of a rename, the new one.
+fn named(changes: &ChangeSet) -> Option<(&TreePath, &Change)> {
+    changes.changes.iter().find(|(_, change)| change.after.is_some()).or(changes.changes.iter().next())
+}
+
+fn key(parts: &[&[u8]]) -> String {
+    Hash::of(&parts.join(&b'\0')).to_string()
+}
+
+/// Of a hunk: its file and its lines that changed, wherever they are.
+fn hunk_key(file: &TextFile, hunk: &Hunk) -> String {
+    let mut parts = vec![b"hunk".to_vec(), file.path.as_bytes().to_vec()];
+    file.show(hunk, &mut |line| match line.kind {
+        Kind::Removed => parts.push([b"-", line.text].concat()),
+        Kind::Added => parts.push([b"+", line.text].concat()),
+        _ => {}
     });
-    HunkLines { lines, is_cut }
+    key(&parts.iter().map(Vec::as_slice).collect::<Vec<_>>())
 }
 
-fn line_text(bytes: &[u8]) -> String {
-    let cut = bytes.len() > MAX_LINE;
-    visible_bytes(&bytes[..bytes.len().min(MAX_LINE)]) + if cut { " …" } else { "" }
+/// Of what a file will have.
+fn content_key(path: &TreePath, change: &Change) -> Result<String> {
+    Ok(key(&[b"content", path.as_bytes(), &serde_json::to_vec(&change.after)?]))
 }
 
-/// A file that is taken or left as a whole, as one hunk without a choice.
-fn whole_file(changes: &ChangeSet, store: &Store, room: &mut usize) -> Result<Value> {
-    let mut text = Vec::new();
-    let changes = &ChangeSet { changes: changes.changes.clone(), ..ChangeSet::default() };
-    diff::write_text(&mut text, changes, store, false)?;
-    let text = String::from_utf8_lossy(&text);
-    let all: Vec<&str> = text.lines().collect();
-    let (headline, body) = all.split_first().map_or(("", &[][..]), |(first, rest)| (*first, rest));
-    let is_shown = body.len() <= (*room).min(MAX_FILE_LINES);
-    let shown = if is_shown { body } else { &[] };
-    *room -= shown.len();
-    let line = |line: &&str| {
-        let mark = line.chars().next().filter(|mark| "+-@\\".contains(*mark)).unwrap_or(' ');
-        let text = line.strip_prefix(['+', '-', ' ']).unwrap_or(line);
-        json!([mark.to_string(), line_text(text.as_bytes())])
+/// The sides of a change that are files.
+fn sides(change: &Change) -> Vec<&'static str> {
+    let sides = [("before", &change.before), ("after", &change.after)];
+    sides
+        .into_iter()
+        .filter(|(_, node)| matches!(node, Some(Node::File { .. })))
+        .map(|(side, _)| side)
+        .collect()
+}
+
+/// Lines of a file that is too long to be shown at once, from the one numbered `from` on.
+///
+/// # Errors
+/// There is no such file in the change.
+pub fn part(changes: &ChangeSet, number: usize, from: usize, store: &Store) -> Result<Value> {
+    let lines = match item(changes, number, store)? {
+        Item::Text(file) => {
+            let mut painted = lines::Painted::new(&file);
+            file.hunks.iter().flat_map(|hunk| painted.hunk(&file, hunk)).collect()
+        }
+        Item::Whole(whole) => lines::whole(&whole.changes, store, true)?.body,
     };
-    let named = changes.changes.iter().find(|(_, change)| change.after.is_some());
-    let named = named.or(changes.changes.iter().next());
-    let counts = match named {
-        Some((_, change)) if changes.changes.len() == 1 => diff::lines(change, store)?,
-        _ => None,
+    let lines: Vec<Value> = lines.into_iter().skip(from).take(MAX_PART).map(Into::into).collect();
+    Ok(json!({"lines": lines}))
+}
+
+/// The content of a file of the change, before it or after it.
+///
+/// # Errors
+/// There is no such file in the change, or it is too large.
+pub fn content(changes: &ChangeSet, number: usize, is_before: bool, store: &Store) -> Result<Vec<u8>> {
+    let item = item(changes, number, store)?;
+    let change = match &item {
+        Item::Text(file) => Some(&file.change),
+        Item::Whole(whole) => named(&whole.changes).map(|(_, change)| change),
     };
-    Ok(json!({
-        "name": visible(&named.map(|(path, _)| path.to_string()).unwrap_or_default()),
-        "headline": visible(headline),
-        "added": counts.map(|(added, _)| added),
-        "removed": counts.map(|(_, removed)| removed),
-        "is_shown": is_shown && body.iter().all(|line| line.len() <= MAX_LINE),
-        "whole": true,
-        "hunks": if shown.is_empty() { json!([]) } else { json!([{"place": "", "lines": shown.iter().map(line).collect::<Vec<_>>()}]) },
-    }))
+    match change.and_then(|change| if is_before { change.before.as_ref() } else { change.after.as_ref() }) {
+        Some(Node::File { hash, size, .. }) if *size <= MAX_PICTURE && *hash != Hash::UNKNOWN => {
+            store.read(*hash)
+        }
+        Some(Node::File { .. }) => {
+            Err(Error::usage("the file is too large to be shown").hint("download the patch"))
+        }
+        _ => Err(Error::usage("there is no file on this side of the change")),
+    }
+}
+
+fn item(changes: &ChangeSet, number: usize, store: &Store) -> Result<Item> {
+    let items = parts::items(changes, store)?;
+    items
+        .into_iter()
+        .take(MAX_FILES)
+        .nth(number)
+        .ok_or_else(|| Error::usage("the change does not have such a file").hint("load the page again"))
 }
 
 /// The part of `changes` that `choice` takes.

@@ -12,7 +12,7 @@ use crate::tree_path::TreePath;
 use agent_base::error::{Error, Kind, Result};
 use agent_event::Changes;
 use agent_sandbox::Sandbox;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// The workspace on the host, which may have moved since.
@@ -73,6 +73,29 @@ impl Workspace {
             self.take_merged(&mut state, &applied.merged, delta, sandbox).await?;
         }
         Ok(applied)
+    }
+
+    /// `changes` as they are against what the host has now at `paths`: an apply writes them over it, whatever the session
+    /// knows of it.
+    ///
+    /// # Errors
+    /// The host's file cannot be read.
+    pub async fn over_host(&self, mut changes: ChangeSet, paths: &BTreeSet<TreePath>) -> Result<ChangeSet> {
+        if paths.is_empty() {
+            return Ok(changes);
+        }
+        let (root, paths) = (self.root.clone(), paths.clone());
+        blocking(move || {
+            let host = open(&root)?;
+            for (path, change) in changes.changes.iter_mut().filter(|(path, _)| paths.contains(*path)) {
+                let found = host.observe(path).map_err(|error| {
+                    Error::new(Kind::Conflict, format!("{path} cannot be read")).caused_by(error)
+                })?;
+                change.before = found.node;
+            }
+            Ok(changes)
+        })
+        .await
     }
 
     /// What an apply of `changes` would write, from what the host has.

@@ -4,6 +4,8 @@ const md = window.trustedTypes ? trustedTypes.createPolicy('md', { createHTML: h
 const MAX_ITEMS = 1500, MAX_RUNS = 64, MAX_OUTPUT = 200000;
 let token = '', session = '', visitor = '', facts = {}, lastId = 0, status = {}, diff = null, models = null;
 let reader = null, renewing = null, wanted = 0, delay = 300, answer = null, thought = null;
+let hasNotified = false, queue = [], isSending = false;
+const MAX_QUEUE = 20;
 let calls = new Map(), runs = new Map(), hasChosen = false, parts = {}, pending = '';
 
 /* ---- small things ---- */
@@ -26,6 +28,12 @@ const quiet = (text, onclick) => el('button.quiet', { onclick }, text);
 /* The one place where HTML is set: it was made by the server's formatter. */
 function format(node, html) {
 	node.innerHTML = md.createHTML(html);
+	for (const code of node.querySelectorAll('pre')) {
+		const copy = quiet('Copy', () => act(async () => { await navigator.clipboard.writeText(code.textContent); copy.textContent = 'Copied'; }));
+		const box = el('div.code');
+		code.replaceWith(box);
+		box.append(code, copy);
+	}
 	return node;
 }
 
@@ -40,8 +48,9 @@ const keep = {
 	set: (name, value, where = 'session') => { try { window[`${where}Storage`].setItem(name, value); } catch { /* kept in memory only */ } },
 };
 
-function banner(text) {
+function banner(text, isGood) {
 	$('banner').textContent = text || '';
+	$('banner').classList.toggle('good', !!isGood);
 	$('banner').hidden = !text;
 }
 
@@ -65,7 +74,7 @@ async function request(method, path, body, headers, signal) {
 		options.body = isFile ? body : JSON.stringify(body);
 	}
 	const response = await fetch(path, options);
-	if (response.status === 401) login();
+	if (response.status === 401) login(!!token);
 	if (response.ok) return response;
 	const failed = new Failed(response.status, await response.json().catch(() => ({})));
 	if (failed.body.visitor !== false) throw failed;
@@ -74,7 +83,15 @@ async function request(method, path, body, headers, signal) {
 }
 
 /* A visitor that the server does not know any more begins again: once, whatever asks for it in whichever tab. */
-const alone = work => (navigator.locks ? navigator.locks.request('visitor', work) : work());
+async function alone(work) {
+	let begun = false;
+	const once = () => { begun = true; return work(); };
+	/* A browser that keeps nothing for a site refuses locks to it too. */
+	try { return await navigator.locks.request('visitor', once); } catch (error) {
+		if (begun) throw error;
+		return work();
+	}
+}
 
 async function renew() {
 	const stored = keep.get('visitor', 'local');
@@ -100,8 +117,9 @@ async function act(work, note) {
 	}
 }
 
-function login() {
+function login(isWrong) {
 	stopStream();
+	$('wrong').hidden = !isWrong;
 	if (!$('login').open) $('login').showModal();
 }
 
@@ -181,10 +199,12 @@ function clear() {
 	$('welcome').hidden = false;
 	$('cards').textContent = $('note').textContent = '';
 	$('files').replaceChildren();
-	[lastId, answer, thought, diff, status, hasChosen] = [0, null, null, null, {}, false];
+	[lastId, answer, thought, diff, status, hasChosen, remarks] = [0, null, null, null, {}, false, []];
 	calls = new Map();
 	runs = new Map();
 	parts = {};
+	queue = [];
+	showQueue();
 	showStatus();
 }
 
@@ -298,13 +318,14 @@ const handlers = {
 	},
 	closed() { forget('This session was closed.'); },
 	status(event) {
-		const key = () => JSON.stringify([status.changes, status.busy]), before = key();
+		const key = () => JSON.stringify([status.changes, status.busy]), before = key(), hasEnded = status.busy && !event.busy;
 		status = event;
 		showStatus();
+		if (hasEnded) next();
 		if (before !== key() && !status.busy && !$('review').hidden) look();
 	},
 	progress({ text, done, total }) {
-		banner(done < total ? `${text}: ${Math.round(100 * done / total)} %` : '');
+		banner(done < total ? `${text}: ${Math.round(100 * done / total)} %` : '', true);
 	},
 	sandbox_ready() { banner(''); },
 	user_message({ text }) {
@@ -327,8 +348,10 @@ const handlers = {
 		add(format(el('article.answer', {}), html));
 		$('live').textContent = text.slice(0, 2000);
 	},
-	answer_stopped({ reason }) {
+	answer_stopped({ reason, html }) {
 		dropLive();
+		/* The model keeps what it has said, and so does the page. */
+		if (html) add(format(el('article.answer.stopped', {}), html));
 		handlers.line({ text: `Stopped: ${reason}` });
 	},
 	tool_started(event) { call(event.id, event.name, event.short, event.arguments); },
@@ -393,16 +416,40 @@ function ran(number, text, hasEnded) {
 	return entry;
 }
 
+/* ---- prompts that wait for the end of the turn ---- */
+
+function showQueue() {
+	$('queue').replaceChildren(...queue.map((text, at) => el('li', {}, el('span', {}, text),
+		quiet('Edit', () => { const box = $('prompt'); queue.splice(at, 1); box.value = box.value ? `${text}\n${box.value}` : text; grow(); box.focus(); showQueue(); }),
+		quiet('Remove', () => { queue.splice(at, 1); showQueue(); $('prompt').focus(); }))));
+}
+
+/* The next one, after a turn that ended well: what failed or was stopped is the user's to judge first. */
+async function next() {
+	if (!queue.length || isSending || status.busy || status.error || !session) return;
+	isSending = true;
+	const [text] = queue, of = session;
+	const sent = await act(() => send(here('prompt'), { text, key: crypto.randomUUID() }));
+	isSending = false;
+	if (!sent || of !== session) return;
+	queue.shift();
+	showQueue();
+}
+
 /* ---- status and questions ---- */
 
 function showStatus() {
-	const { busy, changes, error } = status;
-	document.title = `${busy ? '… ' : ''}agent${status.workspace ? `: ${status.workspace.split('/').pop()}` : ''}`;
+	const { busy, changes, error } = status, waits = !!status.questions?.length;
+	document.title = `${waits ? '(waits for you) ' : busy ? '… ' : ''}agent${status.workspace ? `: ${status.workspace.split('/').pop()}` : ''}`;
 	$('place').textContent = status.workspace || '';
 	$('send').hidden = !!busy;
-	$('stop').hidden = !busy && !status.commands;
-	const chips = [...busy ? ['working'] : [], ...status.chips || facts.limits || []];
-	$('status').replaceChildren(...chips.map(text => el(text === 'working' ? 'li.busy' : 'li', { title: text }, text)));
+	for (const id of ['stop', 'stop-all']) $(id).hidden = !busy && !status.commands;
+	const chip = (text, kind = '') => el(`li${kind}`, { title: text }, text);
+	$('status').replaceChildren(...waits ? [chip('waits for you', '.waits')] : busy ? [chip('working', '.busy')] : [],
+		...(status.chips || facts.limits || []).map(text => chip(text)));
+	$('waiting').hidden = !waits;
+	if (waits && !hasNotified && document.hidden && window.Notification?.permission === 'granted') new Notification('agent waits for you');
+	hasNotified = waits;
 	const files = changes ? changes.added + changes.modified + changes.deleted : 0;
 	for (const node of document.querySelectorAll('.count')) node.textContent = files || '';
 	if (status.model) showModels();
@@ -449,76 +496,12 @@ async function loadModels() {
 	if (status.model) showModels();
 }
 
-/* ---- review ---- */
-
-/* What the user chose of the change that is shown is not replaced without them. */
-function look() {
-	if (!hasChosen) return review();
-	$('note').replaceChildren('The change may be another one now. ', quiet('Show it', review));
-}
-
-async function review() {
-	if (!session) return;
-	const note = $('note');
-	note.textContent = 'Comparing …';
-	const shown = await act(() => read(here('diff')), note);
-	if (shown) showDiff(shown);
-}
-
-function showDiff(shown, why) {
-	/* Who had chosen chooses again: nothing that was refused is taken. */
-	const isTaken = !hasChosen;
-	[diff, hasChosen] = [shown, false];
-	const { counts, files, risks, messages, more_files: more } = shown, notes = why ? [why] : [];
-	if (!isTaken) notes.push('Choose again: nothing of it is chosen.');
-	if (files.length) notes.push(`${counts.added} added, ${counts.modified} modified, ${counts.deleted} deleted`);
-	if (risks.length) notes.push(`Look at these first, other programs run them: ${risks.join(', ')}`);
-	if (more) notes.push(`${more} more files are not shown: apply them with agent apply.`);
-	$('note').textContent = [...notes, ...messages].join('\n');
-	$('files').replaceChildren(...files.length ? files.map((one, number) => file(one, number, isTaken)) : [el('p.empty', {}, 'Nothing has changed.')]);
-	$('unapply').hidden = !shown.can_unapply;
-	showStatus();
-}
-
-function file(shown, number, isTaken) {
-	const box = el('input', { type: 'checkbox', checked: shown.is_shown && isTaken, ariaLabel: `Apply ${shown.name}` });
-	const kinds = { '+': 'a', '-': 'd', '@': 'h', '\\': 'h' };
-	const hunks = shown.hunks.map(({ place, lines }) => {
-		const check = el('input', { type: 'checkbox', checked: true });
-		const node = el('div.hunk', {}, shown.whole ? '' : el('label', {}, check, ` ${place}`),
-			el('div.diff', {}, ...lines.map(([mark, text]) => el(`div.${kinds[mark] || ''}`, {}, mark === '@' ? text : `${mark} ${text}`))));
-		const set = taken => { check.checked = taken; node.classList.toggle('off', !taken); };
-		check.onchange = () => { set(check.checked); box.checked = hunks.some(other => other.check.checked); };
-		return { node, check, set };
-	});
-	box.onclick = event => event.stopPropagation();
-	box.onchange = () => hunks.forEach(({ set }) => set(box.checked));
-	if (!isTaken) box.onchange();
-	const counts = shown.added == null ? '' : el('span', {}, el('span.plus', {}, `+${shown.added}`), ' ', el('span.minus', {}, `-${shown.removed}`));
-	const node = el('details.file', { open: true }, el('summary', {}, el('span.name', {}, shown.headline), counts),
-		el('label.empty', {}, box, ` ${shown.is_shown ? 'Apply' : 'Apply (not shown here: binary or too long; the patch has it)'}`), ...hunks.map(hunk => hunk.node));
-	node.choice = () => box.checked && [number, hunks.flatMap(({ check }, at) => (check.checked ? [] : [at]))];
-	return node;
-}
-
-async function apply() {
-	const files = Object.fromEntries([...$('files').children].map(node => node.choice?.()).filter(Boolean)), note = $('note');
-	try {
-		const { applied, merged } = await send(here('apply'), { digest: diff.digest, merge: $('merge').checked, files });
-		hasChosen = false;
-		await review();
-		note.textContent = `Written: ${applied.added} added, ${applied.modified} modified, ${applied.deleted} deleted${merged.length ? `; merged: ${merged.join(', ')}` : ''}\n${note.textContent}`;
-	} catch (error) {
-		if (error.body?.diff) showDiff(error.body.diff, error.text);
-		else note.textContent = error.text || 'The server does not answer.';
-	}
-}
-
-async function restore(path) {
-	if (await act(() => send(here(path)), $('note'))) await review();
-}
-
 /* ---- sessions ---- */
+
+const localTime = text => {
+	const time = new Date(text);
+	return isNaN(time) ? text : time.toLocaleString([], { dateStyle: 'medium', timeStyle: 'short' });
+};
 
 async function list() {
 	const shown = await act(() => read('/api/sessions'));
@@ -530,7 +513,7 @@ async function list() {
 	showStatus();
 	$('list').replaceChildren(...shown.sessions.map(({ id, preview, updated, status: how, model }) => {
 		const button = quiet(preview || '(no prompt)', () => open(id));
-		button.append(el('small', {}, `${updated.replace('T', ' ').slice(0, 16)} · ${how} · ${model}`));
+		button.append(el('small', {}, el('time', { dateTime: updated }, localTime(updated)), ` · ${how} · ${model}`));
 		if (id === session) button.setAttribute('aria-current', 'true');
 		return el('li', {}, button);
 	}));
@@ -578,6 +561,20 @@ function grow() {
 	box.style.height = `${box.scrollHeight + 2}px`;
 }
 
+/* The prompts and commands of the session, by the arrows: in a box that is empty or shows one of them. */
+function recall(event) {
+	const box = event.target, isPrompt = box.id === 'prompt';
+	const all = isPrompt ? [...log.querySelectorAll('.user')].map(node => node.textContent) : [...runs.values()].map(run => run.command);
+	const at = box.value && box.value === box.recalled ? box.at : all.length;
+	if (event.isComposing || at === all.length && box.value) return;
+	const next = at + (event.key === 'ArrowUp' ? -1 : 1);
+	if (next < 0 || next > all.length) return;
+	event.preventDefault();
+	[box.value, box.at] = [all[next] || '', next];
+	box.recalled = box.value;
+	if (isPrompt) grow();
+}
+
 /* The first prompt or command begins a session. What could not be sent stays in the box. */
 async function submit(box, path) {
 	const text = box.value;
@@ -600,13 +597,25 @@ async function submit(box, path) {
 const on = (where, event, work) => (where.nodeType ? where : $(where)).addEventListener(event, work);
 const stop = () => act(() => send(here('stop')));
 
-on('ask', 'submit', event => { event.preventDefault(); if (!status.busy) submit($('prompt'), 'prompt'); });
+on('ask', 'submit', event => {
+	event.preventDefault();
+	const box = $('prompt');
+	if (!status.busy) return submit(box, 'prompt');
+	if (!box.value.trim() || queue.length >= MAX_QUEUE) return;
+	queue.push(box.value);
+	box.value = '';
+	grow();
+	showQueue();
+});
 on('run', 'submit', event => { event.preventDefault(); submit($('command'), 'command'); });
 on('prompt', 'input', grow);
 on('prompt', 'keydown', event => {
 	if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) { event.preventDefault(); $('ask').requestSubmit(); }
+	if (event.key === 'ArrowUp' || event.key === 'ArrowDown') recall(event);
 });
-on('stop', 'click', stop);
+on('command', 'keydown', event => { if (event.key === 'ArrowUp' || event.key === 'ArrowDown') recall(event); });
+for (const id of ['stop', 'stop-all']) on(id, 'click', stop);
+on('waiting', 'click', () => { view('chat'); $('cards').querySelector('button')?.focus(); });
 on(document, 'keydown', event => {
 	if (event.key === 'Escape' && !$('stop').hidden && !document.querySelector('dialog[open]')) stop();
 });
@@ -622,8 +631,6 @@ on('tabs', 'keydown', event => {
 	view(next.id.slice(4));
 	next.focus();
 });
-on('apply', 'click', apply);
-on('files', 'change', () => { hasChosen = true; });
 for (const id of ['patch', 'zip']) on(id, 'click', () => act(() => download(here(id), `${session}.${id}`), $('note')));
 /* The files of what was dropped, with their paths; git's own directory would be refused. */
 async function* walk(entry, at = '') {
@@ -644,7 +651,7 @@ const upload = sources => act(async () => {
 		for await (const [path, one] of source) {
 			const query = new URLSearchParams({ path, unpack: /^[^/]+\.zip$/i.test(path) });
 			count += (await json('PUT', `/api/upload?${query}`, one)).files;
-			banner(`${count} files are uploaded.`);
+			banner(`${count} files are uploaded.`, true);
 		}
 	}
 });
@@ -655,10 +662,9 @@ on(document, 'drop', event => {
 	event.preventDefault();
 	if (facts.visitors) upload([...event.dataTransfer.items].map(item => item.webkitGetAsEntry()).filter(Boolean).map(entry => walk(entry)));
 });
-for (const path of ['unapply', 'undo', 'redo']) on(path, 'click', () => restore(path));
 on('fork', 'click', () => act(async () => open((await send(here('fork'))).session)));
 on('report', 'click', () => act(() => show('report', 'Report')));
-on('shutdown', 'click', () => act(async () => { await send('/api/shutdown'); stopStream(); banner('The server has ended.'); }));
+on('shutdown', 'click', () => confirm('End the server? Its sessions can be opened again with agent web.') && act(async () => { await send('/api/shutdown'); stopStream(); banner('The server has ended.'); }));
 $('document').querySelector('button').onclick = () => $('document').close();
 on('login', 'close', () => {
 	token = $('token').value.trim().split('#t=').pop() || token;

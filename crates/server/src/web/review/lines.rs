@@ -1,0 +1,110 @@
+//! The lines of a change as the page shows them: their words in the colours of the terminal's diff, everything else that could
+//! be an escape as text.
+
+use agent_base::error::Result;
+use agent_base::visible::visible_bytes;
+use agent_diff::hunks::Line;
+use agent_diff::paint::Painter;
+use agent_workspace::parts::{Hunk, TextFile};
+use agent_workspace::store::Store;
+use agent_workspace::{ChangeSet, diff};
+use serde_json::{Value, json};
+
+/// Bytes of one line.
+const MAX_LINE: usize = 2_000;
+
+/// One line.
+pub struct Shown {
+    mark: char,
+    text: String,
+    /// Whether its end is not shown.
+    pub is_cut: bool,
+}
+
+impl From<Shown> for Value {
+    fn from(line: Shown) -> Value {
+        json!([line.mark.to_string(), line.text])
+    }
+}
+
+impl Shown {
+    /// The line that the painter wrote.
+    fn of(line: &str) -> Self {
+        let body = after_escapes(line);
+        let mut rest = body.chars();
+        let mark = rest.next().filter(|mark| "+-@\\ ".contains(*mark)).unwrap_or(' ');
+        let text = match mark {
+            '@' => plain(line),
+            '\\' => plain(rest.as_str()).trim_start().to_owned(),
+            // The mark has a colour of its own, which ends behind it.
+            _ if body.len() < line.len() => {
+                rest.as_str().strip_prefix(RESET).unwrap_or(rest.as_str()).to_owned()
+            }
+            _ => rest.as_str().to_owned(),
+        };
+        let is_cut = text.len() > MAX_LINE && plain(&text).len() > MAX_LINE;
+        let text = match is_cut {
+            true => visible_bytes(&plain(&text).as_bytes()[..MAX_LINE]) + " …",
+            false => text,
+        };
+        Self { mark, text, is_cut }
+    }
+}
+
+const RESET: &str = "\x1b[0m";
+
+/// `line` behind the escapes that it begins with.
+fn after_escapes(mut line: &str) -> &str {
+    while let Some((_, rest)) = line.strip_prefix("\x1b[").and_then(|escape| escape.split_once('m')) {
+        line = rest;
+    }
+    line
+}
+
+/// `text` without the painter's escapes: it has no others.
+fn plain(text: &str) -> String {
+    let mut pieces = text.split("\x1b[");
+    let mut plain = pieces.next().unwrap_or_default().to_owned();
+    pieces.filter_map(|piece| piece.split_once('m')).for_each(|(_, piece)| plain.push_str(piece));
+    plain
+}
+
+/// Paints the hunks of a file.
+pub struct Painted(Painter);
+
+impl Painted {
+    /// Of `file`.
+    pub fn new(file: &TextFile) -> Self {
+        Self(file.painter(true))
+    }
+
+    /// The lines of a hunk, its header first.
+    pub fn hunk(&mut self, file: &TextFile, hunk: &Hunk) -> Vec<Shown> {
+        let mut text = String::new();
+        file.show(hunk, &mut |line: Line<'_>| self.0.line(line, &mut text));
+        self.0.finish(&mut text);
+        text.lines().map(Shown::of).collect()
+    }
+}
+
+/// The lines of what is taken or left as a whole.
+pub struct Whole {
+    /// What happened to which file.
+    pub headline: String,
+    /// The lines of its diff.
+    pub body: Vec<Shown>,
+}
+
+/// Those of `changes`.
+///
+/// # Errors
+/// A content is missing.
+pub fn whole(changes: &ChangeSet, store: &Store, has_colours: bool) -> Result<Whole> {
+    let changes = &ChangeSet { changes: changes.changes.clone(), ..ChangeSet::default() };
+    let mut text = Vec::new();
+    diff::write_text(&mut text, changes, store, has_colours)?;
+    let text = String::from_utf8_lossy(&text);
+    let mut lines = text.lines();
+    let headline = plain(lines.next().unwrap_or_default());
+    Ok(Whole { headline, body: lines.map(Shown::of).collect() })
+}
