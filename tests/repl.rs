@@ -521,24 +521,25 @@ fn edits_on_the_host_arrive_before_the_next_prompt_and_are_merged() {
     std::fs::write(host.join("host.txt"), "edited on the host\n").expect("written");
     std::fs::write(host.join("both.txt"), lines.replace("line 18", "outside")).expect("written");
     terminal.type_line("look");
-    terminal.wait_for("which keeps its own version: both.txt");
+    terminal.wait_for("merged with your edits: both.txt");
     terminal.wait_for("I see.");
     terminal.wait_for_prompt();
     let messages = model.last().messages();
     let prompt = messages[messages.len() - 3]["content"].to_string();
     assert!(prompt.contains("The user changed these files, and the sandbox has them: host.txt."), "{prompt}");
+    assert!(prompt.contains("the sandbox has both changes merged: both.txt."), "{prompt}");
+    // Once more, while nothing is prompted.
+    std::fs::write(host.join("both.txt"), lines.replace("line 18", "outside").replace("line 10", "later"))
+        .expect("written");
     assert!(messages[messages.len() - 1]["content"].to_string().contains("edited on the host"));
     terminal.type_line("/apply");
     terminal.wait_for("[yes/no/each]");
     terminal.type_line("yes");
-    terminal.wait_for("a file conflicts");
-    terminal.wait_for_prompt();
-    terminal.type_line("/apply --merge");
-    terminal.wait_until("the question again", |screen| screen.matches("[yes/no/each]").count() == 2);
-    terminal.type_line("yes");
-    terminal.wait_for("merged with the host's version: both.txt");
+    terminal.wait_until("the merge is reported again", |screen| {
+        screen.matches("merged with your edits: both.txt").count() == 2
+    });
     let merged = std::fs::read_to_string(host.join("both.txt")).expect("the file");
-    assert!(merged.contains("inside\n") && merged.contains("outside\n"), "{merged}");
+    assert!(["inside\n", "outside\n", "later\n"].iter().all(|line| merged.contains(line)), "{merged}");
 }
 
 #[test]

@@ -245,13 +245,12 @@ async fn write(Mine(scope): Mine, id: Path<String>, choice: Choice) -> Answer {
         return Err(failure.with("diff", shown(&ready, changes).await?));
     }
     let (all, store) = (changes.clone(), Arc::clone(&ready));
-    let merge = choice.merge;
     let chosen = blocking(move || review::chosen(&changes, &choice, store.workspace.store())).await?;
     if chosen.is_empty() {
         return Err(Error::usage("nothing is chosen").hint("choose a file or a hunk").into());
     }
     session.before_apply(&chosen).await?;
-    let applied = ready.workspace.apply(&chosen, merge, Some(&ready.sandbox)).await?;
+    let applied = ready.workspace.apply(&chosen, Some(&ready.sandbox)).await?;
     note_applied(&mut session, &chosen, chosen.changes != all.changes)?;
     live.changed(&session).await;
     let merged: Vec<String> = applied.merged.iter().map(|path| visible(&path.to_string())).collect();

@@ -28,9 +28,6 @@ const MAX_LINE: usize = 2_000;
 pub struct Choice {
     /// The change that was shown.
     pub digest: String,
-    /// Whether files that were changed on the host too are merged.
-    #[serde(default)]
-    pub merge: bool,
     /// The number of each file that is taken, with the hunks that are refused. `None`: all files, all hunks.
     #[serde(default)]
     pub files: Option<BTreeMap<usize, BTreeSet<usize>>>,

@@ -416,7 +416,7 @@ function showStatus() {
 	for (const id of ['undo', 'redo', 'unapply', 'fork', 'model']) $(id).disabled = !session || busy;
 	for (const id of ['patch', 'zip', 'report']) $(id).disabled = !session;
 	$('apply').disabled = !diff || !diff.files.length || busy;
-	$('apply').hidden = $('merging').hidden = facts.can_apply === false;
+	$('apply').hidden = facts.can_apply === false;
 }
 
 function showQuestions() {
@@ -504,10 +504,10 @@ function file(shown, number, isTaken) {
 async function apply() {
 	const files = Object.fromEntries([...$('files').children].map(node => node.choice?.()).filter(Boolean)), note = $('note');
 	try {
-		const { applied, merged } = await send(here('apply'), { digest: diff.digest, merge: $('merge').checked, files });
+		const { applied, merged } = await send(here('apply'), { digest: diff.digest, files });
 		hasChosen = false;
 		await review();
-		note.textContent = `Written: ${applied.added} added, ${applied.modified} modified, ${applied.deleted} deleted${merged.length ? `; merged: ${merged.join(', ')}` : ''}\n${note.textContent}`;
+		note.textContent = `Written: ${applied.added} added, ${applied.modified} modified, ${applied.deleted} deleted${merged.length ? `; merged with your edits: ${merged.join(', ')}` : ''}\n${note.textContent}`;
 	} catch (error) {
 		if (error.body?.diff) showDiff(error.body.diff, error.text);
 		else note.textContent = error.text || 'The server does not answer.';
