@@ -63,8 +63,7 @@ fn exactly_what_was_written_is_committed() {
     .expect("a file");
     std::fs::write(workspace.join("other.txt"), "2\n").expect("a file");
     git(&workspace, &["add", "other.txt"]);
-    let done =
-        ran.again().args(["apply", "--merge", "--yes", "--commit", "-m", "Write five"]).run().expect_code(0);
+    let done = ran.again().args(["apply", "--yes", "--commit", "-m", "Write five"]).run().expect_code(0);
     assert!(done.stderr.contains("hooks were not run (pre-commit)"), "{}", done.stderr);
     assert!(done.stderr.contains("committed as") && done.stderr.contains("on main"), "{}", done.stderr);
     assert!(!workspace.join("hooked").exists());

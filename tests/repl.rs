@@ -637,24 +637,97 @@ fn edits_on_the_host_arrive_before_the_next_prompt_and_are_merged() {
     std::fs::write(host.join("host.txt"), "edited on the host\n").expect("written");
     std::fs::write(host.join("both.txt"), lines.replace("line 18", "outside")).expect("written");
     terminal.type_line("look");
-    terminal.wait_for("which keeps its own version: both.txt");
+    terminal.wait_for("merged with your edits: both.txt");
     terminal.wait_for("I see.");
     terminal.wait_for_prompt();
     let messages = model.last().messages();
     let prompt = messages[messages.len() - 3]["content"].to_string();
     assert!(prompt.contains("The user changed these files, and the sandbox has them: host.txt."), "{prompt}");
+    assert!(prompt.contains("the sandbox has both changes merged: both.txt."), "{prompt}");
+    // Once more, while nothing is prompted.
+    std::fs::write(host.join("both.txt"), lines.replace("line 18", "outside").replace("line 10", "later"))
+        .expect("written");
     assert!(messages[messages.len() - 1]["content"].to_string().contains("edited on the host"));
     terminal.type_line("/apply");
     terminal.wait_for("[yes/no/each]");
     terminal.type_line("yes");
-    terminal.wait_for("a file conflicts");
+    terminal.wait_until("the merge is reported again", |screen| {
+        screen.matches("merged with your edits: both.txt").count() == 2
+    });
+    let merged = std::fs::read_to_string(host.join("both.txt")).expect("the file");
+    assert!(["inside\n", "outside\n", "later\n"].iter().all(|line| merged.contains(line)), "{merged}");
+}
+
+/// A conflict was the end of an apply, and what to do about it was the user's to find out.
+#[test]
+fn where_both_changed_the_same_lines_the_user_takes_a_version_or_has_the_model_resolve_it() {
+    let command = "for name in a b c d; do echo model > $name.txt; done; rm e.txt";
+    let resolved = "grep -c '^<<<<<<<' d.txt; printf 'both\\n' > d.txt";
+    let model = endpoint()
+        .tool_call("run_commands", json!({ "command": command }))
+        .text("Done.")
+        .tool_call("run_commands", json!({ "command": resolved }))
+        .text("Resolved.")
+        .start();
+    let builder = terminal().endpoint(&model);
+    let builder = ["a", "b", "c", "d", "e"]
+        .iter()
+        .fold(builder, |builder, name| builder.file(&format!("{name}.txt"), "begin\n"));
+    let mut terminal = builder.start();
+    let host = terminal.root().join("workspace");
+    let file = |name: &str| std::fs::read_to_string(host.join(name)).expect("the file");
     terminal.wait_for_prompt();
-    terminal.type_line("/apply --merge");
+    terminal.type_line("change them");
+    terminal.wait_for("Done.");
+    terminal.wait_for_prompt();
+    for name in ["a.txt", "b.txt", "c.txt", "d.txt", "e.txt"] {
+        std::fs::write(host.join(name), "mine\n").expect("written");
+    }
+    let answer = |terminal: &mut Terminal, name: &str, answer: &str| {
+        // What was asked before may have left the screen.
+        terminal.wait_until("the question", |screen| {
+            screen.contains(&format!("{name}: it changed")) && screen.trim_end().ends_with("/no]")
+        });
+        terminal.type_line(answer);
+    };
+    terminal.type_line("/apply");
+    terminal.wait_for("[yes/no/each]");
+    terminal.type_line("yes");
+    answer(&mut terminal, "a.txt", "no");
+    terminal.wait_for("nothing was written");
+    assert_eq!(file("a.txt"), "mine\n");
+    terminal.wait_for_prompt();
+    terminal.type_line("/apply");
     terminal.wait_until("the question again", |screen| screen.matches("[yes/no/each]").count() == 2);
     terminal.type_line("yes");
-    terminal.wait_for("merged with the host's version: both.txt");
-    let merged = std::fs::read_to_string(host.join("both.txt")).expect("the file");
-    assert!(merged.contains("inside\n") && merged.contains("outside\n"), "{merged}");
+    let choices = [
+        ("a.txt", "ours"),
+        ("b.txt", "theirs"),
+        ("c.txt", "markers"),
+        ("d.txt", "resolve"),
+        ("e.txt", "ours"),
+    ];
+    for (name, choice) in choices {
+        answer(&mut terminal, name, choice);
+    }
+    terminal.wait_for("Resolved.");
+    terminal.wait_for_prompt();
+    assert_eq!((file("a.txt"), file("b.txt")), ("mine\n".to_owned(), "model\n".to_owned()));
+    assert!(file("c.txt").contains("<<<<<<< ours\nmine\n"), "{}", file("c.txt"));
+    assert_eq!((file("d.txt"), file("e.txt")), ("mine\n".to_owned(), "mine\n".to_owned()));
+    let messages = model.last().messages();
+    let prompt = messages[messages.len() - 3]["content"].to_string();
+    assert!(prompt.contains("conflict markers") && prompt.contains("d.txt"), "{prompt}");
+    assert!(messages[messages.len() - 1]["content"].to_string().contains('1'), "the markers are inside");
+    // What is left is what the model resolved, held against the user's own version.
+    terminal.type_line("/diff");
+    terminal.wait_for("+both");
+    terminal.wait_for_prompt();
+    terminal.type_line("/apply");
+    terminal.wait_until("the last question", |screen| screen.trim_end().ends_with("[yes/no/each]"));
+    terminal.type_line("yes");
+    terminal.wait_for("0 files added, 1 modified, 0 deleted");
+    assert_eq!(file("d.txt"), "both\n");
 }
 
 #[test]

@@ -130,7 +130,7 @@ fn each_hunk_is_applied_refused_split_or_edited_and_refusals_reach_the_model() {
     answer(&mut terminal, "Apply this hunk (3/4)?", "e");
     answer(&mut terminal, "Apply the edited hunk (3/4)?", "yes");
     answer(&mut terminal, "Apply this hunk (4/4)?", "n");
-    terminal.wait_for("the model gets the refused parts with your reasons");
+    terminal.wait_for("the model is asked to revise them");
     terminal.wait_for("Revised.");
     let written = numbers().replace("\n5\n", "\nfive\n").replace("\n20\n", "\nTWENTY\n");
     assert_eq!(host(&terminal, "n.txt"), Some(written));

@@ -46,7 +46,7 @@ impl Fixture {
 
     fn apply(&self, changes: &ChangeSet, merge: bool) -> agent::Result<ChangeSet> {
         let host = HostDir::open(self.host.path()).unwrap();
-        let plan = Plan::check(&host, changes, &self.store, merge)?;
+        let plan = Plan::check(&host, changes, &self.store, merge.then(Default::default).as_ref())?;
         plan.write(&host, &self.store)?;
         Ok(plan.record())
     }

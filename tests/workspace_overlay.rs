@@ -161,7 +161,7 @@ async fn every_kind_of_change_is_seen_applied_and_undone() {
 
         overlaid.workspace.redo(&overlaid.sandbox, 2).await.expect("redone");
         let changes = overlaid.workspace.changes(&overlaid.sandbox).await.expect("a look");
-        let error = overlaid.workspace.apply(&changes, false, None).await.map(drop);
+        let error = overlaid.workspace.apply(&changes, None).await.map(drop);
         // `src/deep` keeps the host's secret, and so stays.
         error.expect("applied");
         assert_eq!(fs::read_to_string(overlaid.host("src/new.rs")).expect("applied"), "new\n");
@@ -190,7 +190,7 @@ async fn a_secret_that_is_made_at_the_top_later_is_not_seen() {
         output_of(&overlaid.sandbox, "echo mine > .env").await;
         assert_eq!(overlaid.changed().await, ["+.env"]);
         let changes = overlaid.workspace.changes(&overlaid.sandbox).await.expect("a look");
-        overlaid.workspace.apply(&changes, false, None).await.expect_err("the host has one by now");
+        overlaid.workspace.apply(&changes, None).await.expect_err("the host has one by now");
         overlaid.end().await;
     }
 }
@@ -209,11 +209,10 @@ async fn changes_of_the_host_underneath_are_not_changes_of_the_session() {
         // Now the host's is another once more: a conflict.
         fs::write(overlaid.host("a.txt"), "newer still\n").expect("written");
         let changes = overlaid.workspace.changes(&overlaid.sandbox).await.expect("a look");
-        let error =
-            overlaid.workspace.apply(&changes, false, None).await.expect_err("a conflict").to_string();
+        let error = overlaid.workspace.apply(&changes, None).await.expect_err("a conflict").to_string();
         assert!(error.contains("a.txt: it changed on the host"), "{error}");
         fs::write(overlaid.host("a.txt"), "the host's newer one\n").expect("written");
-        overlaid.workspace.apply(&changes, false, None).await.expect("applied");
+        overlaid.workspace.apply(&changes, None).await.expect("applied");
         let now = fs::read_to_string(overlaid.host("a.txt")).expect("a.txt");
         assert_eq!(now, "the host's newer one\nmore\n");
         assert!(!overlaid.host("src/host.rs").exists());

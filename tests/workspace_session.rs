@@ -52,7 +52,7 @@ impl Session {
     }
 
     async fn apply(&self) -> agent::Result<()> {
-        self.workspace.apply(&self.changes().await, false, Some(&self.guest.sandbox)).await.map(drop)
+        self.workspace.apply(&self.changes().await, Some(&self.guest.sandbox)).await.map(drop)
     }
 
     fn host(&self, name: &str) -> std::path::PathBuf {
@@ -510,7 +510,7 @@ async fn another_process_continues_where_the_first_stopped() {
     assert_eq!(tree::read(&fresh.path(""), None), expected);
     let changes = again.changes(&fresh.sandbox).await.unwrap();
     assert_eq!(changes.changes.len(), 3);
-    let error = again.apply(&changes, false, None).await.unwrap_err();
+    let error = again.apply(&changes, None).await.unwrap_err();
     assert!(error.to_string().contains("a: it changed on the host"), "{error}");
 }
 
@@ -550,7 +550,7 @@ async fn a_merge_reaches_the_sandbox_too() {
     session.turn("sed -i s/8/eight/ f").await;
     fs::write(session.host("f"), lines("one", "8")).unwrap();
     let changes = session.changes().await;
-    let applied = session.workspace.apply(&changes, true, Some(&session.guest.sandbox)).await.unwrap();
+    let applied = session.workspace.apply(&changes, Some(&session.guest.sandbox)).await.unwrap();
     assert_eq!(applied.merged.len(), 1);
     assert_eq!(fs::read_to_string(session.host("f")).unwrap(), lines("one", "eight"));
     assert_eq!(fs::read_to_string(session.inside().join("f")).unwrap(), lines("one", "eight"));
@@ -569,14 +569,14 @@ async fn a_merge_keeps_the_hunks_that_were_refused_in_the_sandbox() {
     let hash = session.workspace.store().put(chosen.as_bytes()).unwrap();
     let change = changes.changes.values_mut().next().unwrap();
     change.after = Some(Node::File { hash, size: chosen.len() as u64, mode: 0o644 });
-    let applied = session.workspace.apply(&changes, true, Some(&session.guest.sandbox)).await.unwrap();
+    let applied = session.workspace.apply(&changes, Some(&session.guest.sandbox)).await.unwrap();
     assert_eq!(applied.merged.len(), 1);
     assert_eq!(fs::read_to_string(session.host("f")).unwrap(), lines("one", "five", "9"));
     let inside = || fs::read_to_string(session.inside().join("f")).unwrap();
     assert_eq!(inside(), lines("one", "five", "nine"));
     assert_eq!(session.changed().await, ["f"]);
     let rest = session.changes().await;
-    session.workspace.apply(&rest, false, Some(&session.guest.sandbox)).await.unwrap();
+    session.workspace.apply(&rest, Some(&session.guest.sandbox)).await.unwrap();
     assert_eq!(fs::read_to_string(session.host("f")).unwrap(), lines("one", "five", "nine"));
 }
 
@@ -760,11 +760,44 @@ async fn refreshed(session: &Session) -> (Vec<String>, Vec<String>) {
     let refreshed = session.workspace.refresh(&session.guest.sandbox).await.unwrap();
     let names =
         |paths: &[agent::workspace::tree_path::TreePath]| paths.iter().map(ToString::to_string).collect();
+    assert_eq!(refreshed.merged, []);
     (names(&refreshed.followed), names(&refreshed.conflicts))
 }
 
 fn inside(session: &Session, name: &str) -> Option<String> {
     fs::read_to_string(session.guest.path(name)).ok()
+}
+
+/// The sandbox kept its own version, and only an apply with an option merged them.
+#[tokio::test]
+async fn an_edit_in_other_lines_than_the_sandboxes_is_merged_there_before_the_next_prompt() {
+    let lines = |first: &str, last: &str| format!("{first}\n2\n3\n4\n5\n6\n7\n{last}\n");
+    let session = Session::start(host(&[("f", &lines("1", "8")), ("same", "1\n")])).await;
+    session.turn("sed -i s/8/eight/ f; echo inside > same").await;
+    for first in ["one", "uno"] {
+        fs::write(session.host("f"), lines(first, "8")).unwrap();
+        let seen = session.workspace.refresh(&session.guest.sandbox).await.unwrap();
+        assert_eq!(seen.merged.iter().map(ToString::to_string).collect::<Vec<_>>(), ["f"]);
+        assert_eq!((seen.followed, seen.conflicts), (Vec::new(), Vec::new()));
+        assert_eq!(inside(&session, "f"), Some(lines(first, "eight")));
+        assert_eq!(refreshed(&session).await, NOTHING, "told once");
+    }
+    // The user's own edit is not shown to them as a change of the session.
+    let mut shown = Vec::new();
+    let changes = session.changes().await.select(&["f".into()]).unwrap();
+    agent::workspace::diff::write_text(&mut shown, &changes, session.workspace.store(), false).unwrap();
+    let shown = String::from_utf8(shown).unwrap();
+    assert!(shown.contains("-8\n+eight\n") && !shown.contains("-1\n"), "{shown}");
+    // The same lines are a conflict, and nothing of either is lost.
+    fs::write(session.host("f"), lines("uno", "acht")).unwrap();
+    assert_eq!(refreshed(&session).await, (Vec::new(), owned(&["f"])));
+    assert_eq!(inside(&session, "f"), Some(lines("uno", "eight")));
+    assert_eq!(session.apply().await.unwrap_err().exit_code().code(), 7);
+    assert_eq!(fs::read_to_string(session.host("f")).unwrap(), lines("uno", "acht"));
+    // What the user has taken over by hand is not a change any more.
+    fs::write(session.host("f"), lines("uno", "eight")).unwrap();
+    refreshed(&session).await;
+    assert_eq!(session.changed().await, ["same"]);
 }
 
 const NOTHING: (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
@@ -837,7 +870,7 @@ async fn edits_on_the_host_arrive_in_what_the_sandbox_has_not_changed() {
     assert_eq!(inside(&session, "a.txt").as_deref(), Some("host"));
     session.turn("echo more >> a.txt").await;
     let changes = session.changes().await.select(&["a.txt".into(), "n.txt".into()]).unwrap();
-    session.workspace.apply(&changes, false, Some(&session.guest.sandbox)).await.unwrap();
+    session.workspace.apply(&changes, Some(&session.guest.sandbox)).await.unwrap();
     assert_eq!(fs::read_to_string(session.host("a.txt")).unwrap(), "hostmore\n");
     assert_eq!(refreshed(&session).await, NOTHING, "an apply is not the user's edit");
     // Applied and edited again on the host: the sandbox has not changed it since.

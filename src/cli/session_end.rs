@@ -1,6 +1,6 @@
 //! The end of a run or of the REPL: what is not written yet is offered to the user, or it is said how to write it later.
 
-use super::apply::{Ask, Author, ChosenChanges, Dialogue, Files, choose, write};
+use super::apply::{Ask, Author, ChosenChanges, Dialogue, Files, choose, remarks_on, resolve, write};
 use super::console::Console;
 use super::print::counted;
 use crate::cli::config::Config;
@@ -38,7 +38,9 @@ pub async fn after_run(config: &Config, console: &Console, session: &mut Session
     } else if confirm::is_possible() {
         console.screen.settle()?;
         let dialogue = Dialogue { progress: console.screen.progress(), programs: config.programs() };
-        choose(&changes, &ready.workspace, &dialogue, Ask::Whole, true).await?
+        let mut chosen = choose(&changes, &ready.workspace, &dialogue, Ask::Whole, true).await?;
+        resolve(&mut chosen, &changes, &ready.workspace, &dialogue, false).await?;
+        chosen
     } else {
         ChosenChanges::all(ChangeSet::default())
     };
@@ -48,10 +50,11 @@ pub async fn after_run(config: &Config, console: &Console, session: &mut Session
         return report_unwritten(console, session, ready.workspace.root(), &changes);
     }
     let (machine, sandbox) = (&config.machine, Some(&ready.sandbox));
-    let files = Files { machine, workspace: &ready.workspace, sandbox, merge: false };
+    let files = Files { machine, workspace: &ready.workspace, sandbox };
     let applied = write(&mut author, &files, &chosen).await?;
     let text = format!("{}, written to {}", counted(applied.changes), config.workspace.display());
-    console.events().emit(Event::Notice { text })
+    console.events().emit(Event::Notice { text })?;
+    remarks_on(&applied).try_for_each(|text| console.events().emit(Event::Notice { text }))
 }
 
 /// The end of the REPL: reports how to write later what is not written yet.

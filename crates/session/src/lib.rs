@@ -190,7 +190,7 @@ impl Session {
         };
         let refreshed = ready.workspace.refresh(&ready.sandbox).await;
         self.prepare_prompt();
-        let Refreshed { followed, conflicts, withheld } = match refreshed {
+        let Refreshed { followed, merged, conflicts, withheld } = match refreshed {
             Ok(refreshed) => refreshed,
             Err(error) => {
                 let text = format!("The host's files could not be compared with the sandbox's: {error}.");
@@ -205,11 +205,19 @@ impl Session {
             self.conversation
                 .note(&format!("The user changed these files, and the sandbox has them: {names}."))?;
         }
+        if let Some(names) = names(&merged) {
+            self.conversation.note(&format!(
+                "The user edited these files too, and the sandbox has both changes merged: {names}."
+            ))?;
+            self.frontend
+                .events()
+                .emit(Event::Notice { text: format!("merged with your edits: {names}") })?;
+        }
         if let Some(names) = names(&conflicts) {
             let text =
                 format!("Changed on the host and in the sandbox, which keeps its own version: {names}.");
             self.conversation.note(&text)?;
-            let hint = "An apply merges them with --merge, or reports them as conflicts.";
+            let hint = "An apply merges what can be merged, or reports a conflict.";
             self.frontend.always_notice(format!("{text} {hint}"))?;
         }
         Ok(())

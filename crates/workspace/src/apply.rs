@@ -3,10 +3,13 @@
 //! Nothing is written where any file conflicts. What the host had is recorded before the first write, so that the
 //! same code can restore it; a write that fails half-way is reverted at once.
 
+mod decided;
+
 use crate::changes::{Change, ChangeSet};
 use crate::host_dir::{HostDir, Observed};
 use crate::manifest::Node;
 use crate::merge::{self, Merged, Ours};
+use crate::resolution::{Resolutions, Settled};
 use crate::store::Store;
 use crate::tree_path::TreePath;
 use agent_base::count_text::counted;
@@ -30,6 +33,7 @@ pub struct Conflict {
 pub struct Plan {
     steps: BTreeMap<TreePath, Step>,
     merged: Vec<TreePath>,
+    settled: BTreeMap<TreePath, Settled>,
     /// Whether what is made gets all of its permission bits, because it was there before.
     restores: bool,
 }
@@ -43,8 +47,13 @@ struct Step {
 impl Plan {
     /// Checks every change against the host. Conflicts come back all together, as an error of kind
     /// [`Kind::Conflict`]. With `merge`, a file that both sides changed is merged where that is possible without
-    /// conflicting lines. Contents that will be overwritten are kept in `store`.
-    pub fn check(host: &HostDir, changes: &ChangeSet, store: &Store, merge: bool) -> Result<Plan> {
+    /// conflicting lines, and otherwise written as was decided there. Contents that will be overwritten are kept in `store`.
+    pub fn check(
+        host: &HostDir,
+        changes: &ChangeSet,
+        store: &Store,
+        merge: Option<&Resolutions>,
+    ) -> Result<Plan> {
         let check = Check { host, changes, store, merge };
         let mut plan = Plan::default();
         let mut conflicts = Vec::new();
@@ -52,9 +61,17 @@ impl Plan {
             match check.one(path, change)? {
                 Verdict::Done => {}
                 Verdict::Conflict(reason) => conflicts.push(Conflict { path: path.clone(), reason }),
-                Verdict::Write { step, merged } => {
-                    plan.merged.extend(merged.then(|| path.clone()));
+                Verdict::Write { step, is_merged } => {
+                    if is_merged {
+                        plan.merged.push(path.clone());
+                        let node = step.write.clone();
+                        plan.settled.insert(path.clone(), Settled { on_host: node.clone(), inside: node });
+                    }
                     plan.steps.insert(path.clone(), step);
+                }
+                Verdict::Decided { step, settled } => {
+                    step.into_iter().for_each(|step| drop(plan.steps.insert(path.clone(), step)));
+                    settled.into_iter().for_each(|settled| drop(plan.settled.insert(path.clone(), settled)));
                 }
             }
         }
@@ -84,6 +101,11 @@ impl Plan {
         &self.merged
     }
 
+    /// Files that both sides changed, and what each side has of them after the apply.
+    pub(crate) fn settled(&self) -> &BTreeMap<TreePath, Settled> {
+        &self.settled
+    }
+
     /// What will be written, as a change set from what the host has now. Its reverse undoes the apply.
     pub fn record(&self) -> ChangeSet {
         let change = |step: &Step| Change { before: step.found.node.clone(), after: step.write.clone() };
@@ -106,7 +128,7 @@ impl Plan {
             let mut record = self.record();
             record.changes.retain(|path, _| done.contains(path));
             // Best effort: the error that led here is the one to show, and `agent undo` can be tried again.
-            if let Ok(back) = Plan::check(host, &record.reversed(), store, false) {
+            if let Ok(back) = Plan::check(host, &record.reversed(), store, None) {
                 let _ =
                     Writer { steps: &back.steps, host, store, restores: true, done: BTreeSet::new() }.write();
             }
@@ -120,7 +142,9 @@ enum Verdict {
     /// The host has it already.
     Done,
     /// It can be written.
-    Write { step: Step, merged: bool },
+    Write { step: Step, is_merged: bool },
+    /// The user has decided about it; perhaps that the host keeps what it has.
+    Decided { step: Option<Step>, settled: Option<Settled> },
     /// It cannot be written, for this reason.
     Conflict(String),
 }
@@ -130,7 +154,8 @@ struct Check<'a> {
     host: &'a HostDir,
     changes: &'a ChangeSet,
     store: &'a Store,
-    merge: bool,
+    /// Whether files are merged, and what was decided about those that cannot be.
+    merge: Option<&'a Resolutions>,
 }
 
 impl Check<'_> {
@@ -143,31 +168,33 @@ impl Check<'_> {
         if is_done(node, change) {
             return Ok(Verdict::Done);
         }
-        let (write, merged) = if is_base(node, change) {
+        let (write, is_merged) = if is_base(node, change) {
             (keep_host_mode(node, change), false)
         } else {
             match self.try_merge(path, node, change)? {
                 Merged::Clean(node) => (Some(node), true),
-                Merged::Impossible(reason) => return Ok(Verdict::Conflict(reason)),
+                Merged::Impossible(reason) => return self.as_decided(path, found, change, reason),
             }
         };
         if let Some(reason) = self.cannot_replace(path, node, write.as_ref())? {
             return Ok(Verdict::Conflict(reason));
         }
-        Ok(Verdict::Write { step: Step { found, write }, merged })
+        Ok(Verdict::Write { step: Step { found, write }, is_merged })
+    }
+
+    fn read(&self, path: &TreePath, most: u64) -> Result<Vec<u8>> {
+        let mut content = Vec::new();
+        self.host.open_file(path)?.take(most).read_to_end(&mut content)?;
+        Ok(content)
     }
 
     /// Merges if that was requested. The reason against it begins with what conflicts.
     fn try_merge(&self, path: &TreePath, found: Option<&Node>, change: &Change) -> Result<Merged> {
         let reason = conflict_reason(found, change);
-        if !self.merge {
+        if self.merge.is_none() {
             return Ok(Merged::Impossible(reason));
         }
-        let read = |most| {
-            let mut content = Vec::new();
-            self.host.open_file(path)?.take(most).read_to_end(&mut content)?;
-            Ok(content)
-        };
+        let read = |most| self.read(path, most);
         let ours = Ours { found, read: &read, other: "the sandbox" };
         Ok(match merge::three_way(&ours, change, self.store)? {
             Merged::Impossible(why) => Merged::Impossible(format!("{reason}, and {why}")),

@@ -33,6 +33,7 @@ mod pending;
 mod reconcile;
 pub mod renames;
 mod repository;
+pub mod resolution;
 mod restore;
 pub mod retention;
 pub mod risks;

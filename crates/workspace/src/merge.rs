@@ -71,6 +71,38 @@ pub fn three_way(ours: &Ours<'_>, change: &Change, store: &Store) -> Result<Merg
     Ok(Merged::Clean(Node::File { hash: store.put(&merged)?, size, mode }))
 }
 
+/// Both sides in one text, with conflict markers around the lines that both changed; `None` where that is not possible. Where
+/// what they began with is not known, all of it conflicts. What comes of it is kept in `store`.
+pub fn with_markers(ours: &Ours<'_>, change: &Change, store: &Store) -> Result<Option<Node>> {
+    let (Some(found @ Node::File { size: own_size, .. }), Some(theirs @ Node::File { hash, size, .. })) =
+        (ours.found, &change.after)
+    else {
+        return Ok(None);
+    };
+    if *own_size > MAX_MERGE || *size > MAX_MERGE || !store.contains(*hash) {
+        return Ok(None);
+    }
+    let base_content = match &change.before {
+        Some(Node::File { hash, size, .. }) if *size <= MAX_MERGE && store.contains(*hash) => {
+            store.read(*hash)?
+        }
+        _ => Vec::new(),
+    };
+    let (own_content, other_content) = ((ours.read)(MAX_MERGE)?, store.read(*hash)?);
+    let sides = [&own_content, &base_content, &other_content];
+    let is_text = sides.iter().all(|content| std::str::from_utf8(content).is_ok() && !content.contains(&0));
+    if !is_text || !is_near(&base_content, &own_content) || !is_near(&base_content, &other_content) {
+        return Ok(None);
+    }
+    let marked = match diffy::merge_bytes(&base_content, &own_content, &other_content) {
+        Ok(merged) => merged,
+        Err(marked) => marked,
+    };
+    let mode = if change.changes_mode() { theirs.mode() } else { found.mode() }.unwrap_or(0o644);
+    let size = marked.len() as u64;
+    Ok(Some(Node::File { hash: store.put(&marked)?, size, mode }))
+}
+
 /// Why two sides are not merged.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Unmerged {

@@ -1,6 +1,6 @@
 //! `agent apply --commit` and `/apply --commit`: a commit of what an apply wrote.
 
-use super::{Dialogue, Files};
+use super::{ChosenChanges, Dialogue, Files};
 use crate::cli::ui::{confirm, editor, stderr};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
@@ -23,21 +23,16 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Looks whether what an apply of `changes` is going to write can be committed.
-    pub async fn new(
-        workspace: &Workspace,
-        changes: &ChangeSet,
-        merge: bool,
-        machine: &Arc<Machine>,
-    ) -> Result<Self> {
-        if changes.in_place {
+    /// Looks whether what an apply of what was `chosen` is going to write can be committed.
+    pub async fn new(workspace: &Workspace, chosen: &ChosenChanges, machine: &Arc<Machine>) -> Result<Self> {
+        if chosen.changes.in_place {
             // Its configuration names programs that git runs.
             return Err(Error::usage(
                 "the sandbox can change this repository itself (--workspace-mode bind)",
             )
             .hint("look at .git/config, and commit with git"));
         }
-        let written = workspace.would_write(changes, merge).await?;
+        let written = workspace.would_write(&chosen.changes, &chosen.resolutions).await?;
         let mut diff = Vec::new();
         diff::write_text(&mut diff, &written, workspace.store(), false)?;
         let plan = plan(workspace, written, machine).await?;

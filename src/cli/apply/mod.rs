@@ -5,11 +5,13 @@
 mod branch;
 mod by_part;
 mod commit;
+mod conflicts;
 mod decision;
 mod whole;
 
 pub use branch::{branch_question, write_branch, written_branch};
 pub use commit::commit;
+pub use conflicts::resolve;
 
 use super::console::Console;
 use super::endpoint::connect_again;
@@ -28,6 +30,7 @@ use crate::session::hooks::{Hooks, Moment, of_apply};
 use crate::session::{Frontend, OneShot, Session};
 use crate::workspace::manifest::Node;
 use crate::workspace::notices::listed;
+use crate::workspace::resolution::{Resolution, Resolutions};
 use crate::workspace::tree_path::TreePath;
 use crate::workspace::{Applied, ChangeSet, Workspace};
 use std::collections::BTreeMap;
@@ -75,20 +78,20 @@ pub async fn choose(
     by_part::choose(changes, workspace, dialogue).await
 }
 
-/// The message of a commit of `changes`: the given one, or one that the session's model proposes and, where somebody can be
-/// asked, the user agrees with. `None`: there shall be no commit.
+/// The message of a commit of what was `chosen`: the given one, or one that the session's model proposes and, where somebody
+/// can be asked, the user agrees with. `None`: there shall be no commit.
 ///
 /// # Errors
 /// Nothing of this can be committed, or the model has proposed no message.
 pub async fn commit_message(
     session: &mut Author<'_>,
     files: &Files<'_>,
-    changes: &ChangeSet,
+    chosen: &ChosenChanges,
     given: Option<&str>,
     dialogue: &Dialogue<'_>,
     is_asked: bool,
 ) -> Result<Option<String>> {
-    let draft = commit::Draft::new(files.workspace, changes, files.merge, files.machine).await?;
+    let draft = commit::Draft::new(files.workspace, chosen, files.machine).await?;
     if let Some(message) = given {
         return commit::cleaned(message).map(Some);
     }
@@ -104,7 +107,7 @@ pub async fn commit_message(
 /// A hook refuses it, or a file has changed meanwhile: the error's details are the conflicts.
 pub async fn write(session: &mut Author<'_>, files: &Files<'_>, chosen: &ChosenChanges) -> Result<Applied> {
     session.run_hooks(&chosen.changes).await?;
-    let applied = files.workspace.apply(&chosen.changes, files.merge, files.sandbox).await?;
+    let applied = files.workspace.apply_decided(&chosen.changes, &chosen.resolutions, files.sandbox).await?;
     files.workspace.take_edited(&chosen.edited, &chosen.changes, &applied, files.sandbox).await?;
     chosen.note_of_written().map_or(Ok(()), |note| session.note(&note))?;
     Ok(applied)
@@ -116,8 +119,6 @@ pub struct Files<'a> {
     pub workspace: &'a Workspace,
     /// The session's sandbox, where it runs.
     pub sandbox: Option<&'a Sandbox>,
-    /// Whether files that changed on the host as well are merged.
-    pub merge: bool,
 }
 
 /// The session whose changes they are.
@@ -221,6 +222,8 @@ pub struct ChosenChanges {
     edited: BTreeMap<TreePath, Node>,
     /// The parts that were refused with a reason.
     refused: Vec<RefusedPart>,
+    /// How files are written that the user has changed in the same lines.
+    resolutions: Resolutions,
     /// What the user said in place of an answer.
     said: Option<String>,
 }
@@ -237,8 +240,9 @@ struct RefusedPart {
 
 /// What is to be known of how the files were written, a line each.
 pub fn remarks_on(applied: &Applied) -> impl Iterator<Item = String> {
-    let merged = applied.merged.iter().map(|path| format!("merged with the host's version: {path}"));
-    merged.chain(applied.separated.iter().cloned())
+    let merged = listed(applied.merged.iter().map(ToString::to_string), NAMED);
+    let merged = merged.map(|names| format!("merged with your edits: {names}"));
+    merged.into_iter().chain(applied.separated.iter().cloned())
 }
 
 /// Names of files that a note for the model lists.
@@ -250,7 +254,8 @@ const MAX_DIFFS: usize = 20_000;
 impl ChosenChanges {
     /// All of `changes`.
     pub fn all(changes: ChangeSet) -> Self {
-        Self { changes, edited: BTreeMap::new(), refused: Vec::new(), said: None }
+        let (edited, refused) = (BTreeMap::new(), Vec::new());
+        Self { changes, edited, refused, resolutions: Resolutions::new(), said: None }
     }
 
     /// The prompt that asks the model to revise what was refused with a reason; `None` where nothing was.
@@ -260,11 +265,21 @@ impl ChosenChanges {
                 "I reviewed your changes and wrote none of them to my own files; they are still in the sandbox. {said}"
             ));
         }
-        let parts = self.refused_parts()?;
-        Some(format!(
-            "I reviewed your changes, and wrote to my own files only what I agree with. I refused these parts, which are \
-             still in the sandbox; please revise them there:{parts}"
-        ))
+        let refused = self.refused_parts().map(|parts| {
+            format!(
+                "I reviewed your changes, and wrote to my own files only what I agree with. I refused these parts, which are \
+                 still in the sandbox; please revise them there:{parts}"
+            )
+        });
+        let revised = self.decided(Resolution::Revise).map(|names| {
+            format!(
+                "I have edited the same lines as you in these files: {names}. In the sandbox they now have both versions between \
+                 conflict markers: after <<<<<<< is mine, before >>>>>>> is yours. Please replace each such place by lines that do \
+                 what both of us meant, and leave no marker."
+            )
+        });
+        let parts: Vec<String> = refused.into_iter().chain(revised).collect();
+        (!parts.is_empty()).then(|| parts.join("\n\n"))
     }
 
     /// What the model learns of the refused parts where it is not asked now.
@@ -277,12 +292,31 @@ impl ChosenChanges {
 
     /// What the model learns of what was written.
     fn note_of_written(&self) -> Option<String> {
-        let names = listed(self.changes.changes.keys().map(ToString::to_string), NAMED)?;
+        let kept = |path: &&TreePath| {
+            let decided = self.resolutions.get(*path).map(|decided| decided.resolution);
+            !matches!(decided, Some(Resolution::Ours | Resolution::Revise))
+        };
+        let written = listed(self.changes.changes.keys().filter(kept).map(ToString::to_string), NAMED);
+        let written =
+            written.map(|names| format!("The user wrote these changes to their own files: {names}."));
+        let ours = self.decided(Resolution::Ours);
+        let ours = ours.map(|names| {
+            format!("They kept their own version of these, which the sandbox has too now: {names}.")
+        });
+        let markers = self.decided(Resolution::Markers);
+        let markers = markers.map(|names| {
+            format!("These have both versions between conflict markers, also in the sandbox: {names}.")
+        });
         let edited = listed(self.edited.keys().map(ToString::to_string), NAMED);
-        let edited =
-            edited.map(|names| format!(" They edited hunks of these, also in the sandbox: {names}."));
-        let edited = edited.unwrap_or_default();
-        Some(format!("The user wrote these changes to their own files: {names}.{edited}"))
+        let edited = edited.map(|names| format!("They edited hunks of these, also in the sandbox: {names}."));
+        let said: Vec<String> = [written, ours, markers, edited].into_iter().flatten().collect();
+        (!said.is_empty()).then(|| said.join(" "))
+    }
+
+    /// The files that were decided like this.
+    fn decided(&self, as_this: Resolution) -> Option<String> {
+        let those = self.resolutions.iter().filter(|(_, decided)| decided.resolution == as_this);
+        listed(those.map(|(path, _)| path.to_string()), NAMED)
     }
 
     fn refused_parts(&self) -> Option<String> {

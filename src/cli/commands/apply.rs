@@ -2,7 +2,7 @@
 
 use crate::cli::apply::{
     Ask, Author, ChosenChanges, Dialogue, Files, branch_question, choose, commit, commit_message, remarks_on,
-    write, write_branch, written_branch,
+    resolve, write, write_branch, written_branch,
 };
 use crate::cli::config::Config;
 use crate::cli::kept_session::{KeptSession, changed, find_idle};
@@ -27,9 +27,6 @@ use std::sync::Arc;
 pub struct ApplyArgs {
     #[command(flatten)]
     changes: ChangesArgs,
-    /// Try a three-way merge with files that changed meanwhile
-    #[arg(long)]
-    merge: bool,
     /// Do not ask
     #[arg(short, long)]
     yes: bool,
@@ -40,7 +37,7 @@ pub struct ApplyArgs {
     #[arg(long)]
     commit: bool,
     /// Write what was committed in the sandbox as a branch of this name, and no file
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["merge", "interactive", "commit", "all", "paths"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["interactive", "commit", "all", "paths"])]
     branch: Option<String>,
     /// The commit's message (default: the model proposes one)
     #[arg(short, long, value_name = "MESSAGE", requires = "commit")]
@@ -78,22 +75,25 @@ pub async fn apply(machine: &Arc<Machine>, arguments: ApplyArgs) -> Result<ExitC
         programs: HostPrograms::new(Arc::clone(machine), kept.workspace.root()),
     };
     let is_all = kept.paths.is_empty();
-    let chosen = match is_asked {
+    let mut chosen = match is_asked {
         false => {
             warn_unasked(&kept, &changes, is_all)?;
-            ChosenChanges::all(changes)
+            ChosenChanges::all(changes.clone())
         }
         true => {
             let ask = if arguments.interactive { Ask::Parts } else { Ask::Whole };
             choose(&changes, &kept.workspace, &dialogue, ask, is_all).await?
         }
     };
+    if is_asked {
+        resolve(&mut chosen, &changes, &kept.workspace, &dialogue, false).await?;
+    }
     let mut author = Author::Kept { machine, options, id: &kept.id };
     chosen.note_of_refused().map_or(Ok(()), |note| author.note(&note))?;
-    let files = Files { machine, workspace: &kept.workspace, sandbox: None, merge: arguments.merge };
+    let files = Files { machine, workspace: &kept.workspace, sandbox: None };
     let (changes, given) = (&chosen.changes, arguments.message.as_deref());
     let message = match arguments.commit && !changes.is_empty() {
-        true => commit_message(&mut author, &files, changes, given, &dialogue, is_asked).await?,
+        true => commit_message(&mut author, &files, &chosen, given, &dialogue, is_asked).await?,
         false => None,
     };
     if changes.is_empty() || arguments.commit && message.is_none() {

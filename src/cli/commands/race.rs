@@ -2,7 +2,7 @@
 
 use crate::batch::Models;
 use crate::batch::race::{AttemptState, Judge, RaceRecord, Races, Rules};
-use crate::cli::apply::{Author, ChosenChanges, Files, write};
+use crate::cli::apply::{Author, ChosenChanges, Files, remarks_on, write};
 use crate::cli::config::Config;
 use crate::cli::endpoint::ManyModels;
 use crate::cli::options::{EndArgs, JsonArg, Options, PromptLimitArgs, WorkArgs};
@@ -183,9 +183,10 @@ async fn end(
         if let Some(workspace) = &workspace {
             let chosen = ChosenChanges::all(workspace.recorded_changes().await?);
             risks::summary(&chosen.changes).iter().for_each(|risks| stderr::write(&format!("{risks}\n")));
-            let files = Files { machine, workspace, sandbox: None, merge: false };
+            let files = Files { machine, workspace, sandbox: None };
             let applied = write(&mut Author::Kept { machine, options, id: &id }, &files, &chosen).await?;
             stderr::write(&format!("{} (`agent undo {id}` reverts it)\n", counted(applied.changes)));
+            remarks_on(&applied).for_each(|line| stderr::write(&format!("{line}\n")));
         }
     } else {
         stderr::write(&format!(

@@ -2,8 +2,8 @@
 
 use super::{Flow, Repl};
 use crate::cli::apply::{
-    Ask, Author, Dialogue, Files, NAMED, branch_question, choose, commit, commit_message, remarks_on, write,
-    write_branch, written_branch,
+    Ask, Author, Dialogue, Files, NAMED, branch_question, choose, commit, commit_message, remarks_on,
+    resolve, write, write_branch, written_branch,
 };
 use crate::cli::kept_session::within;
 use crate::cli::print::counted;
@@ -43,11 +43,8 @@ impl Repl<'_> {
 
     /// Shows the summary and asks, with `-i` about each hunk; a conflict writes nothing. What is refused with a reason is the
     /// model's next prompt.
-    ///
-    /// `--merge` merges files that were changed on the host as well.
     pub(super) async fn apply(&mut self, arguments: &str) -> Result<Flow> {
         let mut words = split(arguments)?;
-        let merge = take_flag(&mut words, &["--merge"]);
         let ask = match take_flag(&mut words, &["-i", "--interactive"]) {
             true => Ask::Parts,
             false => Ask::Whole,
@@ -69,20 +66,18 @@ impl Repl<'_> {
             return Ok(Flow::Continue);
         }
         let dialogue = Dialogue { progress: self.screen.progress(), programs: self.config.programs() };
-        let chosen = choose(&changes, &ready.workspace, &dialogue, ask, is_all).await?;
+        let mut chosen = choose(&changes, &ready.workspace, &dialogue, ask, is_all).await?;
+        resolve(&mut chosen, &changes, &ready.workspace, &dialogue, true).await?;
         let next = chosen.prompt().map_or(Flow::Continue, Flow::Prompt);
         if chosen.changes.is_empty() {
             self.remark("nothing was written");
             return Ok(self.announced(next));
         }
         let (machine, sandbox) = (&self.config.machine, Some(&ready.sandbox));
-        let files = Files { machine, workspace: &ready.workspace, sandbox, merge };
+        let files = Files { machine, workspace: &ready.workspace, sandbox };
         let mut author = Author::Open(self.session);
         let message = match commits {
-            true => {
-                let (changes, given) = (&chosen.changes, given.as_deref());
-                commit_message(&mut author, &files, changes, given, &dialogue, true).await?
-            }
+            true => commit_message(&mut author, &files, &chosen, given.as_deref(), &dialogue, true).await?,
             false => None,
         };
         if commits && message.is_none() {
@@ -122,7 +117,7 @@ impl Repl<'_> {
     /// Says that the model is asked again.
     fn announced(&self, next: Flow) -> Flow {
         if next != Flow::Continue {
-            self.remark("the model gets the refused parts with your reasons");
+            self.remark("the model is asked to revise them");
         }
         next
     }
@@ -227,9 +222,7 @@ fn refuse_options(words: &[String]) -> Result<()> {
         None => Ok(()),
         Some(option) => {
             let error = Error::usage(format!("/apply has no option {}", sanitise::one_line(option, 40)));
-            Err(error.hint(
-                "/apply [-i] [--all] [--merge] [--commit [-m MESSAGE]] [PATH…], or /apply --branch NAME",
-            ))
+            Err(error.hint("/apply [-i] [--all] [--commit [-m MESSAGE]] [PATH…], or /apply --branch NAME"))
         }
     }
 }

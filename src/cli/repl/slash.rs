@@ -97,7 +97,7 @@ const COMMANDS: &[SlashCommand] = &[
     SlashCommand {
         help: CommandHelp::new(
             "/apply",
-            "[-i] [--all] [--merge] [--commit] [PATH…]",
+            "[-i] [--all] [--commit] [PATH…] | --branch NAME",
             "write the changes to your files; -i by hunk",
         ),
         run: |repl, paths| Box::pin(repl.apply(paths)),

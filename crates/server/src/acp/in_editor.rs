@@ -10,6 +10,7 @@ use agent_workspace::changes::Change;
 use agent_workspace::diff::Side;
 use agent_workspace::manifest::Node;
 use agent_workspace::notices::listed;
+use agent_workspace::resolution::Resolutions;
 use agent_workspace::store::{MAX_IN_MEMORY, Store};
 use agent_workspace::tree_path::TreePath;
 use serde_json::{Value, json};
@@ -97,7 +98,7 @@ impl Work<'_> {
     pub(super) async fn apply_in_editor(&mut self, ready: &Ready, changes: &ChangeSet) -> Result<String> {
         self.unless_cancelled(self.refuse_unsaved(ready, changes)).await?;
         // Conflicts are those of an apply of ours.
-        self.unless_cancelled(ready.workspace.would_write(changes, false)).await?;
+        self.unless_cancelled(ready.workspace.would_write(changes, &Resolutions::new())).await?;
         self.unless_cancelled(self.session.before_apply(changes)).await?;
         let (mut written, mut left, mut stopped) = (changes.without_changes(), Vec::new(), Ok(()));
         let mut files = changes.changes.iter().filter(|(_, change)| !change.is_directory_only());
@@ -144,19 +145,22 @@ impl Work<'_> {
             // The editor would write to where it points.
             return left("a symlink on this machine");
         }
-        let side = Side::load(change.after.as_ref(), ready.workspace.store(), MAX_TEXT as u64)?;
-        let Some(text) = text_of(&side) else { return left("not text, or too large") };
         // Looked at by itself and directly before the editor writes: a directory on the way that is a symlink on this machine,
         // whatever the sandbox has made of it, is a conflict then.
         let alone = ChangeSet { changes: [(path.clone(), change.clone())].into(), ..ChangeSet::default() };
-        match ready.workspace.would_write(&alone, false).await {
-            Ok(missing) if missing.changes.is_empty() => return Ok(Handed::Present),
-            Ok(_) => {}
+        let after = match ready.workspace.would_write(&alone, &Resolutions::new()).await {
+            Ok(mut missing) => match missing.changes.remove(path) {
+                // With the user's own edits, where it is merged.
+                Some(written) => written.after,
+                None => return Ok(Handed::Present),
+            },
             Err(error) if error.kind() == Kind::Conflict => {
                 return left("it is not on this machine as the session knows it");
             }
             Err(error) => return Err(error),
-        }
+        };
+        let side = Side::load(after.as_ref(), ready.workspace.store(), MAX_TEXT as u64)?;
+        let Some(text) = text_of(&side) else { return left("not text, or too large") };
         let file = ready.workspace.root().join(path.as_path());
         let params = json!({ "sessionId": self.session.id(), "path": file, "content": text });
         let asked = self.owner.editor.client.request("fs/write_text_file", params);

@@ -116,9 +116,11 @@ impl Work<'_> {
     async fn apply(&mut self, ready: &Ready, changes: &ChangeSet) -> Result<String> {
         self.unless_cancelled(self.refuse_unsaved(ready, changes)).await?;
         self.unless_cancelled(self.session.before_apply(changes)).await?;
-        let applied = ready.workspace.apply(changes, false, Some(&ready.sandbox)).await?;
+        let applied = ready.workspace.apply(changes, Some(&ready.sandbox)).await?;
         self.note_written(changes, "The user wrote these changes to their own files")?;
-        Ok(format!("{}, written to {}", counted(applied.changes), ready.workspace.root().display()))
+        let merged = listed(applied.merged.iter().map(ToString::to_string), NAMED);
+        let merged = merged.map(|names| format!("\nmerged with your edits: {names}")).unwrap_or_default();
+        Ok(format!("{}, written to {}{merged}", counted(applied.changes), ready.workspace.root().display()))
     }
 
     async fn undo_turn(&mut self) -> Result<String> {

@@ -182,7 +182,7 @@ impl Service {
             }
         }
         place.session.before_apply(&changes).await?;
-        match ready.workspace.apply(&changes, false, Some(&ready.sandbox)).await {
+        match ready.workspace.apply(&changes, Some(&ready.sandbox)).await {
             Ok(applied) => {
                 let names: Vec<String> =
                     changes.changes.keys().take(MAX_FILES).map(ToString::to_string).collect();

@@ -319,7 +319,6 @@ async fn write(Mine(scope): Mine, id: Path<String>, choice: Choice) -> Answer {
     let mut session = live.idle()?;
     let (ready, changes) = same(&live, &choice.digest).await?;
     let (all, store) = (changes.clone(), Arc::clone(&ready));
-    let merge = choice.merge;
     let (chosen, over) = blocking(move || {
         let store = store.workspace.store();
         Ok((review::chosen(&changes, &choice, store)?, choice.written_over(&changes, store)?))
@@ -332,7 +331,7 @@ async fn write(Mine(scope): Mine, id: Path<String>, choice: Choice) -> Answer {
     let is_all = chosen.changes.keys().eq(all.changes.keys())
         && chosen.changes.iter().all(|(path, change)| all.changes[path].after == change.after);
     session.before_apply(&chosen).await?;
-    let applied = ready.workspace.apply(&chosen, merge, Some(&ready.sandbox)).await?;
+    let applied = ready.workspace.apply(&chosen, Some(&ready.sandbox)).await?;
     note_applied(&mut session, &chosen, !is_all)?;
     live.changed(&session).await;
     let merged: Vec<String> = applied.merged.iter().map(|path| visible(&path.to_string())).collect();

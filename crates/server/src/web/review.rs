@@ -33,9 +33,6 @@ const MAX_PICTURE: u64 = 16 << 20;
 pub struct Choice {
     /// The change that was shown.
     pub digest: String,
-    /// Whether files that were changed on the host too are merged.
-    #[serde(default)]
-    pub merge: bool,
     /// The number of each file that is taken, with the hunks that are refused. `None`: all files, all hunks.
     #[serde(default)]
     pub files: Option<BTreeMap<usize, BTreeSet<usize>>>,

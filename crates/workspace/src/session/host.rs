@@ -6,6 +6,7 @@ use crate::changes::{Change, ChangeSet};
 use crate::host_dir::HostDir;
 use crate::manifest::{Delta, Node};
 use crate::merge::{self, Merged, Ours};
+use crate::resolution::{Resolutions, Undecided};
 use crate::store::Store;
 use crate::transfer;
 use crate::tree_path::TreePath;
@@ -27,16 +28,21 @@ fn open(root: &Path) -> Result<HostDir> {
 impl Workspace {
     /// Writes `changes` (all of [`Workspace::changes`], or a selection of it) to the host. All or nothing: any
     /// conflict is an error of kind [`agent_base::error::Kind::Conflict`] that names every file, and nothing is written.
-    /// Merged files go into the sandbox too, where there is one.
-    pub async fn apply(
+    /// A file that the user edited meanwhile in other lines is merged: to what the host has now, exactly what `changes` show is
+    /// added. Merged files go into the sandbox too, where there is one.
+    pub async fn apply(&self, changes: &ChangeSet, sandbox: Option<&Sandbox>) -> Result<Applied> {
+        self.apply_decided(changes, &Resolutions::new(), sandbox).await
+    }
+
+    /// As [`Workspace::apply`], with what the user `decided` about files that cannot be merged.
+    pub async fn apply_decided(
         &self,
         changes: &ChangeSet,
-        merge: bool,
+        decided: &Resolutions,
         sandbox: Option<&Sandbox>,
     ) -> Result<Applied> {
         let mut state = self.state().await?;
-        let (root, store, wanted) = (self.root.clone(), self.store.clone(), changes.clone());
-        let plan = blocking(move || check(&root, &wanted, &store, merge)).await?;
+        let plan = self.plan(changes, decided).await?;
         let record =
             Record { time: agent_event::now(), written: plan.record(), accepted: state.accepted.clone() };
         let applied = Applied {
@@ -47,6 +53,7 @@ impl Workspace {
         };
         state.applied.push(record.clone());
         self.save(APPLIED, state.applied.clone()).await?;
+        let settled = plan.settled().clone();
         if let Err(error) = self.write(plan).await {
             state.applied.pop();
             self.save(APPLIED, state.applied.clone()).await?;
@@ -55,13 +62,13 @@ impl Workspace {
         let mut delta = state.history.delta().clone();
         for (path, change) in &changes.changes {
             let mut node = change.after.clone();
-            if applied.merged.contains(path) {
-                let merged = record.written.changes.get(path).and_then(|change| change.after.clone());
+            if let Some(settled) = settled.get(path) {
                 let mode = node.as_ref().and_then(|node| node.mode()).unwrap_or(0o644);
-                node = merged.map(|merged| merged.with_mode(mode));
-                let inside = delta.get(path).cloned().flatten();
-                let with_refused = keep_refused(inside.as_ref(), change, node.as_ref(), &self.store)?;
-                delta.insert(path.clone(), with_refused.or_else(|| node.clone()));
+                let with_mode = |node: &Option<Node>| node.clone().map(|node| node.with_mode(mode));
+                node = with_mode(&settled.on_host);
+                let (inside, wanted) = (delta.get(path).cloned().flatten(), with_mode(&settled.inside));
+                let with_refused = keep_refused(inside.as_ref(), change, wanted.as_ref(), &self.store)?;
+                delta.insert(path.clone(), with_refused.or(wanted));
             }
             state.accepted.insert(path.clone(), node);
         }
@@ -69,8 +76,9 @@ impl Workspace {
         accepted.retain(|path, node| base.nodes.get(path) != node.as_ref());
         self.save(ACCEPTED, state.accepted.clone()).await?;
         self.forget_shown(changes)?;
-        if !applied.merged.is_empty() {
-            self.take_merged(&mut state, &applied.merged, delta, sandbox).await?;
+        if !settled.is_empty() {
+            let paths: Vec<TreePath> = settled.into_keys().collect();
+            self.take_merged(&mut state, &paths, delta, sandbox).await?;
         }
         Ok(applied)
     }
@@ -102,10 +110,22 @@ impl Workspace {
     ///
     /// # Errors
     /// Those of [`Workspace::apply`].
-    pub async fn would_write(&self, changes: &ChangeSet, merge: bool) -> Result<ChangeSet> {
+    pub async fn would_write(&self, changes: &ChangeSet, decided: &Resolutions) -> Result<ChangeSet> {
+        Ok(self.plan(changes, decided).await?.record())
+    }
+
+    /// The files of `changes` that cannot be merged with what the host has now; `None` where there is none, or where something
+    /// conflicts that nobody can decide in favour of one side.
+    pub async fn undecided(&self, changes: &ChangeSet) -> Result<Option<Vec<Undecided>>> {
         let (root, store, wanted) = (self.root.clone(), self.store.clone(), changes.clone());
-        let plan = blocking(move || check(&root, &wanted, &store, merge)).await?;
-        Ok(plan.record())
+        blocking(move || Plan::undecided(&open(&root)?, &wanted, &store)).await
+    }
+
+    async fn plan(&self, changes: &ChangeSet, decided: &Resolutions) -> Result<Plan> {
+        let (root, store) = (self.root.clone(), self.store.clone());
+        let (wanted, decided) = (changes.clone(), decided.clone());
+        blocking(move || Plan::check(&open(&root)?, &wanted, &store, Some(&decided)).map_err(conflict_hint))
+            .await
     }
 
     /// Puts files that the user edited while reviewing `changes` into the sandbox, where there is one, and into what is recorded
@@ -144,7 +164,7 @@ impl Workspace {
             return Err(Error::usage("nothing of this session was applied").hint("`agent apply` applies it"));
         };
         let (root, store, back) = (self.root.clone(), self.store.clone(), record.written.reversed());
-        let plan = blocking(move || Plan::check(&open(&root)?, &back, &store, false)).await;
+        let plan = blocking(move || Plan::check(&open(&root)?, &back, &store, None)).await;
         let plan = plan.map_err(|error| match error.kind() {
             Kind::Conflict => error.hint("nothing was reverted: move these files away and try again"),
             _ => error,
@@ -173,6 +193,11 @@ impl Workspace {
         if let Some(sandbox) = sandbox {
             let nodes = merged.iter().filter_map(|path| Some((path.clone(), delta.get(path)?.clone()?)));
             transfer::write_nodes(sandbox, &self.store, nodes.collect()).await?;
+            let is_gone = |path: &&TreePath| delta.get(*path).is_some_and(Option::is_none);
+            let gone: Vec<_> = merged.iter().filter(is_gone).map(transfer::inside).collect();
+            if !gone.is_empty() {
+                drop(sandbox.remove_files(gone).await?);
+            }
         }
         let State { history, base, .. } = state;
         history.record(delta, &base.nodes, None, &self.store).map(drop)
@@ -204,14 +229,11 @@ fn keep_refused(
     }))
 }
 
-fn check(root: &Path, changes: &ChangeSet, store: &Store, merge: bool) -> Result<Plan> {
-    Plan::check(&open(root)?, changes, store, merge).map_err(|error| conflict_hint(error, merge))
-}
-
-fn conflict_hint(error: Error, merged: bool) -> Error {
-    match (error.kind(), merged) {
-        (Kind::Conflict, false) => error.hint("name the other files to apply only them, or try --merge"),
-        (Kind::Conflict, true) => error.hint("name the other files to apply only them"),
+fn conflict_hint(error: Error) -> Error {
+    match error.kind() {
+        Kind::Conflict => error.hint(
+            "name the other files to apply only them, or choose a version of each at a terminal: agent apply",
+        ),
         _ => error,
     }
 }

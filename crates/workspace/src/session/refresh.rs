@@ -2,9 +2,11 @@
 
 use super::{ACCEPTED, State, WITHHELD, Workspace, blocking};
 use crate::base::Base;
+use crate::changes::Change;
 use crate::host_changes::HostChanges;
 use crate::host_dir::HostDir;
 use crate::manifest::{Delta, Node, Target};
+use crate::merge::{self, Merged, Ours};
 use crate::notices;
 use crate::selection::{Picked, PickedKind, Stamp};
 use crate::transfer;
@@ -19,6 +21,8 @@ use std::collections::BTreeMap;
 pub struct Refreshed {
     /// Files that the sandbox has as the host has them now.
     pub followed: Vec<TreePath>,
+    /// Files that the sandbox had changed too, in other lines: it has both changes now.
+    pub merged: Vec<TreePath>,
     /// Files that the sandbox had changed too, and that it keeps as they are.
     pub conflicts: Vec<TreePath>,
     /// A notice of what the sandbox does not see any more.
@@ -186,13 +190,12 @@ impl Workspace {
         // What the sandbox has changed itself since the last look. In an overlay, the host's changes are visible already.
         self.look_at(state, sandbox, &paths.keys().cloned().collect()).await?;
         if matches!(state.mount, WorkspaceMount::Overlay { .. }) {
-            let hidden = left_out.keys().map(transfer::inside).collect();
             // What the sandbox does not show needs no hiding.
-            drop(sandbox.remove_files(hidden).await?);
+            drop(sandbox.remove_files(left_out.keys().map(transfer::inside).collect()).await?);
         }
         state.base.left_out.extend(left_out);
         let git_is_changed = state.history.delta().keys().any(is_git_beyond_index);
-        let (mut refreshed, mut taken) = (Refreshed::default(), Vec::new());
+        let (mut refreshed, mut taken, mut merged) = (Refreshed::default(), Vec::new(), Vec::new());
         let accepted = state.accepted.len();
         let mut delta = state.history.delta().clone();
         for changed in self.observe(paths).await? {
@@ -203,6 +206,14 @@ impl Workspace {
                 true => Step::Know,
                 false => state.judge(&changed, before.as_ref(), &delta),
             };
+            if let Step::Conflict = step
+                && is_news
+                && let Some(node) = self.merged_with_host(state, &changed, before, &delta).await?
+            {
+                refreshed.merged.push(changed.path.clone());
+                merged.push((changed, node));
+                continue;
+            }
             match step {
                 Step::Take | Step::Shown if is_news => refreshed.followed.push(changed.path.clone()),
                 Step::Conflict if is_news => refreshed.conflicts.push(changed.path.clone()),
@@ -220,6 +231,7 @@ impl Workspace {
             }
         }
         self.take(state, sandbox, taken).await?;
+        self.take_both(state, sandbox, merged, &mut delta).await?;
         let State { history, base, .. } = &mut *state;
         if *history.delta() != delta {
             history.record(delta, &base.nodes, None, &self.store)?;
@@ -244,6 +256,70 @@ impl Workspace {
         let (view, base, changes) = blocking(look).await?;
         (state.view, state.base) = (Some(view), base);
         changes
+    }
+
+    /// What a file becomes that the sandbox has changed and the user too, `before` being what both began with. `None` where
+    /// that cannot be told line by line.
+    async fn merged_with_host(
+        &self,
+        state: &State,
+        changed: &Changed,
+        before: Option<Node>,
+        delta: &Delta,
+    ) -> Result<Option<Node>> {
+        let inside =
+            delta.get(&changed.path).cloned().unwrap_or(state.base.nodes.get(&changed.path).cloned());
+        let (Some(Node::File { hash: now, .. }), Some(Node::File { hash: own, .. })) =
+            (&changed.now, &inside)
+        else {
+            return Ok(None);
+        };
+        let (now, own) = (*now, *own);
+        let edit = Change { before, after: changed.now.clone() };
+        let (root, store, path) = (self.root.clone(), self.store.clone(), changed.path.clone());
+        blocking(move || {
+            let Ok(mut file) = HostDir::open(&root)?.open_file(&path) else { return Ok(None) };
+            // Saved once more since, it is seen again by the next look.
+            if store.put_from(&mut file)?.0 != now || !store.contains(own) {
+                return Ok(None);
+            }
+            let read = |_| store.read(own);
+            let ours = Ours { found: inside.as_ref(), read: &read, other: "your file" };
+            Ok(match merge::three_way(&ours, &edit, &store)? {
+                Merged::Clean(node) => Some(node),
+                Merged::Impossible(_) => None,
+            })
+        })
+        .await
+    }
+
+    /// Puts merged files into the sandbox. The host's versions are what its changes start from now.
+    async fn take_both(
+        &self,
+        state: &mut State,
+        sandbox: &Sandbox,
+        merged: Vec<(Changed, Node)>,
+        delta: &mut Delta,
+    ) -> Result<()> {
+        let nodes = merged.iter().map(|(changed, node)| (changed.path.clone(), node.clone()));
+        transfer::write_nodes(sandbox, &self.store, nodes.collect()).await?;
+        for (changed, node) in merged {
+            let stamp = changed.stamp();
+            let Changed { path, now, .. } = changed;
+            match is_same(now.as_ref(), Some(&node)) {
+                true => delta.remove(&path),
+                false => delta.insert(path.clone(), Some(node)),
+            };
+            state.accepted.remove(&path);
+            if let (Some(now), Some(stamp)) = (now, stamp) {
+                state.base.nodes.insert(path.clone(), now);
+                state.base.stamps.insert(path.clone(), stamp);
+            }
+            if let Some(view) = &mut state.view {
+                view.forget(&path);
+            }
+        }
+        Ok(())
     }
 
     /// Reads what the host has now.

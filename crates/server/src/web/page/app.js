@@ -463,7 +463,7 @@ function showStatus() {
 	for (const id of ['undo', 'redo', 'unapply', 'fork', 'model']) $(id).disabled = !session || busy;
 	for (const id of ['patch', 'zip', 'report']) $(id).disabled = !session;
 	$('apply').disabled = !diff || !diff.files.length || busy;
-	$('apply').hidden = $('merging').hidden = facts.can_apply === false;
+	$('apply').hidden = facts.can_apply === false;
 }
 
 function showQuestions() {

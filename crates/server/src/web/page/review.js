@@ -150,10 +150,10 @@ async function apply() {
 	const files = Object.fromEntries([...$('files').children].map(node => node.choice?.()).filter(Boolean)), note = $('note');
 	try {
 		await decide();
-		const { applied, merged } = await send(here('apply'), { digest: diff.digest, merge: $('merge').checked, files, over: [...over] });
+		const { applied, merged } = await send(here('apply'), { digest: diff.digest, files, over: [...over] });
 		hasChosen = false;
 		await review();
-		note.textContent = `Written: ${applied.added} added, ${applied.modified} modified, ${applied.deleted} deleted${merged.length ? `; merged: ${merged.join(', ')}` : ''}\n${note.textContent}`;
+		note.textContent = `Written: ${applied.added} added, ${applied.modified} modified, ${applied.deleted} deleted${merged.length ? `; merged with your edits: ${merged.join(', ')}` : ''}\n${note.textContent}`;
 	} catch (error) {
 		if (error.body?.diff) showDiff(error.body.diff, error.text);
 		else note.textContent = error.text || 'The server does not answer.';
@@ -170,8 +170,7 @@ function showConflicts(conflicts) {
 		const chosen = text => { card.conflict.replaceChildren(text); hasChosen = true; };
 		card.conflict.replaceChildren(`${found.reason}. `,
 			quiet('Keep mine', () => { over.delete(number); card.set(false); chosen('Yours stays.'); decide().catch(() => {}); }),
-			quiet('Take the sandbox’s', () => { over.add(number); chosen('Apply writes the sandbox’s version over yours; Take back restores it.'); }),
-			quiet('Merge both', () => { over.delete(number); $('merge').checked = true; chosen('Apply merges both where no lines conflict.'); }));
+			quiet('Take the sandbox’s', () => { over.add(number); chosen('Apply writes the sandbox’s version over yours; Take back restores it.'); }));
 		card.scrollIntoView({ block: 'nearest' });
 	}
 }
