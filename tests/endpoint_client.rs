@@ -118,7 +118,7 @@ async fn text_is_shown_as_it_comes() {
     assert_eq!(reply.text, "One file, then another.");
     assert_eq!(reply.reasoning.as_deref(), Some("Let me see."));
     assert_eq!(reply.finish_reason.as_deref(), Some("stop"));
-    assert_eq!(reply.usage, Some(Usage { input: 10, output: 5, cached: 0 }));
+    assert_eq!(reply.usage, Some(Usage { input: 10, output: 5, cached: 0, written: 0 }));
     assert_eq!((seen.text.as_str(), seen.reasoning.as_str()), ("One file, then another.", "Let me see."));
 }
 

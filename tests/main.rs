@@ -82,6 +82,7 @@ mod plan;
 #[cfg(feature = "policy")]
 mod policy;
 mod projects;
+mod protocols;
 mod python_examples;
 mod python_package;
 mod race;

@@ -67,7 +67,7 @@ fn the_conversation_and_the_usage_are_restored() {
     );
     assert_eq!((history.session.as_str(), history.model.as_str(), history.turns), (SESSION, "test-model", 2));
     assert_eq!(history.workspace, "/home/user/project");
-    assert_eq!(history.usage, Usage { input: 20, output: 10, cached: 4 });
+    assert_eq!(history.usage, Usage { input: 20, output: 10, cached: 4, written: 0 });
     assert_eq!(history.checkpoints, ["k1"]);
     assert_eq!(history.prompts, 1);
     let changes = Changes { added: 1, modified: 2, deleted: 3 };

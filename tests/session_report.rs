@@ -101,7 +101,10 @@ fn the_report_as_json_has_the_same_data() {
     assert_eq!(report["hosts"][0]["failed"], 1, "a name that does not resolve is a failed connection");
     assert_eq!(report["files"][0], json!({"path": "b", "reads": 0, "writes": 1, "failures": 1}));
     assert_eq!(report["model_ms"], 2000);
-    assert_eq!(report["usage"], serde_json::to_value(Usage { input: 10, output: 5, cached: 2 }).unwrap());
+    assert_eq!(
+        report["usage"],
+        serde_json::to_value(Usage { input: 10, output: 5, cached: 2, written: 0 }).unwrap()
+    );
     assert_eq!(report["commands"][2]["time"], "");
 }
 

@@ -52,7 +52,7 @@ pub fn answer(text: &str, tool_calls: Vec<ToolCall>) -> Event {
         reasoning: None,
         tool_calls,
         finish_reason: Some("stop".to_owned()),
-        usage: Some(Usage { input: 10, output: 5, cached: 2 }),
+        usage: Some(Usage { input: 10, output: 5, cached: 2, written: 0 }),
         opaque: Default::default(),
     }
 }
@@ -91,9 +91,9 @@ pub fn finished(status: &str) -> Event {
         status: status.to_owned(),
         exit_code: 0,
         turns: 2,
-        usage: Usage { input: 20, output: 10, cached: 4 },
+        usage: Usage { input: 20, output: 10, cached: 4, written: 0 },
         cost: Some(0.25),
-        delegated: Some(Usage { input: 5, output: 2, cached: 0 }),
+        delegated: Some(Usage { input: 5, output: 2, cached: 0, written: 0 }),
         changes: Changes { added: 1, modified: 2, deleted: 3 },
         error: None,
     }
@@ -117,6 +117,7 @@ pub fn one_of_each() -> Vec<Event> {
             usage: None,
             opaque: Opaque {
                 model: "m".to_owned(),
+                endpoint: "https://api.example.com/v1".into(),
                 message: serde_json::Map::new(),
                 calls: [(
                     "c1".to_owned(),
@@ -178,7 +179,7 @@ pub fn one_of_each() -> Vec<Event> {
             delegate: "20250102-030405-abcdef".to_owned(),
             status: "completed".to_owned(),
             turns: 3,
-            usage: Usage { input: 30, output: 5, cached: 0 },
+            usage: Usage { input: 30, output: 5, cached: 0, written: 0 },
             cost: Some(0.5),
             duration_ms: 1500,
             changes: Changes { added: 1, modified: 1, deleted: 0 },

@@ -19,7 +19,7 @@ fn requested(count: usize) -> Event {
         reasoning: None,
         tool_calls: vec![call; count],
         finish_reason: Some("tool_calls".into()),
-        usage: Some(Usage { input: 1200, output: 34, cached: 1000 }),
+        usage: Some(Usage { input: 1200, output: 34, cached: 1000, written: 0 }),
         opaque: Default::default(),
     }
 }
@@ -96,7 +96,7 @@ fn session() -> Vec<Event> {
             status: "limit".into(),
             exit_code: 5,
             turns: 2,
-            usage: Usage { input: 2400, output: 68, cached: 2000 },
+            usage: Usage { input: 2400, output: 68, cached: 2000, written: 0 },
             cost: None,
             delegated: None,
             changes: Changes { added: 1, modified: 1, deleted: 0 },

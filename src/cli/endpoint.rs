@@ -146,6 +146,9 @@ pub fn without_model(config: &Config) -> Result<OpenAi> {
     open(config, &choice, &model)
 }
 
+/// The variable whose key Anthropic takes as a bearer token.
+const BEARER_VARIABLE: &str = "ANTHROPIC_AUTH_TOKEN";
+
 /// Replaces a model's name that is not known yet; it is never sent.
 const PLACEHOLDER: &str = "unnamed";
 
@@ -169,21 +172,25 @@ pub async fn probe(
 }
 
 fn endpoint(config: &Config, choice: &EndpointChoice, model: &str) -> Result<Endpoint> {
-    let mut endpoint = Endpoint::new(&choice.base_url, model)?;
+    let options = config.file.models.get(model).cloned().unwrap_or_default();
+    let protocol = options.protocol.or(config.file.protocol).unwrap_or_else(|| choice.usual_protocol());
+    let mut endpoint = Endpoint::new(choice.base_url_of(protocol), model)?;
+    endpoint.protocol = protocol;
     if let Some(provider) = choice.provider {
         endpoint.provider = provider;
     }
+    endpoint.is_bearer = choice.key_name.as_deref() == Some(BEARER_VARIABLE);
     endpoint.key = choice.key.as_deref().map(Secret::new).transpose()?;
     endpoint.max_tokens = config.file.max_answer_tokens;
     endpoint.temperature = config.file.temperature;
     endpoint.context_window = config.file.context.get(model).copied();
-    let options = config.file.models.get(model).cloned().unwrap_or_default();
     endpoint.form = options.form;
     endpoint.assist = config.file.assist(model);
     endpoint.images = options.images;
     endpoint.temperature = options.temperature.or(endpoint.temperature);
     endpoint.top_p = options.top_p;
     endpoint.reasoning_effort = options.reasoning_effort;
+    endpoint.reasoning_budget = options.reasoning_budget;
     endpoint.body = options.body;
     // A header may hold a secret, which an endpoint that a repository named must not get.
     if choice.warning.is_none() {

@@ -9,10 +9,13 @@
 //! assert_eq!(endpoint.requests()[1].messages().last().unwrap()["role"], "tool");
 //! ```
 //!
-//! Every request to `/chat/completions` takes the next answer of the script. A scripted message is written as a
-//! stream or as a whole, as the request asks. What follows `.text`, `.raw` and the like (`.status`, `.header`,
+//! Every request to `/chat/completions`, `/messages` or `/responses` takes the next answer of the script, in that protocol; those of
+//! the latter two that the vendor's API refuses are refused. A scripted message is written as a stream or as a whole, as the
+//! request asks. What follows `.text`, `.raw` and the like (`.status`, `.header`,
 //! `.pieces`, `.stall`, `.reset`, …) changes the answer before it.
 
+use super::prefix_cache::{Count, PrefixCache};
+use super::{anthropic, openai_responses};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, BufWriter, Read, Write};
@@ -273,6 +276,7 @@ impl Script {
         let shared = Arc::new(Shared {
             script: Mutex::new(self),
             requests: Mutex::default(),
+            cache: Mutex::default(),
             connections: 0.into(),
             open: 0.into(),
         });
@@ -372,7 +376,8 @@ impl Endpoint {
 
     /// The requests so far, without those for the list of models.
     pub fn requests(&self) -> Vec<Request> {
-        let is_list = |request: &Request| request.method == "GET" && request.path.ends_with("/models");
+        let path = |request: &Request| request.path.split('?').next().unwrap_or_default().to_owned();
+        let is_list = |request: &Request| request.method == "GET" && path(request).ends_with("/models");
         self.all_requests().into_iter().filter(|request| !is_list(request)).collect()
     }
 
@@ -385,9 +390,17 @@ impl Endpoint {
     pub fn chat_requests(&self) -> Vec<Value> {
         self.requests()
             .into_iter()
-            .filter(|r| r.path.split('?').next().unwrap_or_default().ends_with("/chat/completions"))
+            .filter(|r| {
+                let path = r.path.split('?').next().unwrap_or_default();
+                path.ends_with("/chat/completions") || Vendor::of(path).is_some()
+            })
             .map(|r| r.body)
             .collect()
+    }
+
+    /// What each request that was answered in Messages or Responses cost of the prompt.
+    pub fn counts(&self) -> Vec<Count> {
+        self.shared.cache.lock().unwrap().1.clone()
     }
 
     /// Number of connections so far.
@@ -485,6 +498,8 @@ pub fn sample(name: &str) -> (Vec<u8>, u16) {
 
 struct Shared {
     script: Mutex<Script>,
+    /// What was sent before, and what each request of Messages or Responses cost.
+    cache: Mutex<(PrefixCache, Vec<Count>)>,
     requests: Mutex<Vec<Arc<Request>>>,
     connections: AtomicUsize,
     open: AtomicUsize,
@@ -501,7 +516,8 @@ fn serve(stream: TcpStream, tls: Option<Arc<rustls::ServerConfig>>, shared: &Sha
     while let Some(request) = read_request(&mut reader)?.map(Arc::new) {
         let streamed = request.body["stream"] == true;
         let path = request.path.split('?').next().unwrap_or_default();
-        let is_chat = path.ends_with("/chat/completions");
+        let vendor = Vendor::of(path);
+        let is_chat = path.ends_with("/chat/completions") || vendor.is_some();
         let is_connect = request.method == "CONNECT";
         let is_models = request.method == "GET" && path.ends_with("/models");
         let rule = shared.script.lock().unwrap().rule.clone().filter(|_| is_chat);
@@ -509,7 +525,9 @@ fn serve(stream: TcpStream, tls: Option<Arc<rustls::ServerConfig>>, shared: &Sha
         let is_strict = shared.script.lock().unwrap().strict;
         let refused = if is_strict { template_error(&request.messages()) } else { None };
         shared.requests.lock().unwrap().push(Arc::clone(&request));
+        let refusal_of_vendor = vendor.and_then(|vendor| vendor.refusal(&request));
         let answer = match (is_chat, is_models) {
+            _ if refusal_of_vendor.is_some() => refusal_of_vendor.unwrap(),
             (true, _) if refused.is_some() => refusal(&refused),
             (true, _) if ruled.is_some() => ruled.unwrap(),
             (true, _) => shared.script.lock().unwrap().answer_to(&request.body),
@@ -528,6 +546,10 @@ fn serve(stream: TcpStream, tls: Option<Arc<rustls::ServerConfig>>, shared: &Sha
                 answer
             }
         };
+        let answer = match vendor {
+            Some(vendor) => vendor.translated(answer, &request.body, shared),
+            None => answer,
+        };
         // What needs no pause between is one write: in a bench, this process takes little of the machine.
         let mut to = BufWriter::new(reader.get_mut());
         if !write_answer(&mut to, &socket, &answer, streamed)? {
@@ -535,6 +557,84 @@ fn serve(stream: TcpStream, tls: Option<Arc<rustls::ServerConfig>>, shared: &Sha
         }
     }
     Ok(())
+}
+
+/// A protocol other than the usual one.
+#[derive(Clone, Copy)]
+enum Vendor {
+    Anthropic,
+    OpenAi,
+}
+
+impl Vendor {
+    fn of(path: &str) -> Option<Self> {
+        match path.rsplit('/').next() {
+            Some("messages") => Some(Self::Anthropic),
+            Some("responses") => Some(Self::OpenAi),
+            _ => None,
+        }
+    }
+
+    fn refusal(self, request: &Request) -> Option<Answer> {
+        let (status, body) = match self {
+            Self::Anthropic => anthropic::refusal(request)?,
+            Self::OpenAi => openai_responses::refusal(request)?,
+        };
+        let mut answer = Answer::new(Content::Raw(body.to_string().into_bytes()));
+        answer.status = status;
+        Some(answer)
+    }
+
+    /// A scripted message or error as this protocol writes it.
+    fn translated(self, answer: Answer, body: &Value, shared: &Shared) -> Answer {
+        let content = match &answer.content {
+            Content::Message { message, finish, .. } => {
+                let (cache, counts) = &mut *shared.cache.lock().unwrap();
+                let is_streamed = body["stream"] == true;
+                let whole = |value: Value| value.to_string().into_bytes();
+                let (count, bytes) = match self {
+                    Self::Anthropic => {
+                        let count = anthropic::count(body, cache);
+                        let events = || anthropic::events(message, finish, count);
+                        let bytes = if is_streamed {
+                            events()
+                        } else {
+                            whole(anthropic::whole(message, finish, count))
+                        };
+                        (count, bytes)
+                    }
+                    Self::OpenAi => {
+                        let count = openai_responses::count(body, cache);
+                        let events = || openai_responses::events(message, finish, count);
+                        let bytes = if is_streamed {
+                            events()
+                        } else {
+                            whole(openai_responses::whole(message, finish, count))
+                        };
+                        (count, bytes)
+                    }
+                };
+                counts.push(count);
+                bytes
+            }
+            Content::Raw(bytes) if answer.status >= 400 => {
+                let error: Value = serde_json::from_slice(bytes).unwrap_or_default();
+                match (self, error["error"]["message"].as_str()) {
+                    (Self::Anthropic, Some(message)) if error["type"] != "error" => {
+                        anthropic::error(anthropic::kind(answer.status), message).to_string().into_bytes()
+                    }
+                    _ => bytes.clone(),
+                }
+            }
+            _ => return answer,
+        };
+        let kind = if content.starts_with(b"event:") { "text/event-stream" } else { "application/json" };
+        let mut answer = Answer { content: Content::Raw(content), ..answer };
+        if !answer.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) {
+            answer.headers.push(("content-type".to_owned(), kind.to_owned()));
+        }
+        answer
+    }
 }
 
 fn read_request(reader: &mut impl BufRead) -> std::io::Result<Option<Request>> {

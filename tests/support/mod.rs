@@ -4,6 +4,7 @@
 pub mod agent;
 #[cfg(feature = "kubernetes")]
 pub mod agent_sandbox;
+pub mod anthropic;
 pub mod backends;
 pub mod client;
 #[cfg(feature = "kubernetes")]
@@ -21,6 +22,8 @@ pub mod machines;
 pub mod mcp_server;
 #[cfg(feature = "modal")]
 pub mod modal;
+pub mod openai_responses;
+pub mod prefix_cache;
 pub mod registry;
 pub mod rpc;
 pub mod runloop;

@@ -112,7 +112,7 @@ mod tests {
         assert!(spent.reached(&limits()).is_none());
         spent.turns = 10;
         assert_eq!(spent.reached(&limits()).map(|r| r.name), Some("turns"));
-        spent = Spent { usage: Usage { input: 600, output: 400, cached: 0 }, ..Spent::default() };
+        spent = Spent { usage: Usage { input: 600, output: 400, cached: 0, written: 0 }, ..Spent::default() };
         assert_eq!(spent.reached(&limits()).map(|r| r.name), Some("tokens"));
         spent = Spent { cost: 1.0, ..Spent::default() };
         assert_eq!(spent.reached(&limits()).map(|r| r.name), Some("cost"));
@@ -122,7 +122,8 @@ mod tests {
     fn cached_tokens_cost_what_they_cost() {
         let mut spent = Spent::default();
         let price = Price { input: 2.0, cached: Some(0.5), output: 8.0 };
-        spent.add(Some(Usage { input: 1_000_000, output: 500_000, cached: 400_000 }), Some(price));
+        spent
+            .add(Some(Usage { input: 1_000_000, output: 500_000, cached: 400_000, written: 0 }), Some(price));
         assert!((spent.cost - (1.2 + 0.2 + 4.0)).abs() < 1e-9, "{}", spent.cost);
     }
 }

@@ -12,6 +12,9 @@ pub struct Opaque {
     /// The model that they came from.
     #[serde(default)]
     pub model: String,
+    /// The base URL of the endpoint that they came from; empty in the files of older versions.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub endpoint: String,
     /// Fields of the message itself.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub message: Map<String, Value>,
@@ -26,8 +29,9 @@ impl Opaque {
         self.message.is_empty() && self.calls.is_empty()
     }
 
-    /// Those that `model` made.
-    pub fn of(&self, model: &str) -> Option<&Self> {
-        Some(self).filter(|opaque| !opaque.is_empty() && opaque.model == model)
+    /// Those that `model` made at the endpoint with this base URL.
+    pub fn of(&self, model: &str, endpoint: &str) -> Option<&Self> {
+        let is_there = self.endpoint.is_empty() || self.endpoint == endpoint;
+        Some(self).filter(|opaque| !opaque.is_empty() && opaque.model == model && is_there)
     }
 }

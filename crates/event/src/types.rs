@@ -392,6 +392,13 @@ pub struct Usage {
     pub output: u64,
     /// Input tokens read from the provider's prompt cache.
     pub cached: u64,
+    /// Input tokens written to the provider's prompt cache, where it counts them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub written: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Usage {
@@ -399,6 +406,7 @@ impl Usage {
         self.input = self.input.saturating_add(other.input);
         self.output = self.output.saturating_add(other.output);
         self.cached = self.cached.saturating_add(other.cached);
+        self.written = self.written.saturating_add(other.written);
     }
 }
 

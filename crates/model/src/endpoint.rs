@@ -1,5 +1,6 @@
 //! An endpoint as the configuration names it: address, key, model, timeouts.
 
+use crate::protocol::Protocol;
 use crate::providers::{GENERIC, Provider};
 use agent_base::error::{Error, Result};
 use agent_event::CallForm;
@@ -14,10 +15,14 @@ use std::time::Duration;
 /// Everything that is needed to talk to a model. Made by [`Endpoint::new`], then adjusted field by field.
 #[derive(Clone)]
 pub struct Endpoint {
-    /// Where `/chat/completions` is appended to the path, normalised: scheme, no trailing slash, possibly a query.
+    /// Where the protocol's path is appended, normalised: scheme, no trailing slash, possibly a query.
     pub base_url: String,
+    /// How requests and answers are written.
+    pub protocol: Protocol,
     /// The key, sent to this endpoint and to nobody else.
     pub key: Option<Secret>,
+    /// Whether the key is sent as a bearer token where the protocol has a header of its own for keys.
+    pub is_bearer: bool,
     /// The model's name as the endpoint knows it.
     pub model: String,
     /// Whose quirks to expect.
@@ -34,6 +39,8 @@ pub struct Endpoint {
     pub top_p: Option<f64>,
     /// How much the model thinks, in the endpoint's words; its own default where absent.
     pub reasoning_effort: Option<String>,
+    /// Tokens that the model may think with, where the protocol has a limit on that (Messages).
+    pub reasoning_budget: Option<u32>,
     /// Further fields of each request. What the client itself sends goes before them.
     pub body: Map<String, Value>,
     /// The context window in tokens; what the server or its documentation says where absent.
@@ -67,7 +74,9 @@ impl Endpoint {
         }
         Ok(Self {
             base_url: normalise(base_url)?,
+            protocol: Protocol::Chat,
             key: None,
+            is_bearer: false,
             model: model.trim().to_owned(),
             provider: &GENERIC,
             timeouts: Timeouts::default(),
@@ -76,6 +85,7 @@ impl Endpoint {
             temperature: None,
             top_p: None,
             reasoning_effort: None,
+            reasoning_budget: None,
             body: Map::new(),
             context_window: None,
             form: None,
@@ -254,7 +264,9 @@ fn normalise(text: &str) -> Result<String> {
         url.set_query(None);
     }
     let path = url.path().trim_end_matches('/');
-    let path = path.strip_suffix("/chat/completions").unwrap_or(path).trim_end_matches('/').to_owned();
+    let ends = ["/chat/completions", "/responses", "/messages"];
+    let path = ends.iter().find_map(|end| path.strip_suffix(end)).unwrap_or(path);
+    let path = path.trim_end_matches('/').to_owned();
     url.set_path(if path.is_empty() { "/v1" } else { &path });
     Ok(match url.query() {
         Some(_) => url.into(),
@@ -319,6 +331,8 @@ mod tests {
             ("https://api.example.com/", "https://api.example.com/v1"),
             ("https://api.example.com/v1/chat/completions", "https://api.example.com/v1"),
             ("https://api.example.com/openai/", "https://api.example.com/openai"),
+            ("https://api.example.com/v1/messages", "https://api.example.com/v1"),
+            ("https://api.example.com/v1/responses/", "https://api.example.com/v1"),
             ("https://api.example.com/api/paas/v4", "https://api.example.com/api/paas/v4"),
             ("localhost:11434", "http://localhost:11434/v1"),
             ("127.0.0.1:8080/v1", "http://127.0.0.1:8080/v1"),

@@ -10,6 +10,7 @@ mod limiter;
 mod messages;
 pub mod probe;
 pub mod prompted;
+mod protocol;
 pub mod providers;
 pub mod replayed;
 pub mod results;
@@ -21,6 +22,7 @@ pub use ending::Ending;
 pub use endpoint::{Endpoint, Secret};
 pub use limiter::{Limiter, Slot};
 pub use messages::Messages;
+pub use protocol::Protocol;
 pub use replayed::Replayed;
 
 use agent_base::error::Result;

@@ -1,5 +1,6 @@
 //! The well-known providers: where they are, whose key they take, what is special about them.
 
+use crate::protocol::Protocol;
 use agent_base::error::{Error, Result};
 
 /// What is known of a provider beforehand. Everything else is learned from its answers.
@@ -9,6 +10,12 @@ pub struct Provider {
     pub name: &'static str,
     /// The base URL; empty for [`GENERIC`].
     pub base_url: &'static str,
+    /// The protocol that it is asked in where none is configured.
+    pub protocol: Protocol,
+    /// The base URL of another protocol, where it has one of its own.
+    pub other_base_urls: &'static [(Protocol, &'static str)],
+    /// The header of the key, where it is not that of the protocol: `x-api-key` for Messages, `Authorization: Bearer` otherwise.
+    pub key_header: Option<&'static str>,
     /// Variables that may hold the key, the first one that is set counts. Empty where no key is needed.
     pub key_variables: &'static [&'static str],
     /// A model to take where none is named.
@@ -28,6 +35,12 @@ impl Provider {
         longest.max_by_key(|(prefix, _)| prefix.len()).map(|(_, window)| *window)
     }
 
+    /// The base URL for a protocol.
+    pub fn base_url_of(&self, protocol: Protocol) -> &'static str {
+        let other = self.other_base_urls.iter().find(|(of, _)| *of == protocol);
+        other.map_or(self.base_url, |(_, base_url)| base_url)
+    }
+
     /// Whether it runs on the user's own machine and needs no key.
     pub fn is_local(&self) -> bool {
         self.base_url.starts_with("http://")
@@ -38,6 +51,9 @@ impl Provider {
 pub static GENERIC: Provider = Provider {
     name: "custom",
     base_url: "",
+    protocol: Protocol::Chat,
+    other_base_urls: &[],
+    key_header: None,
     key_variables: &[],
     default_model: None,
     reasoning_echo: None,
@@ -50,6 +66,8 @@ pub static ALL: &[Provider] = &[
     Provider {
         name: "openai",
         base_url: "https://api.openai.com/v1",
+        // Its newer models reason from one call to the next only there.
+        protocol: Protocol::Responses,
         key_variables: &["OPENAI_API_KEY"],
         // https://platform.openai.com/docs/models
         context_windows: &[
@@ -73,6 +91,7 @@ pub static ALL: &[Provider] = &[
     Provider {
         name: "deepseek",
         base_url: "https://api.deepseek.com/v1",
+        other_base_urls: &[(Protocol::Messages, "https://api.deepseek.com/anthropic")],
         key_variables: &["DEEPSEEK_API_KEY"],
         default_model: Some("deepseek-chat"),
         // https://api-docs.deepseek.com/guides/thinking_mode: in a run of tool calls the reasoning goes back.
@@ -97,11 +116,12 @@ pub static ALL: &[Provider] = &[
         key_variables: &["GROQ_API_KEY"],
         ..GENERIC
     },
-    // https://docs.claude.com/en/api/openai-sdk
+    // https://docs.claude.com/en/api/messages
     Provider {
         name: "anthropic",
         base_url: "https://api.anthropic.com/v1",
-        key_variables: &["ANTHROPIC_API_KEY"],
+        protocol: Protocol::Messages,
+        key_variables: &["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"],
         ..GENERIC
     },
     // https://ai.google.dev/gemini-api/docs/openai
@@ -124,6 +144,7 @@ pub static ALL: &[Provider] = &[
     Provider {
         name: "moonshot",
         base_url: "https://api.moonshot.ai/v1",
+        other_base_urls: &[(Protocol::Messages, "https://api.moonshot.ai/anthropic")],
         key_variables: &["MOONSHOT_API_KEY"],
         ..GENERIC
     },
@@ -131,6 +152,7 @@ pub static ALL: &[Provider] = &[
     Provider {
         name: "zai",
         base_url: "https://api.z.ai/api/paas/v4",
+        other_base_urls: &[(Protocol::Messages, "https://api.z.ai/api/anthropic")],
         key_variables: &["ZAI_API_KEY"],
         ..GENERIC
     },
@@ -145,6 +167,7 @@ pub static ALL: &[Provider] = &[
     Provider {
         name: "minimax",
         base_url: "https://api.minimax.io/v1",
+        other_base_urls: &[(Protocol::Messages, "https://api.minimax.io/anthropic")],
         key_variables: &["MINIMAX_API_KEY"],
         ..GENERIC
     },
@@ -212,6 +235,18 @@ mod tests {
     fn every_preset_is_already_normalised() {
         for provider in ALL {
             assert_eq!(crate::Endpoint::new(provider.base_url, "m").unwrap().base_url, provider.base_url);
+        }
+    }
+
+    /// Otherwise a provider's key would go to another host with another protocol.
+    #[test]
+    fn every_base_url_of_a_provider_is_on_one_host() {
+        let host = |url: &str| reqwest::Url::parse(url).unwrap().host_str().unwrap().to_owned();
+        for provider in ALL {
+            for (protocol, base_url) in provider.other_base_urls {
+                assert_eq!(host(base_url), host(provider.base_url), "{}", provider.name);
+                assert_eq!(provider.base_url_of(*protocol), *base_url);
+            }
         }
     }
 

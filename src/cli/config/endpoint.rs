@@ -9,6 +9,7 @@
 use super::layers::{File, Layers, Setting, SettingSource};
 use crate::cli::options::Options;
 use crate::error::{Error, Result};
+use crate::model::Protocol;
 use crate::model::providers::{self, Provider};
 
 /// The endpoint that a call will talk to.
@@ -28,6 +29,26 @@ pub struct EndpointChoice {
     pub notices: Vec<String>,
     /// Shown with `-q` too: a `.env` chose the endpoint that gets the conversation.
     pub warning: Option<String>,
+}
+
+impl EndpointChoice {
+    /// The protocol where none is configured: the provider's at its own address. What is somewhere else under its name, a gateway
+    /// for example, is asked in the usual one, unless the provider has no other.
+    pub fn usual_protocol(&self) -> Protocol {
+        let Some(provider) = self.provider else { return Protocol::Chat };
+        match provider.protocol {
+            Protocol::Responses if !same_host(&self.base_url, provider.base_url) => Protocol::Chat,
+            protocol => protocol,
+        }
+    }
+
+    /// The base URL for a protocol: a provider may have one of its own, on the same host.
+    pub fn base_url_of(&self, protocol: Protocol) -> &str {
+        match self.provider {
+            Some(provider) if self.base_url == provider.base_url => provider.base_url_of(protocol),
+            _ => &self.base_url,
+        }
+    }
 }
 
 /// A base URL, where it was set, and the well-known endpoint that it belongs to.
@@ -330,6 +351,26 @@ mod tests {
         groq.endpoint.provider = Some("groq".to_owned());
         let error = choose(&groq, &[("OPENAI_API_KEY", "secret")], &[]).expect_err("groq has no key");
         assert!(error.to_string().contains("groq needs a key"), "{error}");
+    }
+
+    #[test]
+    fn the_provider_chooses_the_protocol_and_a_gateway_is_asked_in_the_usual_one() {
+        let of = |key: &str, url: Option<&str>| {
+            let mut flags = Options::default();
+            flags.endpoint.base_url = url.map(str::to_owned);
+            choose(&flags, &[(key, "k")], &[]).unwrap().usual_protocol()
+        };
+        assert_eq!(of("OPENAI_API_KEY", None), Protocol::Responses);
+        assert_eq!(of("ANTHROPIC_API_KEY", None), Protocol::Messages);
+        assert_eq!(of("GROQ_API_KEY", None), Protocol::Chat);
+        assert_eq!(of("AGENT_API_KEY", Some("https://api.openai.com/v1")), Protocol::Responses);
+        assert_eq!(of("AGENT_API_KEY", Some("http://localhost:4000/v1")), Protocol::Chat);
+        let mut flags = Options::default();
+        flags.endpoint.provider = Some("openai".to_owned());
+        flags.endpoint.base_url = Some("http://localhost:4000/v1".to_owned());
+        assert_eq!(choose(&flags, &[], &[]).unwrap().usual_protocol(), Protocol::Chat);
+        let deepseek = choose(&Options::default(), &[("DEEPSEEK_API_KEY", "k")], &[]).unwrap();
+        assert_eq!(deepseek.base_url_of(Protocol::Messages), "https://api.deepseek.com/anthropic");
     }
 
     #[test]

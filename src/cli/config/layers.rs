@@ -17,6 +17,7 @@ use crate::cli::ui::pictures::Images;
 use crate::cli::ui::status_line::StatusItem;
 use crate::cli::ui::trace::TraceStyle;
 use crate::error::{Error, Result};
+use crate::model::Protocol;
 use crate::model::providers;
 use crate::plain_file::{self, Links};
 use crate::sandbox::kubernetes::Settings;
@@ -291,6 +292,8 @@ settings! {
         delegate: bool = delegate,
     }
     others {
+        /// How requests and answers are written (default: the provider's).
+        protocol: Protocol,
         /// Characters of output that go back to the model.
         output_chars: usize,
         /// Whether secrets in tool results are replaced before the model gets them (default: yes).
@@ -417,6 +420,10 @@ pub struct ModelOptions {
     pub top_p: Option<f64>,
     /// How much it thinks, in the endpoint's words: `low`, `high`.
     pub reasoning_effort: Option<String>,
+    /// Tokens that it may think with, where the protocol is `messages`.
+    pub reasoning_budget: Option<u32>,
+    /// How its requests and answers are written; above the setting of all models.
+    pub protocol: Option<Protocol>,
     /// Further headers of each request, none of which is the key's.
     pub headers: BTreeMap<String, String>,
     /// Further fields of each request.

@@ -5,8 +5,9 @@ use crate::error::{Error, Result};
 use crate::model::OWN_FIELDS;
 
 /// Headers that the client sets itself: the key's, and those of the connection.
-const OWN_HEADERS: [&str; 10] = [
+const OWN_HEADERS: [&str; 11] = [
     "authorization",
+    "x-api-key",
     "proxy-authorization",
     "host",
     "content-type",
@@ -19,6 +20,8 @@ const OWN_HEADERS: [&str; 10] = [
 ];
 /// Of one model.
 const MAX_HEADERS: usize = 32;
+/// The fewest tokens to think with that Anthropic takes.
+const MIN_BUDGET: u32 = 1_024;
 /// Characters of a reasoning effort, which is one word.
 const MAX_EFFORT: usize = 32;
 
@@ -39,6 +42,10 @@ pub(super) fn check(model: &str, options: &ModelOptions) -> Result<()> {
             return Err(invalid("reasoning_effort", format!("{effort:?} is not one word"))
                 .hint("most endpoints take low, medium and high"));
         }
+    }
+    if let Some(budget) = options.reasoning_budget.filter(|budget| *budget < MIN_BUDGET) {
+        return Err(invalid("reasoning_budget", format!("{budget} is too few tokens"))
+            .hint(format!("use {MIN_BUDGET} or more, or reasoning_effort = \"none\" for no thinking")));
     }
     if let Some(field) = options.body.keys().find(|name| OWN_FIELDS.contains(&name.as_str())) {
         return Err(invalid("body", format!("{field} cannot be set: agent sends it itself")));
@@ -82,6 +89,8 @@ mod tests {
             ("temperature = 3.0", "3 is not a valid temperature"),
             ("top_p = 1.5", "1.5 is not valid"),
             ("reasoning_effort = \"very high\"", "is not one word"),
+            ("reasoning_budget = 500", "500 is too few tokens"),
+            ("headers = { X-Api-Key = \"k\" }", "X-Api-Key cannot be set"),
         ] {
             let error = checked(text).expect_err(text).to_string();
             assert!(error.contains(setting) && error.contains("[models.\"m\"]"), "{error}");

@@ -82,6 +82,7 @@ impl Repl<'_> {
             input: now.usage.input.saturating_sub(before.usage.input),
             output: now.usage.output.saturating_sub(before.usage.output),
             cached: now.usage.cached.saturating_sub(before.usage.cached),
+            written: now.usage.written.saturating_sub(before.usage.written),
         };
         let cost = self.session.conversation.cost().map(|_| now.cost - before.cost);
         let took = started.elapsed().as_millis() as u64;

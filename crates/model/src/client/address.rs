@@ -1,6 +1,8 @@
 //! Where requests go and what they carry.
 
+use crate::client::anthropic;
 use crate::endpoint::{self, Endpoint};
+use crate::protocol::Protocol;
 use agent_base::error::{Error, Result};
 use async_openai::config::Config;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
@@ -12,6 +14,7 @@ pub struct Address {
     base_url: String,
     /// The configured headers, and the key.
     pub headers: HeaderMap,
+    protocol: Protocol,
     /// async-openai wants to be able to ask for it; it is in the headers already.
     no_key: SecretString,
 }
@@ -27,14 +30,35 @@ impl Address {
             };
             headers.insert(header, value);
         }
-        if let Some(key) = &endpoint.key {
-            let mut bearer = HeaderValue::from_str(&format!("Bearer {}", key.expose()))
-                .map_err(|_| Error::config("the API key holds a character that cannot be sent"))?;
-            bearer.set_sensitive(true);
-            headers.insert(AUTHORIZATION, bearer);
+        if endpoint.protocol == Protocol::Messages {
+            let version = HeaderName::from_static("anthropic-version");
+            headers.entry(version).or_insert(HeaderValue::from_static(anthropic::VERSION));
         }
-        Ok(Self { base_url: endpoint.base_url.clone(), headers, no_key: SecretString::default() })
+        if let Some(key) = &endpoint.key {
+            let (name, text) = match key_header(endpoint, key.expose()) {
+                Some(name) => (HeaderName::from_static(name), key.expose().to_owned()),
+                None => (AUTHORIZATION, format!("Bearer {}", key.expose())),
+            };
+            let mut value = HeaderValue::from_str(&text)
+                .map_err(|_| Error::config("the API key holds a character that cannot be sent"))?;
+            value.set_sensitive(true);
+            headers.insert(name, value);
+        }
+        let (base_url, protocol) = (endpoint.base_url.clone(), endpoint.protocol);
+        Ok(Self { base_url, headers, protocol, no_key: SecretString::default() })
     }
+
+    /// Where questions are sent.
+    pub fn of_questions(&self) -> String {
+        self.protocol.address(&self.base_url)
+    }
+}
+
+/// The header that the key is sent in; `None`: as a bearer token. Two of them at once are refused.
+fn key_header(endpoint: &Endpoint, key: &str) -> Option<&'static str> {
+    let is_token = endpoint.is_bearer || key.starts_with(anthropic::TOKEN_PREFIX);
+    let of_protocol = (endpoint.protocol == Protocol::Messages && !is_token).then_some("x-api-key");
+    endpoint.provider.key_header.or(of_protocol)
 }
 
 impl Config for Address {
@@ -43,11 +67,16 @@ impl Config for Address {
     }
 
     fn url(&self, path: &str) -> String {
-        endpoint::joined(&self.base_url, path)
+        match self.protocol {
+            // Beside the path of the questions.
+            Protocol::Messages => self.of_questions().replacen("/messages", path, 1),
+            _ => endpoint::joined(&self.base_url, path),
+        }
     }
 
     fn query(&self) -> Vec<(&str, &str)> {
-        Vec::new()
+        // Anthropic lists twenty models where nothing is said, and a thousand at most.
+        if self.protocol == Protocol::Messages { vec![("limit", "1000")] } else { Vec::new() }
     }
 
     fn api_base(&self) -> &str {

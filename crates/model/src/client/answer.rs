@@ -1,5 +1,6 @@
 //! Reads an answer in pieces, whatever a good one's body is: server-sent events in any dialect, or one JSON document.
 
+use crate::client::dialect::Reader;
 use crate::client::error_body::looks_like_html;
 use crate::client::failure::{Failure, Reason};
 use crate::client::http::{LONGEST_EVENT, broken_off, not_json, seconds, silence, too_large, web_page};
@@ -38,6 +39,7 @@ pub struct Answer {
     /// The endpoint has said so itself.
     complete: bool,
     timeouts: Timeouts,
+    reader: Reader,
 }
 
 /// What the body turned out to be. The content type is not asked: it is wrong too often.
@@ -51,8 +53,8 @@ enum Shape {
 }
 
 impl Answer {
-    /// The answer to a request that was sent at `started`.
-    pub fn new(response: Response, started: Instant, timeouts: Timeouts) -> Self {
+    /// The answer to a request that was sent at `started`, in the protocol of `reader`.
+    pub fn new(response: Response, started: Instant, timeouts: Timeouts, reader: Reader) -> Self {
         Self {
             body: response.bytes_stream().boxed(),
             shape: Shape::Unknown(Vec::new()),
@@ -64,6 +66,7 @@ impl Answer {
             over: false,
             complete: false,
             timeouts,
+            reader,
         }
     }
 
@@ -85,10 +88,14 @@ impl Answer {
                     self.stray = Some(event);
                     continue;
                 }
-                if event.data.contains("\"choices\"") {
+                if event.data.contains("\"choices\"") || event.data.contains("\"type\"") {
                     self.stray = None;
                 }
-                return chunk(event).map(Some);
+                let chunk = chunk(event, &mut self.reader)?;
+                if self.reader.is_complete() {
+                    (self.over, self.complete) = (true, true);
+                }
+                return Ok(Some(chunk));
             }
             if self.over {
                 return match self.stray.take() {
@@ -218,13 +225,13 @@ fn error_in(event: Event) -> Value {
 }
 
 /// The piece of an answer that an event carries. Any that is named an error reports one.
-fn chunk(event: Event) -> Result<Chunk, Failure> {
+fn chunk(event: Event, reader: &mut Reader) -> Result<Chunk, Failure> {
     if event.name == "error" {
         return Ok(Chunk::of_error(error_in(event)));
     }
     // Between JSON's tokens a line break is white space; inside a string it is not allowed anyway.
     let data = event.data.replace(['\n', '\r'], " ");
-    Chunk::read(&data).map_err(|error| not_json(&error, &data))
+    reader.read(&data).map_err(|error| not_json(&error, &data))
 }
 
 /// Whether an event adds anything to the answer, or is not one of its pieces at all.
@@ -233,7 +240,10 @@ fn has_content(data: &str) -> bool {
         Ok(Value::Object(event)) => event,
         parsed => return matches!(parsed, Ok(Value::Array(_))),
     };
-    let Some(Value::Array(choices)) = event.get("choices") else { return !event.is_empty() };
+    let kind = event.get("type").and_then(Value::as_str).unwrap_or_default();
+    let Some(Value::Array(choices)) = event.get("choices") else {
+        return !event.is_empty() && !KEEP_ALIVES.contains(&kind);
+    };
     choices.iter().filter_map(Value::as_object).any(|choice| {
         let pieces = ["delta", "message"].into_iter().filter_map(|name| choice.get(name)?.as_object());
         let mut fields = pieces.flatten().filter(|(name, _)| *name != "role").map(|(_, value)| value);

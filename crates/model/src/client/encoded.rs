@@ -1,8 +1,10 @@
 //! The body of the last request, kept for the next one: each message is encoded once, and none is copied. So are the tools.
 
+use crate::client::dialect;
 use crate::client::schema;
-use crate::client::wire::{self, Manner, WrittenTool};
+use crate::client::wire::{self, Manner, Recipient};
 use crate::messages::Version;
+use crate::protocol::Protocol;
 use crate::{Message, Messages, ToolSpec};
 use agent_base::sanitise::with_visible_controls;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -20,19 +22,28 @@ pub struct Encoded {
     manner: Manner,
     /// What is before the messages.
     head: Vec<u8>,
-    /// How many messages are in `body`, and where the last one ends.
-    messages: usize,
-    end: usize,
+    /// What of `body` the next request continues.
+    kept: Place,
     /// The head, the messages, separated by commas, and what was behind them. A request that is being sent shares it.
     body: Bytes,
     /// Images by the call that returned them or the text of the prompt that names them, as `data:` URLs.
     images: HashMap<String, Vec<String>>,
     image_bytes: usize,
-    /// The tools of the last request, whether their schemas are written plainly, and their JSON.
-    tools: (Vec<ToolSpec>, bool, Vec<u8>),
+    /// The tools of the last request, how they are written, and their JSON.
+    tools: (Vec<ToolSpec>, Manner, Vec<u8>),
     /// How many messages were encoded over the whole session.
     #[cfg(test)]
     work: usize,
+}
+
+/// A place in the body between two messages.
+#[derive(Debug, Clone, Copy, Default)]
+struct Place {
+    /// The messages before it, and what the protocol made of them.
+    messages: usize,
+    items: usize,
+    /// The bytes before it.
+    end: usize,
 }
 
 impl Encoded {
@@ -51,16 +62,17 @@ impl Encoded {
     }
 
     /// The JSON of `tools`, which are the same in nearly every request.
-    pub fn tools(&mut self, tools: &[ToolSpec], plainly: bool) -> serde_json::Result<&[u8]> {
-        if self.tools.0 != tools || self.tools.1 != plainly {
+    pub fn tools(&mut self, tools: &[ToolSpec], manner: Manner) -> serde_json::Result<&[u8]> {
+        if self.tools.0 != tools || self.tools.1 != manner {
             let plain = |tool: &ToolSpec| {
                 let parameters = schema::plain(&tool.parameters).into();
                 ToolSpec { parameters, ..tool.clone() }
             };
-            let plain: Vec<ToolSpec> = if plainly { tools.iter().map(plain).collect() } else { Vec::new() };
-            let written = if plainly { &plain } else { tools }.iter().map(WrittenTool::from);
-            let json = serde_json::to_vec(&written.collect::<Vec<_>>())?;
-            self.tools = (tools.to_vec(), plainly, json);
+            let plain: Vec<ToolSpec> =
+                if manner.plain_schemas { tools.iter().map(plain).collect() } else { Vec::new() };
+            let tools_as_sent = if manner.plain_schemas { &plain } else { tools };
+            let json = serde_json::to_vec(&dialect::written_tools(tools_as_sent, manner))?;
+            self.tools = (tools.to_vec(), manner, json);
         }
         Ok(&self.tools.2)
     }
@@ -71,56 +83,84 @@ impl Encoded {
         &mut self,
         head: &[u8],
         messages: &Messages,
-        (model, manner): (&str, Manner),
+        recipient: Recipient<'_>,
         tail: &[u8],
     ) -> serde_json::Result<Bytes> {
-        let version = Some(messages.version());
+        let (version, manner) = (Some(messages.version()), recipient.manner);
         let continues = (self.version, self.manner) == (version, manner)
             && self.head == head
-            && self.messages <= messages.len();
+            && self.kept.messages <= messages.len();
         let last = std::mem::take(&mut self.body);
         // It is copied only while the last request is still being sent.
         let mut body = last.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
         if continues {
-            body.truncate(self.end);
+            body.truncate(self.kept.end);
         } else {
             body.clear();
             body.extend_from_slice(head);
             head.clone_into(&mut self.head);
-            (self.messages, self.manner) = (0, manner);
+            self.manner = manner;
+            self.kept = Place { end: body.len(), ..Place::default() };
         }
         // Until all of them are there, the body is not one that can be continued.
         self.version = None;
-        self.append(&mut body, messages, model)?;
-        (self.version, self.messages, self.end) = (version, messages.len(), body.len());
+        let kept = self.append(&mut body, messages, recipient)?;
+        (self.version, self.kept) = (version, kept);
         body.extend_from_slice(tail);
         self.body = body.freeze();
         Ok(self.body.clone())
     }
 
-    /// Encodes the messages that are not in `body` yet.
-    fn append(&mut self, body: &mut BytesMut, messages: &[Message], model: &str) -> serde_json::Result<()> {
-        for (index, message) in messages.iter().enumerate().skip(self.messages) {
-            if index > 0 {
-                body.put_u8(b',');
+    /// Encodes the messages that are not in `body` yet. The result is where the next request goes on: what has a mark for the
+    /// cache is written once more then, without it.
+    fn append(
+        &mut self,
+        body: &mut BytesMut,
+        messages: &[Message],
+        recipient: Recipient<'_>,
+    ) -> serde_json::Result<Place> {
+        let mut place = self.kept;
+        let first_mark = dialect::first_mark(messages, recipient.manner);
+        let mut kept = None;
+        while place.messages < messages.len() {
+            let (start, end) =
+                (place.messages, dialect::group_end(messages, place.messages, recipient.manner));
+            if first_mark.is_some_and(|first| end > first) {
+                kept.get_or_insert(place);
             }
-            let mut written = wire::written(message, (model, self.manner));
-            if let Message::User { text } = message
-                && let Some(images) = self.images.get(text).filter(|_| !self.manner.no_images)
-            {
-                written["content"] = with_images(text, images);
+            let values = match recipient.manner.protocol {
+                Protocol::Chat => self.chat_messages(messages, start, recipient),
+                _ => {
+                    let images = (!self.manner.no_images).then_some(&self.images);
+                    let has_mark = first_mark.is_some_and(|first| end > first);
+                    dialect::written(&messages[start..end], recipient, images, has_mark)
+                }
+            };
+            for value in values {
+                if place.items > 0 {
+                    body.put_u8(b',');
+                }
+                serde_json::to_writer((&mut *body).writer(), &value)?;
+                place.items += 1;
             }
-            serde_json::to_writer((&mut *body).writer(), &written)?;
-            if let Some(images) = self.images_of_round(messages, index) {
-                body.put_u8(b',');
-                serde_json::to_writer((&mut *body).writer(), &images)?;
-            }
+            (place.messages, place.end) = (end, body.len());
             #[cfg(test)]
             {
                 self.work += 1;
             }
         }
-        Ok(())
+        Ok(kept.unwrap_or(place))
+    }
+
+    /// A message in the chat protocol, and what follows it there.
+    fn chat_messages(&self, messages: &[Message], index: usize, recipient: Recipient<'_>) -> Vec<Value> {
+        let mut written = wire::written(&messages[index], recipient);
+        if let Message::User { text } = &messages[index]
+            && let Some(images) = self.images.get(text).filter(|_| !self.manner.no_images)
+        {
+            written["content"] = with_images(text, images);
+        }
+        std::iter::once(written).chain(self.images_of_round(messages, index)).collect()
     }
 
     /// After the last result of a round: a message with its images. In the results themselves few endpoints take images.
@@ -157,8 +197,19 @@ fn with_images<'a>(text: &str, urls: impl IntoIterator<Item = &'a String>) -> Va
 mod tests {
     use super::*;
 
-    const PLAIN: (&str, Manner) =
-        ("m", Manner { reasoning_echo: None, short_ids: false, no_images: false, plain_schemas: false });
+    const PLAIN: Recipient<'_> = Recipient {
+        model: "m",
+        base_url: "",
+        manner: Manner {
+            protocol: Protocol::Chat,
+            no_reasoning: false,
+            cache_marks: false,
+            reasoning_echo: None,
+            short_ids: false,
+            no_images: false,
+            plain_schemas: false,
+        },
+    };
 
     fn user(text: &str) -> Message {
         Message::User { text: text.to_owned() }
@@ -274,7 +325,8 @@ mod tests {
         let mut encoded = Encoded::default();
         let messages = Messages::from(vec![reply]);
         sent(&mut encoded, &messages);
-        let echoed = ("m", Manner { reasoning_echo: Some("reasoning_content"), ..Manner::default() });
+        let manner = Manner { reasoning_echo: Some("reasoning_content"), ..Manner::default() };
+        let echoed = Recipient { manner, ..PLAIN };
         let body = encoded.body(b"[", &messages, echoed, b"]").unwrap();
         assert!(String::from_utf8_lossy(&body).contains(r#""reasoning_content":"r""#));
     }

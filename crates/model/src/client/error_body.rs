@@ -92,6 +92,7 @@ impl ErrorBody {
             (403, Some(reason @ (Reason::QuotaUsedUp | Reason::UnknownModel | Reason::Filtered))) => reason,
             (403, _) => Reason::KeyRefused,
             (404, Some(reason @ (Reason::UnknownModel | Reason::Unsupported(_)))) => reason,
+            (404, _) if self.words.starts_with("model:") => Reason::UnknownModel,
             (404, _) => Reason::NotFound,
             (413, Some(reason @ Reason::Unsupported(Feature::Images))) => reason,
             (413, _) if overflow::is_about_a_rate(&self.all) => Reason::Busy,
@@ -130,11 +131,29 @@ impl ErrorBody {
         if self.has_any(&["content_filter", "content management policy", "content_policy_violation"]) {
             return Some(Reason::Filtered);
         }
+        if self.has_any(BUSY) {
+            return Some(Reason::Busy);
+        }
+        if self.has("not_found_error") && self.words.starts_with("model:") {
+            return Some(Reason::UnknownModel);
+        }
+        if self.has("permission_error") {
+            return Some(Reason::KeyRefused);
+        }
         let by_shape = || overflow::is_one(&self.words).then(|| self.overflow());
         self.refused_feature().map(Reason::Unsupported).or_else(by_shape)
     }
 
     fn refused_feature(&self) -> Option<Feature> {
+        if self.has("invalid_encrypted_content") || self.has_any(REASONING_ITEMS) {
+            return Some(Feature::Reasoning);
+        }
+        if self.has("maximum allowed number of output tokens") {
+            return Some(Feature::MaxTokens);
+        }
+        if self.has_any(&["expected `thinking`", "when thinking is disabled"]) {
+            return Some(Feature::Effort);
+        }
         if self.has("signature") && self.has_any(&["missing", "required", "invalid", "corrupt", "not valid"])
         {
             return Some(Feature::UnsignedCalls);
@@ -194,7 +213,12 @@ const QUOTA: &[&str] = &[
     "not_enough_balance",
     "billing_hard_limit",
     "credit balance is too low",
+    "billing_error",
 ];
+
+/// The names that OpenAI and Anthropic have for it, also in the middle of a stream.
+const BUSY: &[&str] =
+    &["overloaded_error", "rate_limit_error", "rate_limit_exceeded", "server_is_overloaded", "slow_down"];
 
 const KEY: &[&str] = &[
     "invalid_api_key",
@@ -307,6 +331,10 @@ const SCHEMAS: &[&str] = &[
     "at path 'properties",
 ];
 
+/// OpenAI's words about reasoning that does not fit to what follows it, or that is not kept there.
+const REASONING_ITEMS: &[&str] =
+    &["of type 'reasoning' was provided", "without its required 'reasoning' item", "item with id 'rs_"];
+
 const MODEL: &[&str] = &[
     "model_not_found",
     "invalid model name",
@@ -342,8 +370,35 @@ const OBJECTIONS: &[&str] = &[
 const FEATURES: &[(Feature, &[&str])] = &[
     (Feature::StreamOptions, &["stream_options", "include_usage"]),
     (Feature::MaxTokens, &["max_completion_tokens"]),
-    (Feature::AnswerSchema, &["response_format", "json_schema", "structured output"]),
+    (
+        Feature::AnswerSchema,
+        &[
+            "response_format",
+            "json_schema",
+            "structured output",
+            "output_config.format",
+            "output_format",
+            "text.format",
+        ],
+    ),
     (Feature::Temperature, &["temperature"]),
+    (Feature::EncryptedReasoning, &["encrypted content", "encrypted_content", "'include'"]),
+    (Feature::CacheKey, &["prompt_cache_key"]),
+    (Feature::CacheMarks, &["cache_control"]),
+    (Feature::AdaptiveThinking, &["adaptive", "output_config", "effort parameter"]),
+    (Feature::Summaries, &["reasoning summar", "reasoning.summary"]),
+    (
+        Feature::Effort,
+        &[
+            "reasoning.effort",
+            "reasoning_effort",
+            "thinking.type",
+            "thinking.budget_tokens",
+            "'reasoning'",
+            "thinking is not",
+        ],
+    ),
+    (Feature::TopP, &["top_p"]),
     (
         Feature::Tools,
         &[

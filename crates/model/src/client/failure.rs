@@ -3,6 +3,7 @@
 use crate::client::error_body::ErrorBody;
 use crate::client::retry;
 use crate::endpoint::Endpoint;
+use crate::protocol::Protocol;
 use agent_base::error::{Error, Kind, Scope};
 use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
@@ -44,7 +45,7 @@ pub enum Reason {
     Empty,
     /// More than is accepted of one answer.
     TooLarge,
-    /// Not an OpenAI-compatible answer: a web page, another protocol.
+    /// Not an answer in the protocol: a web page, another protocol.
     NotTheProtocol,
     /// The endpoint sends the request elsewhere; the key does not go along.
     Redirected,
@@ -121,6 +122,20 @@ pub enum Feature {
     UnsignedCalls,
     /// Images.
     Images,
+    /// How much the model thinks.
+    Effort,
+    /// Summaries of the reasoning.
+    Summaries,
+    /// Thinking that the model measures out itself.
+    AdaptiveThinking,
+    /// `top_p`.
+    TopP,
+    /// The key of a conversation for the cache.
+    CacheKey,
+    /// Marks for the cache.
+    CacheMarks,
+    /// Reasoning that comes back encrypted.
+    EncryptedReasoning,
     /// JSON Schemas with everything that the standard has.
     FullSchemas,
 }
@@ -213,7 +228,15 @@ fn hint(reason: Reason, endpoint: &Endpoint) -> Option<String> {
             "name the certificate, or its CA, as a PEM file in AGENT_CA_FILE (or all trusted ones in SSL_CERT_FILE)".into()
         }
         Reason::NotTheProtocol | Reason::NotFound => {
-            format!("is {base_url} the address of an OpenAI-compatible API? It often ends in /v1")
+            let other = match endpoint.protocol {
+                Protocol::Chat => String::new(),
+                protocol => format!(
+                    "; does it speak the protocol {:?}? protocol = \"chat\" in config.toml asks for the usual one",
+                    protocol.name()
+                ),
+            };
+            let kind = if endpoint.protocol == Protocol::Messages { "Anthropic" } else { "OpenAI" };
+            format!("is {base_url} the address of an {kind}-compatible API? It often ends in /v1{other}")
         }
         Reason::Redirected => "set the base URL to where it leads, if you trust that address with your key".into(),
         Reason::KeyRefused => key_hint(endpoint),

@@ -11,6 +11,15 @@ const LAST_HALF: u16 = 0xdfff;
 /// The length of `\uXXXX`.
 const ESCAPE: usize = 6;
 
+/// The document that `json` is, and whether its texts have marks for halves of surrogate pairs.
+pub fn parsed(json: &str) -> serde_json::Result<(serde_json::Value, bool)> {
+    let parsed = serde_json::from_str(json);
+    match if parsed.is_err() { marked(json) } else { None } {
+        Some(marked) => Ok((serde_json::from_str(&marked)?, true)),
+        None => Ok((parsed?, false)),
+    }
+}
+
 /// JSON with a mark in place of the escape of each half without its other one. `None` where there are none.
 pub fn marked(json: &str) -> Option<String> {
     rewritten(json, |half| {

@@ -34,6 +34,18 @@ pub fn short(id: &str) -> Cow<'_, str> {
     Cow::Owned((0..LENGTH).map(digit).collect())
 }
 
+/// Characters of an id that OpenAI takes.
+const LONGEST: usize = 64;
+
+/// `id` as OpenAI and Anthropic take those of other models, the same for the call and its result.
+pub fn portable(id: &str) -> Cow<'_, str> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    match !id.is_empty() && id.len() <= LONGEST && id.bytes().all(fits) {
+        true => Cow::Borrowed(id),
+        false => short(id),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

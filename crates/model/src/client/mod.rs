@@ -1,7 +1,9 @@
-//! The client for OpenAI-compatible endpoints.
+//! The client for endpoints: one for all protocols. What differs between them is in `dialect` and the modules below it.
 
 mod address;
 mod answer;
+mod anthropic;
+mod dialect;
 mod encoded;
 mod error_body;
 mod facts;
@@ -13,6 +15,7 @@ mod images;
 mod opaque;
 mod openai;
 mod overflow;
+mod responses;
 mod retry;
 mod schema;
 pub mod sse;

@@ -1,4 +1,4 @@
-//! The client for any OpenAI-compatible endpoint: retries what may pass, does without what is not understood.
+//! The client for any endpoint: retries what may pass, does without what is not understood.
 
 mod form;
 
@@ -12,6 +12,7 @@ use crate::Request;
 use crate::ToolSpec;
 use crate::client::address::Address;
 use crate::client::answer::Answer;
+use crate::client::dialect;
 use crate::client::encoded::Encoded;
 use crate::client::facts::Facts;
 use crate::client::failure::Failure;
@@ -29,6 +30,7 @@ use crate::compact;
 use crate::described::{calls_as_text, described};
 use crate::endpoint::Endpoint;
 use crate::limiter::Limiter;
+use crate::protocol::Protocol;
 use crate::size::is_small;
 use crate::tool_calls::repair::repair;
 use agent_base::error::Result;
@@ -40,6 +42,7 @@ use async_openai::middleware::HttpRequestFactory;
 use bytes::Bytes;
 use form::Form;
 use futures_util::future::{BoxFuture, Either, select};
+use reqwest::header::CONTENT_TYPE;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeSet, HashSet};
@@ -53,10 +56,12 @@ use tower::service_fn;
 
 /// How long the usage and the end of a stream may lag behind its last word.
 const GRACE_AFTER_FINISH: Duration = Duration::from_secs(5);
+/// Tokens of an answer that every model of Messages takes.
+const SMALL_MAX_TOKENS: u32 = 4_096;
 /// How long a list of models may take.
 const LISTING_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A model behind an OpenAI-compatible endpoint.
+/// A model behind an endpoint, in any of the protocols.
 pub struct OpenAi {
     endpoint: Endpoint,
     http: reqwest::Client,
@@ -218,6 +223,7 @@ impl OpenAi {
             let assembly = receive(Assembly::new(request.tools), answer, on_progress).await?;
             let mut reply = complete(assembly.finish(earlier, on_progress), request.messages)?;
             reply.opaque.model.clone_from(&self.endpoint.model);
+            reply.opaque.endpoint.clone_from(&self.endpoint.base_url);
             return Ok(reply);
         }
         // The text is an object; what is shown of it is known at its end.
@@ -261,7 +267,7 @@ impl OpenAi {
             let (messages, schema) = (compact::messages(request).into(), compact::schema(request));
             let answer_schema = Some(&schema).filter(|_| !refused.contains(&Feature::AnswerSchema));
             let request = Request { answer_schema, ..Request::plain(&messages) };
-            return wire::body(&form, &request, &mut self.encoded.lock());
+            return dialect::body(&form, &request, &mut self.encoded.lock());
         }
         let are_described = refused.contains(&Feature::Tools) || self.form() == CallForm::Text;
         if request.tools.is_empty() || !are_described {
@@ -269,23 +275,36 @@ impl OpenAi {
             if !unsigned.is_empty() {
                 let messages = calls_as_text(request.messages, &unsigned).into();
                 let request = Request { messages: &messages, answer_schema, ..*request };
-                return wire::body(&form, &request, &mut self.encoded.lock());
+                return dialect::body(&form, &request, &mut self.encoded.lock());
             }
-            return wire::body(&form, &Request { answer_schema, ..*request }, &mut self.encoded.lock());
+            return dialect::body(&form, &Request { answer_schema, ..*request }, &mut self.encoded.lock());
         }
         let messages = described(request.messages, request.tools).into();
         let request = Request { answer_schema, ..Request::plain(&messages) };
-        wire::body(&form, &request, &mut self.encoded.lock())
+        dialect::body(&form, &request, &mut self.encoded.lock())
     }
 
-    /// Sends the conversation. It is encoded already, so async-openai makes a request without a body.
+    /// Sends the conversation. It is encoded already, so async-openai makes a request without a body, and one for the protocols that
+    /// it does not have is made here.
     async fn answer(&self, body: Bytes) -> Result<Answer, Failure> {
-        let (started, made) = (Instant::now(), MadeRequest::default());
-        let result = self.client(&made).chat().create_byot::<_, Value>(()).await;
-        let mut request = made.take(result)?;
+        let started = Instant::now();
+        let mut request = match self.endpoint.protocol {
+            Protocol::Chat => {
+                let made = MadeRequest::default();
+                let result = self.client(&made).chat().create_byot::<_, Value>(()).await;
+                made.take(result)?
+            }
+            _ => {
+                let post = self.http.post(self.address.of_questions()).headers(self.address.headers.clone());
+                post.header(CONTENT_TYPE, "application/json").build().map_err(|error| {
+                    Failure::new(Reason::Config, format!("the request cannot be made: {error}"))
+                })?
+            }
+        };
         *request.body_mut() = Some(body.into());
         let response = http::send(&self.http, request, self.endpoint.timeouts.first).await?;
-        Ok(Answer::new(response, started, self.endpoint.timeouts))
+        let reader = dialect::Reader::new(self.endpoint.protocol);
+        Ok(Answer::new(response, started, self.endpoint.timeouts, reader))
     }
 
     fn client(&self, made: &MadeRequest) -> Client<Address> {
@@ -296,34 +315,54 @@ impl OpenAi {
 
     fn wire_form(&self, refused: &HashSet<Feature>) -> wire::Form<'_> {
         let (endpoint, provider) = (&self.endpoint, self.endpoint.provider);
-        let field =
-            if refused.contains(&Feature::MaxTokens) { "max_completion_tokens" } else { "max_tokens" };
+        let is_refused = |feature| refused.contains(&feature);
+        let max_tokens = match (self.max_tokens(), is_refused(Feature::MaxTokens), endpoint.protocol) {
+            (tokens, false, _) => tokens.map(|tokens| ("max_tokens", tokens)),
+            (tokens, true, Protocol::Messages) => {
+                Some(("max_tokens", tokens.unwrap_or(SMALL_MAX_TOKENS).min(SMALL_MAX_TOKENS)))
+            }
+            (tokens, true, _) => tokens.map(|tokens| ("max_completion_tokens", tokens)),
+        };
         wire::Form {
             model: &endpoint.model,
-            stream: !refused.contains(&Feature::Streaming),
-            stream_options: provider.stream_options && !refused.contains(&Feature::StreamOptions),
-            max_tokens: self.max_tokens().map(|tokens| (field, tokens)),
-            temperature: self.temperature().filter(|_| !refused.contains(&Feature::Temperature)),
-            top_p: endpoint.top_p,
-            reasoning_effort: endpoint.reasoning_effort.as_deref(),
+            base_url: &endpoint.base_url,
+            stream: !is_refused(Feature::Streaming),
+            stream_options: provider.stream_options && !is_refused(Feature::StreamOptions),
+            max_tokens,
+            temperature: self.temperature().filter(|_| !is_refused(Feature::Temperature)),
+            top_p: endpoint.top_p.filter(|_| !is_refused(Feature::TopP)),
+            reasoning_effort: endpoint.reasoning_effort.as_deref().filter(|_| !is_refused(Feature::Effort)),
+            reasoning_budget: endpoint.reasoning_budget.filter(|_| !is_refused(Feature::Effort)),
+            extras: wire::Extras {
+                cache_key: !is_refused(Feature::CacheKey),
+                encrypted: !is_refused(Feature::EncryptedReasoning),
+                summaries: !is_refused(Feature::Summaries),
+                adaptive: !is_refused(Feature::AdaptiveThinking),
+            },
             body: &endpoint.body,
             manner: wire::Manner {
-                reasoning_echo: match (provider.reasoning_echo, refused.contains(&Feature::Reasoning)) {
+                protocol: endpoint.protocol,
+                no_reasoning: endpoint.protocol != Protocol::Chat && is_refused(Feature::Reasoning),
+                cache_marks: endpoint.protocol == Protocol::Messages && !is_refused(Feature::CacheMarks),
+                reasoning_echo: match (provider.reasoning_echo, is_refused(Feature::Reasoning)) {
                     (echo, false) => echo,
                     // It was refused where it was sent, or missed where it was not.
                     (Some(_), true) => None,
                     (None, true) => Some("reasoning_content"),
                 },
-                short_ids: refused.contains(&Feature::CallIds),
-                no_images: refused.contains(&Feature::Images),
-                plain_schemas: endpoint.takes_plain_schemas_only() || refused.contains(&Feature::FullSchemas),
+                short_ids: is_refused(Feature::CallIds),
+                no_images: is_refused(Feature::Images),
+                plain_schemas: endpoint.takes_plain_schemas_only() || is_refused(Feature::FullSchemas),
             },
         }
     }
 
     /// Gives up what the endpoint did not understand, for the session. `false` where there is nothing to give up.
     fn do_without(&self, failure: &Failure, request: &Request<'_>, on_progress: OnProgress<'_>) -> bool {
+        let is_chat = self.endpoint.protocol == Protocol::Chat;
         let feature = match failure.reason {
+            // There signatures belong to the reasoning, which can be left out.
+            Reason::Unsupported(Feature::UnsignedCalls) if !is_chat => Feature::Reasoning,
             Reason::Unsupported(feature) => feature,
             // An endpoint whose model has answered before does stream; then the model said nothing.
             Reason::Empty if !has_answer(request.messages) => Feature::Streaming,
@@ -333,7 +372,21 @@ impl OpenAi {
             Feature::Tools => !request.tools.is_empty(),
             Feature::AnswerSchema => request.answer_schema.is_some() || self.form() == CallForm::Compact,
             Feature::Temperature => self.temperature().is_some(),
-            Feature::MaxTokens => self.max_tokens().is_some(),
+            Feature::MaxTokens => self.max_tokens().is_some() || self.endpoint.protocol == Protocol::Messages,
+            Feature::Effort => {
+                self.endpoint.reasoning_effort.is_some() || self.endpoint.reasoning_budget.is_some()
+            }
+            Feature::Summaries => !is_chat && self.endpoint.reasoning_effort.is_some(),
+            Feature::AdaptiveThinking => {
+                self.endpoint.protocol == Protocol::Messages && self.endpoint.reasoning_effort.is_some()
+            }
+            Feature::TopP => self.endpoint.top_p.is_some(),
+            Feature::CacheKey | Feature::EncryptedReasoning => self.endpoint.protocol == Protocol::Responses,
+            Feature::CacheMarks => self.endpoint.protocol == Protocol::Messages,
+            Feature::Reasoning if !is_chat => request
+                .messages
+                .iter()
+                .any(|message| matches!(message, Message::Assistant { opaque, .. } if !opaque.is_empty())),
             Feature::CallIds => has_call(request.messages),
             Feature::Images => self.encoded.lock().has_images(),
             Feature::FullSchemas => {
@@ -363,7 +416,32 @@ impl OpenAi {
                 "the endpoint does not take an answer schema: the answer is only checked here"
             }
             Feature::Temperature => "the endpoint does not take a temperature: it is left out from now on",
-            Feature::MaxTokens => "the endpoint takes max_completion_tokens in place of max_tokens",
+            Feature::MaxTokens if is_chat => {
+                "the endpoint takes max_completion_tokens in place of max_tokens"
+            }
+            Feature::MaxTokens => {
+                "the endpoint takes fewer tokens of an answer: fewer are asked for from now on"
+            }
+            Feature::Effort => {
+                "the endpoint does not take how much the model shall think: it is left out from now on"
+            }
+            Feature::Summaries => {
+                "the endpoint does not summarise the reasoning: no summaries are asked for from now on"
+            }
+            Feature::AdaptiveThinking => {
+                "the model takes a budget for its thinking, and gets one from now on"
+            }
+            Feature::TopP => "the endpoint does not take top_p: it is left out from now on",
+            Feature::CacheKey => "the endpoint does not take prompt_cache_key: it is left out from now on",
+            Feature::CacheMarks => {
+                "the endpoint does not take marks for its prompt cache: they are left out from now on"
+            }
+            Feature::EncryptedReasoning => {
+                "the model has no encrypted reasoning: it is not asked for from now on"
+            }
+            Feature::Reasoning if !is_chat => {
+                "the endpoint refuses earlier reasoning: it is left out from now on"
+            }
             Feature::Reasoning => "the endpoint wants reasoning handled differently in the conversation",
             Feature::CallIds => {
                 "the endpoint does not take the ids of the calls: they are rewritten from now on"
@@ -389,7 +467,7 @@ impl OpenAi {
         let of_rounds = |only_unsigned: bool| {
             messages.iter().filter_map(move |message| match message {
                 Message::Assistant { tool_calls, opaque, .. } => {
-                    let opaque = opaque.of(&self.endpoint.model);
+                    let opaque = opaque.of(&self.endpoint.model, &self.endpoint.base_url);
                     let signed = opaque.is_some_and(|opaque| !opaque.calls.is_empty());
                     Some(tool_calls).filter(|_| !(only_unsigned && signed))
                 }

@@ -22,6 +22,78 @@ pub fn plain_without_null(schema: &Value) -> Value {
     written(schema, false)
 }
 
+/// Whether every object of `schema` has exactly the properties that it names, which OpenAI wants before it holds a model to them.
+pub fn is_strict(schema: &Value) -> bool {
+    match schema {
+        Value::Object(fields) => {
+            let properties = fields.get("properties").and_then(Value::as_object);
+            let required = fields.get("required").and_then(Value::as_array);
+            let is_object = properties.is_some() || fields.get("type").is_some_and(|name| name == "object");
+            let is_closed = fields.get("additionalProperties") == Some(&Value::Bool(false))
+                && properties.is_none_or(|properties| {
+                    properties
+                        .keys()
+                        .all(|name| required.is_some_and(|list| list.contains(&name.as_str().into())))
+                });
+            (!is_object || is_closed) && fields.values().all(is_strict)
+        }
+        Value::Array(list) => list.iter().all(is_strict),
+        _ => true,
+    }
+}
+
+/// Keys of JSON Schema that Anthropic takes in the schema of an answer, and the formats:
+/// <https://docs.claude.com/en/docs/build-with-claude/structured-outputs>.
+const KEYS_OF_ANSWERS: [&str; 16] = [
+    "type",
+    "properties",
+    "required",
+    "items",
+    "enum",
+    "const",
+    "anyOf",
+    "allOf",
+    "$ref",
+    "$defs",
+    "definitions",
+    "title",
+    "description",
+    "default",
+    "format",
+    "additionalProperties",
+];
+const FORMATS: [&str; 10] =
+    ["date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"];
+
+/// `schema` with closed objects and without bounds: what it allows beside that is checked here.
+pub fn closed(schema: &Value) -> Value {
+    let Value::Object(fields) = schema else { return schema.clone() };
+    let is_object =
+        fields.contains_key("properties") || fields.get("type").is_some_and(|name| name == "object");
+    let mut written = Map::new();
+    for (name, value) in fields {
+        let value = match (name.as_str(), value) {
+            ("properties" | "$defs" | "definitions", Value::Object(schemas)) => {
+                schemas.iter().map(|(name, schema)| (name.clone(), closed(schema))).collect()
+            }
+            ("anyOf" | "oneOf" | "allOf", Value::Array(schemas)) => schemas.iter().map(closed).collect(),
+            ("items", schema) => closed(schema),
+            ("format", format) if !FORMATS.iter().any(|known| format == known) => continue,
+            ("additionalProperties", _) => continue,
+            (_, value) => value.clone(),
+        };
+        match name.as_str() {
+            "oneOf" => drop(written.insert("anyOf".to_owned(), value)),
+            name if KEYS_OF_ANSWERS.contains(&name) => drop(written.insert(name.to_owned(), value)),
+            _ => {}
+        }
+    }
+    if is_object {
+        written.insert("additionalProperties".to_owned(), false.into());
+    }
+    written.into()
+}
+
 fn written(schema: &Value, has_null: bool) -> Value {
     let mut writer = Writer { root: schema, nodes: 0, has_null };
     let mut plain = writer.node(schema, 0);

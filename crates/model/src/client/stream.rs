@@ -111,8 +111,8 @@ impl<'a> Assembly<'a> {
         if let Some(error) = chunk.reported_error() {
             return Err(Failure::from_error_object(&error));
         }
-        if let Some(usage) = chunk.usage {
-            self.reply.usage = Some(usage.into());
+        if let Some(usage) = chunk.counted.or_else(|| chunk.usage.map(Usage::from)) {
+            self.reply.usage = Some(usage);
         }
         self.has_marks |= chunk.has_marks;
         for (place, choice) in (0..).zip(chunk.choices) {

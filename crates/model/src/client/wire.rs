@@ -5,13 +5,14 @@
 use crate::client::encoded::Encoded;
 use crate::client::{halves, ids};
 use crate::ending::telling;
+use crate::protocol::Protocol;
 use crate::tool_calls::names;
 use crate::{Message, Request, ToolSpec};
 use agent_base::sanitise::with_visible_controls as shown;
 use agent_event::{Opaque, ToolCall, Usage};
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 
@@ -20,6 +21,8 @@ use std::borrow::Cow;
 pub struct Form<'a> {
     /// The model's name.
     pub model: &'a str,
+    /// The endpoint's base URL.
+    pub base_url: &'a str,
     /// Whether the answer comes in pieces.
     pub stream: bool,
     /// Whether usage is asked for at the end of a stream.
@@ -32,15 +35,56 @@ pub struct Form<'a> {
     pub top_p: Option<f64>,
     /// How much the model thinks.
     pub reasoning_effort: Option<&'a str>,
+    /// The most tokens that it thinks, where the protocol has such a limit.
+    pub reasoning_budget: Option<u32>,
+    /// Whether parts of the protocol are used that some servers of it do not have.
+    pub extras: Extras,
     /// Further fields, which replace none of the others.
     pub body: &'a Map<String, Value>,
     /// How messages and tools are written.
     pub manner: Manner,
 }
 
+/// Parts of Responses and Messages that some of their servers or models do not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extras {
+    /// Responses: `prompt_cache_key`.
+    pub cache_key: bool,
+    /// Responses: reasoning that comes back encrypted.
+    pub encrypted: bool,
+    /// Responses: summaries of the reasoning.
+    pub summaries: bool,
+    /// Messages: thinking that the model measures out itself.
+    pub adaptive: bool,
+}
+
+/// Who gets a message, and how.
+#[derive(Debug, Clone, Copy)]
+pub struct Recipient<'a> {
+    /// The model's name.
+    pub model: &'a str,
+    /// The endpoint's base URL.
+    pub base_url: &'a str,
+    /// How messages are written.
+    pub manner: Manner,
+}
+
+impl Recipient<'_> {
+    /// What goes back to this model as it came.
+    pub fn own<'a>(&self, opaque: &'a Opaque) -> Option<&'a Opaque> {
+        opaque.of(self.model, self.base_url).filter(|_| !self.manner.no_reasoning)
+    }
+}
+
 /// How messages and tools are written for an endpoint.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Manner {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// Whether earlier reasoning is left out that would go back as it came.
+    pub no_reasoning: bool,
+    /// Whether the places are marked up to which the endpoint shall cache the prompt.
+    pub cache_marks: bool,
     /// Under which name reasoning is sent back.
     pub reasoning_echo: Option<&'static str>,
     /// Whether all ids of calls are nine letters and digits.
@@ -52,14 +96,23 @@ pub struct Manner {
 }
 
 /// The fields that only the client sets: the conversation, and how its answer is read.
-pub const OWN_FIELDS: [&str; 7] =
-    ["model", "messages", "tools", "stream", "stream_options", "response_format", "n"];
+pub const OWN_FIELDS: [&str; 11] = [
+    "model",
+    "messages",
+    "tools",
+    "stream",
+    "stream_options",
+    "response_format",
+    "n",
+    "input",
+    "instructions",
+    "system",
+    "previous_response_id",
+];
 
 /// The body that sends `request` in this form. `encoded` has the messages of the request before.
 pub fn body(form: &Form<'_>, request: &Request<'_>, encoded: &mut Encoded) -> serde_json::Result<Bytes> {
-    let mut rest = form.body.clone();
-    rest.retain(|name, _| !OWN_FIELDS.contains(&name.as_str()));
-    rest.insert("stream".into(), form.stream.into());
+    let mut rest = further_fields(form);
     if form.stream && form.stream_options {
         rest.insert("stream_options".into(), json!({ "include_usage": true }));
     }
@@ -83,16 +136,32 @@ pub fn body(form: &Form<'_>, request: &Request<'_>, encoded: &mut Encoded) -> se
     let mut tail = b"],".to_vec();
     if !request.tools.is_empty() {
         tail.extend_from_slice(b"\"tools\":");
-        tail.extend_from_slice(encoded.tools(request.tools, form.manner.plain_schemas)?);
+        tail.extend_from_slice(encoded.tools(request.tools, form.manner)?);
         tail.push(b',');
     }
     // `rest` is an object that is never empty: its opening brace gives way to the comma.
     tail.extend_from_slice(&serde_json::to_vec(&rest)?[1..]);
-    encoded.body(head.as_bytes(), request.messages, (form.model, form.manner), &tail)
+    encoded.body(head.as_bytes(), request.messages, form.recipient(), &tail)
+}
+
+/// The configured fields, and whether the answer comes in pieces.
+pub fn further_fields(form: &Form<'_>) -> Map<String, Value> {
+    let mut rest = form.body.clone();
+    rest.retain(|name, _| !OWN_FIELDS.contains(&name.as_str()));
+    rest.insert("stream".into(), form.stream.into());
+    rest
+}
+
+impl<'a> Form<'a> {
+    /// Who gets the request.
+    pub fn recipient(&self) -> Recipient<'a> {
+        Recipient { model: self.model, base_url: self.base_url, manner: self.manner }
+    }
 }
 
 /// A message as the protocol writes it.
-pub fn written(message: &Message, (model, manner): (&str, Manner)) -> Value {
+pub fn written(message: &Message, recipient: Recipient<'_>) -> Value {
+    let manner = recipient.manner;
     match message {
         // `developer` is refused by most servers but OpenAI's own, which takes `system` as well.
         Message::System { text } => json!({ "role": "system", "content": shown(text) }),
@@ -106,9 +175,11 @@ pub fn written(message: &Message, (model, manner): (&str, Manner)) -> Value {
             let text = if is_nothing { "[cut off]" } else { text };
             // Some servers fail on `content: null` beside tool calls.
             let mut written = json!({ "role": "assistant", "content": shown(text) });
-            let opaque = opaque.of(model);
+            let opaque = recipient.own(opaque);
             if let Some(opaque) = opaque {
-                opaque.message.iter().for_each(|(name, value)| written[name] = value.clone());
+                let of_chat =
+                    opaque.message.iter().filter(|(name, _)| !OTHER_PROTOCOLS.contains(&name.as_str()));
+                of_chat.for_each(|(name, value)| written[name] = value.clone());
             }
             if let Some(name) = manner.reasoning_echo {
                 // DeepSeek misses the field on every message that lacks it.
@@ -142,16 +213,8 @@ fn written_call(call: &ToolCall, opaque: Option<&Opaque>, manner: Manner) -> Val
 }
 
 /// A tool as the protocol writes it.
-#[derive(Serialize)]
-pub struct WrittenTool<'a> {
-    r#type: &'static str,
-    function: &'a ToolSpec,
-}
-
-impl<'a> From<&'a ToolSpec> for WrittenTool<'a> {
-    fn from(function: &'a ToolSpec) -> Self {
-        Self { r#type: "function", function }
-    }
+pub fn written_tool(tool: &ToolSpec) -> Value {
+    json!({ "type": "function", "function": tool })
 }
 
 /// One event of a stream, or a whole answer: they differ in `delta` and `message` only.
@@ -167,12 +230,17 @@ pub struct Chunk {
     /// An error in place of an answer.
     pub error: Option<Value>,
     /// Other ways to report an error.
-    message: Option<Value>,
-    detail: Option<Value>,
-    code: Option<Value>,
+    pub message: Option<Value>,
+    /// See `message`.
+    pub detail: Option<Value>,
+    /// See `message`.
+    pub code: Option<Value>,
     /// Whether its texts have marks for halves of surrogate pairs: see `halves`.
     #[serde(skip)]
     pub has_marks: bool,
+    /// Tokens, read from another protocol.
+    #[serde(skip)]
+    pub counted: Option<Usage>,
 }
 
 impl Chunk {
@@ -181,16 +249,23 @@ impl Chunk {
     /// # Errors
     /// Where it is not JSON.
     pub fn read(json: &str) -> serde_json::Result<Self> {
-        let parsed = serde_json::from_str(json);
-        let marked = if parsed.is_err() { halves::marked(json) } else { None };
-        let value = match &marked {
-            Some(marked) => serde_json::from_str(marked)?,
-            None => parsed?,
-        };
-        Ok(Self { has_marks: marked.is_some(), ..Self::of_value(value) })
+        let (value, has_marks) = halves::parsed(json)?;
+        Ok(Self { has_marks, ..Self::of_value(value) })
     }
 
-    fn of_value(value: Value) -> Self {
+    /// A piece that says this.
+    pub fn saying(said: Said) -> Self {
+        Self { choices: vec![Choice { delta: Some(said), ..Choice::default() }], ..Self::default() }
+    }
+
+    /// The end of an answer, in the endpoint's word.
+    pub fn ending(reason: &str) -> Self {
+        let choice = Choice { finish_reason: Some(reason.to_owned()), ..Choice::default() };
+        Self { choices: vec![choice], ..Self::default() }
+    }
+
+    /// The piece that a document is.
+    pub fn of_value(value: Value) -> Self {
         match value {
             Value::Array(list) if list.iter().any(|entry| entry.get("error").is_some()) => {
                 Self::of_error(list.into())
@@ -268,10 +343,12 @@ pub struct Said {
     /// Reasoning beside the text, under its three names.
     #[serde(deserialize_with = "text")]
     pub reasoning_content: String,
+    /// See `reasoning_content`.
     #[serde(deserialize_with = "text")]
-    reasoning: String,
+    pub reasoning: String,
+    /// See `reasoning_content`.
     #[serde(deserialize_with = "text")]
-    thinking: String,
+    pub thinking: String,
     /// The model's refusal, in place of text.
     #[serde(deserialize_with = "text")]
     pub refusal: String,
@@ -287,7 +364,16 @@ pub struct Said {
     /// All other fields.
     #[serde(flatten)]
     pub rest: Map<String, Value>,
+    /// What another protocol keeps of the message, to send it back as it came.
+    #[serde(skip)]
+    pub kept: Option<(&'static str, Value)>,
 }
+
+/// What the other protocols keep of a message: the content of Messages, the output of Responses.
+pub const CONTENT_BLOCKS: &str = "content_blocks";
+/// See [`CONTENT_BLOCKS`].
+pub const OUTPUT_ITEMS: &str = "output_items";
+const OTHER_PROTOCOLS: [&str; 2] = [CONTENT_BLOCKS, OUTPUT_ITEMS];
 
 /// Fields of a message that go back as they came: Google's signatures, and Anthropic's blocks behind LiteLLM.
 const OPAQUE_FIELDS: [&str; 2] = ["extra_content", "thinking_blocks"];
@@ -301,13 +387,18 @@ impl Said {
             && self.tool_calls.is_empty()
             && self.function_call.is_none()
             && self.reasoning_details.is_empty()
+            && self.kept.is_none()
             && !OPAQUE_FIELDS.iter().any(|name| self.rest.contains_key(*name))
     }
 
     /// The further fields that go back as they came.
     pub fn opaque(&mut self) -> Map<String, Value> {
         self.rest.retain(|name, value| OPAQUE_FIELDS.contains(&name.as_str()) && !value.is_null());
-        std::mem::take(&mut self.rest)
+        let mut fields = std::mem::take(&mut self.rest);
+        if let Some((name, value)) = self.kept.take() {
+            fields.insert(name.to_owned(), Value::Array(vec![value]));
+        }
+        fields
     }
 
     /// The reasoning, under whichever name it came. Some servers send it under two.
@@ -333,7 +424,7 @@ pub struct WireCall {
     #[serde(deserialize_with = "lenient")]
     pub function: Function,
     /// `function`, always.
-    r#type: Option<Value>,
+    pub r#type: Option<Value>,
     /// All other fields, which go back as they came.
     #[serde(flatten)]
     pub rest: Map<String, Value>,
@@ -386,6 +477,9 @@ pub struct WireUsage {
 struct CachedTokens {
     #[serde(deserialize_with = "lenient")]
     cached_tokens: u64,
+    /// OpenRouter's.
+    #[serde(deserialize_with = "lenient")]
+    cache_write_tokens: u64,
 }
 
 impl From<WireUsage> for Usage {
@@ -394,6 +488,7 @@ impl From<WireUsage> for Usage {
             input: usage.prompt_tokens,
             output: usage.completion_tokens,
             cached: usage.prompt_tokens_details.cached_tokens.max(usage.prompt_cache_hit_tokens),
+            written: usage.prompt_tokens_details.cache_write_tokens,
         }
     }
 }
@@ -457,6 +552,10 @@ fn arguments<'de, D: Deserializer<'de>>(from: D) -> Result<Arguments, D::Error> 
 mod tests {
     use super::*;
 
+    fn at<'a>(model: &'a str, base_url: &'a str, manner: Manner) -> Recipient<'a> {
+        Recipient { model, base_url, manner }
+    }
+
     fn calls(tool_calls: Value) -> Vec<String> {
         let chunk = json!({ "choices": [{ "delta": { "tool_calls": tool_calls } }] });
         let choice = Chunk::read(&chunk.to_string()).unwrap().choices.remove(0);
@@ -511,6 +610,7 @@ mod tests {
             tool_calls: vec![call("call_a"), call("call_b")],
             opaque: Opaque {
                 model: "gemini".into(),
+                endpoint: "https://a.b/v1".into(),
                 message: Map::from_iter([("reasoning_details".to_owned(), json!([{ "data": "D" }]))]),
                 calls: [(
                     "call_a".to_owned(),
@@ -521,13 +621,18 @@ mod tests {
         };
         let short = Manner { short_ids: true, ..Manner::default() };
         for manner in [Manner::default(), short] {
-            let sent = written(&message, ("gemini", manner));
+            let sent = written(&message, at("gemini", "https://a.b/v1", manner));
             assert_eq!(sent["tool_calls"][0]["extra_content"], signature);
             assert_eq!(sent["tool_calls"][1].get("extra_content"), None);
             assert_eq!(sent["reasoning_details"], json!([{ "data": "D" }]));
         }
-        let other = written(&message, ("other", Manner::default()));
-        assert!(!other.to_string().contains("SIG") && other.get("reasoning_details").is_none(), "{other}");
+        for (model, base_url) in [("other", "https://a.b/v1"), ("gemini", "https://c.d/v1")] {
+            let other = written(&message, at(model, base_url, Manner::default()));
+            assert!(
+                !other.to_string().contains("SIG") && other.get("reasoning_details").is_none(),
+                "{other}"
+            );
+        }
     }
 
     #[test]
@@ -540,7 +645,7 @@ mod tests {
             opaque: Opaque::default(),
         };
         let answered = Message::Tool { id: "call_abc123".into(), name: "f".into(), text: String::new() };
-        let how = ("m", Manner { short_ids: true, ..Manner::default() });
+        let how = at("m", "", Manner { short_ids: true, ..Manner::default() });
         let (asked, answered) = (written(&asked, how), written(&answered, how));
         assert_eq!(asked["tool_calls"][0]["id"], answered["tool_call_id"]);
         assert_eq!(answered["tool_call_id"].as_str().unwrap().len(), 9);

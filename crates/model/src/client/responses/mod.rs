@@ -1,0 +1,7 @@
+//! OpenAI's Responses: <https://platform.openai.com/docs/api-reference/responses>. Nothing is kept at the endpoint: all items go back.
+
+mod read;
+mod write;
+
+pub use read::Reader;
+pub use write::{fields, instructions, written, written_tool};
