@@ -1,6 +1,6 @@
 //! The command against endpoints that speak the protocol in their own way, or take less of it than others.
 
-use crate::support::agent::agent;
+use crate::support::agent::{Agent, agent};
 use crate::support::client::{ask_with, client};
 use crate::support::endpoint::{Script, endpoint};
 use crate::support::socks;
@@ -171,9 +171,15 @@ fn ids_that_a_server_refuses_are_rewritten_for_the_session() {
             }
         })
         .start();
-    let finished = agent().endpoint(&model).args(["run", "go"]).run().expect_code(0);
+    let run =
+        |agent: Agent| agent.endpoint(&model).args(["run", "--session-key", "k", "go"]).run().expect_code(0);
+    let finished = run(agent());
     assert!(finished.stderr.contains("ids of the calls"), "{}", finished.stderr);
     assert_eq!(model.chat_requests().len(), 3);
+    // Nor is it learned again in a later process.
+    let again = run(finished.again());
+    assert!(!again.stderr.contains("ids of the calls"), "{}", again.stderr);
+    assert_eq!(model.chat_requests().len(), 4);
 }
 
 fn png(width: u32, height: u32) -> Vec<u8> {

@@ -2,6 +2,9 @@
 
 use crate::projects::Project;
 use crate::support::backends::program_on_every_backend;
+use crate::support::endpoint::endpoint;
+use crate::support::terminal::terminal;
+use serde_json::json;
 
 #[test]
 fn attack_41_secrets_and_sockets_among_what_git_ignores_are_not_there_and_are_named_once() {
@@ -28,6 +31,49 @@ fn attack_41_secrets_and_sockets_among_what_git_ignores_are_not_there_and_are_na
         let ran = project.agent().sandbox(backend).args(list).run().expect_code(0);
         assert!(!ran.stderr.contains("left out"), "{}", ran.stderr);
     });
+}
+
+/// A secret that was made during the session, in a place that git ignores, was visible inside from then on.
+#[test]
+fn attack_41_secrets_that_are_made_later_are_not_there_at_the_next_prompt() {
+    let model = endpoint()
+        .tool_call("run_commands", json!({ "command": "mkdir -p build/own && echo mine > build/own/.env; ls -A build" }))
+        .text("First.")
+        .tool_call(
+            "run_commands",
+            json!({ "command": "grep -rs CANARY . ; find build .venv | sort | tr '\\n' ' '; cat build/own/.env" }),
+        )
+        .text("Second.")
+        .start();
+    let terminal = terminal().endpoint(&model).file(".gitignore", "build/\n.venv/\n");
+    let workspace = terminal.directory("workspace");
+    let write = |name: &str, content: &str| {
+        let path = workspace.join(name);
+        std::fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
+        std::fs::write(path, content).expect("a file");
+    };
+    write("build/out.js", "1\n");
+    let git = std::process::Command::new("git").args(["init", "-q"]).current_dir(&workspace).status();
+    assert!(git.expect("git").success());
+    let mut terminal = terminal.start();
+    terminal.wait_for_prompt();
+    terminal.type_line("go");
+    terminal.wait_for("First.");
+    terminal.wait_for_prompt();
+    write("build/deep/er/.env", "KEY=CANARY\n");
+    write("build/id_ed25519", "CANARY\n");
+    write(".venv/pip/.netrc", "machine m login l password CANARY\n");
+    write("build/other.js", "2\n");
+    terminal.type_line("again");
+    terminal.wait_for("Second.");
+    terminal.wait_for("left out of what git ignores");
+    terminal.type_line("/exit");
+    terminal.wait();
+    let result = model.requests().last().expect("a request").messages().last().expect("a result").to_string();
+    for gone in ["CANARY", "id_ed25519", ".netrc", "er/.env"] {
+        assert!(!result.contains(gone), "{result}");
+    }
+    assert!(result.contains("build/other.js") && result.contains("mine"), "{result}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::support::agent::agent;
 use crate::support::backends::{on_every_backend, shell};
 use crate::support::endpoint::endpoint;
-use crate::support::terminal::terminal;
+use crate::support::terminal::{Terminal, terminal};
 use agent::approval::policy::{Action, Gate, Judgement, Rules};
 use agent::approval::{Answer, Approve, Question};
 use futures_util::FutureExt;
@@ -113,11 +113,10 @@ async fn attack_68_nothing_that_runs_outlives_the_beginning_of_a_plan() {
         let state =
             inside.sandbox.job_output(job, std::time::Duration::from_secs(10)).await.expect("answers");
         assert!(state.state.is_some(), "the job runs on {}", inside.backend);
-        let running = inside
-            .output_of(
-                r"cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n' | grep -c 'C4[N]ARY\|^s[l]eep'; true",
-            )
-            .await;
+        // What was killed is listed for a moment longer than it lives.
+        let count = r"n=0; while cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n' | grep -q 'C4[N]ARY\|^s[l]eep' && [ $n -lt 500 ]; \
+                      do n=$((n+1)); done; [ $n -lt 500 ] && echo 0";
+        let running = inside.output_of(count).await;
         assert_eq!(running.trim(), "0", "on {}", inside.backend);
     })
     .await;
@@ -146,6 +145,44 @@ fn attack_68_a_daemon_from_before_a_plan_does_not_write() {
     assert!(result.contains("STILL"), "{result}");
     terminal.type_line("/exit");
     terminal.wait();
+}
+
+/// A server that the user starts with `!` while a plan waits would do for the planning model what that one may not.
+#[test]
+fn attack_68_what_the_user_starts_while_a_plan_waits_does_not_write_either() {
+    let model = endpoint()
+        .tool_call("run_commands", json!({ "command": "touch /tmp/order; sleep 1; ls" }))
+        .text("Planned.")
+        .start();
+    let mut terminal = terminal().endpoint(&model).file("there", "1").start();
+    terminal.wait_for_prompt();
+    terminal.type_line("/plan");
+    terminal.wait_for("planning:");
+    let server =
+        "(until [ -e /tmp/order ]; do sleep 0.1; done; echo 2 > there; echo 2 > new) >/dev/null 2>&1 &";
+    let ended = |terminal: &Terminal, how: &str, count: usize| {
+        terminal.wait_until(how, |screen| screen.matches(how).count() == count);
+        terminal.wait_for_prompt();
+    };
+    terminal.type_line(&format!("!{server}"));
+    ended(&terminal, "exit 0 in", 1);
+    terminal.type_line("!echo 3 > there; echo wrote=$?");
+    terminal.wait_for("wrote=1");
+    ended(&terminal, "exit 0 in", 2);
+    terminal.type_line("!false");
+    ended(&terminal, "planning:", 2);
+    terminal.type_line("look");
+    terminal.wait_for("Planned.");
+    terminal.wait_for_prompt();
+    terminal.type_line("!cat there; ls; echo END$((1+1))");
+    terminal.wait_for("END2");
+    // The model's call is the third.
+    ended(&terminal, "exit 0 in", 4);
+    let seen = terminal.screen();
+    terminal.type_line("/exit");
+    terminal.wait();
+    let shown = seen.rsplit("Planned.").next().expect("text");
+    assert!(shown.contains('1') && !shown.contains("new"), "{shown}");
 }
 
 /// `AGENTS.md` of another user in a directory above was obeyed, and tags spelled words that only the model read.

@@ -278,6 +278,11 @@ impl Conversation {
         self.setup.model.name()
     }
 
+    /// What the model's endpoint turned out not to take.
+    pub fn learned(&self) -> Option<Value> {
+        self.setup.model.learned()
+    }
+
     /// The models that the endpoint offers.
     pub async fn models(&self) -> Result<Vec<String>> {
         self.setup.model.models().await

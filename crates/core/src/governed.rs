@@ -5,6 +5,7 @@ use agent_base::error::Result;
 use agent_event::CallForm;
 use agent_model::{ChatModel, OnProgress, Progress, Reply, Request, ToolSpec};
 use futures_util::future::BoxFuture;
+use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,6 +84,14 @@ impl ChatModel for Governed {
 
     fn resume_form(&self, form: CallForm) {
         self.model.resume_form(form);
+    }
+
+    fn learned(&self) -> Option<Value> {
+        self.model.learned()
+    }
+
+    fn resume_learned(&self, learned: &Value) {
+        self.model.resume_learned(learned);
     }
 
     fn takes_images(&self) -> bool {

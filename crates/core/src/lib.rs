@@ -5,6 +5,7 @@
 
 mod ask;
 mod assist;
+mod blank;
 mod budget;
 mod calls;
 mod compaction;

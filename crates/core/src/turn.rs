@@ -1,6 +1,7 @@
 //! The turn loop: ask the model, run the tools that it calls, return their results, until it answers without a call.
 
 use super::assist::{At, FailedCheck, NewPrompt, PromptHelp};
+use super::blank::{is_blank, placeholder};
 use super::repetition::{Repetition, Verdict};
 use super::{Answer, Conversation, Moment, Spent, Stop};
 use agent_base::error::Error;
@@ -14,6 +15,7 @@ use agent_model::Reply;
 /// This many messages in a row with only invalid calls end the run.
 const MAX_BAD_ROUNDS: u32 = 3;
 
+const CONTINUE: &str = "Continue with the next step, or answer in a sentence.";
 const EMPTY: &str = "Your message was empty. Continue with the next step, or answer.";
 const ANOTHER_MODEL: &str = "another model may do better; `agent resume` continues from here";
 const ANSWER_CUT_OFF: &str =
@@ -191,10 +193,15 @@ impl Conversation {
 
     /// What the model is asked instead of accepting a message without a call.
     fn asked_on(&self, reply: &Reply, watch: &mut Watch) -> Option<String> {
-        let is_empty = reply.text.trim().is_empty() && !reply.is_cut_off();
-        if is_empty {
+        let nothing = match is_blank(&reply.text) {
+            true => Some(EMPTY.to_owned()),
+            false => {
+                placeholder(&reply.text).map(|text| format!("Your message was only {text:?}. {CONTINUE}"))
+            }
+        };
+        if let Some(text) = nothing.filter(|_| !reply.is_cut_off()) {
             let was_empty = std::mem::replace(&mut watch.was_empty, true);
-            return (!was_empty).then(|| EMPTY.to_owned());
+            return (!was_empty).then_some(text);
         }
         self.setup.assist.answer(self.at(), reply)
     }
@@ -205,8 +212,11 @@ impl Conversation {
             // Half an answer is not an answer, and its tool calls are missing.
             return Err(self.limit("answer_tokens", ANSWER_CUT_OFF, LONGER_ANSWERS)?);
         }
-        if reply.text.trim().is_empty() {
+        if is_blank(&reply.text) {
             return Err(Error::endpoint("the model's answer is empty").hint(ANOTHER_MODEL));
+        }
+        if let Some(text) = placeholder(&reply.text) {
+            return Err(Error::endpoint(format!("the model's answer is only {text:?}")).hint(ANOTHER_MODEL));
         }
         if let (Ending::Unknown, Some(word)) = (reply.ending(), &reply.finish_reason) {
             let word: String = word.chars().take(MAX_WORD).collect();

@@ -8,7 +8,9 @@ use super::lines::{Lines, read_records};
 use agent_base::error::{Error, Result};
 use agent_base::machine::Machine;
 use agent_base::paths::{create_error, make_dir, make_dir_of_unrelated};
+use agent_base::plain_file::{self, Durability, Links};
 use agent_event::{Event, Record, now};
+use serde_json::Value;
 use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File};
 use std::io::ErrorKind;
@@ -221,6 +223,20 @@ impl Store {
         file::is_locked(&self.events(id))
     }
 
+    /// What [`Store::keep_learned`] kept for the session.
+    pub fn learned(&self, id: &SessionId) -> Option<Value> {
+        let text = plain_file::read(&self.dir(id).join(LEARNED), MAX_LEARNED + 1, Links::Refuse).ok()?;
+        (text.len() as u64 <= MAX_LEARNED).then(|| serde_json::from_slice(&text).ok())?
+    }
+
+    /// Keeps what was learned about the session's endpoint, for when the session is resumed.
+    pub fn keep_learned(&self, id: &SessionId, learned: &Value) -> Result<()> {
+        let path = self.dir(id).join(LEARNED);
+        plain_file::replace(&path, learned.to_string().as_bytes(), Durability::Renamed).map_err(|error| {
+            Error::unexpected(format!("{} could not be written", path.display())).caused_by(error)
+        })
+    }
+
     pub(super) fn root(&self) -> &Path {
         &self.root
     }
@@ -235,6 +251,9 @@ impl Store {
     }
 }
 
+/// What was learned about a session's endpoint.
+const LEARNED: &str = "endpoint.json";
+const MAX_LEARNED: u64 = 1 << 20;
 /// The directory of [`Store::layer`].
 const LAYER: &str = "layer";
 /// The file of [`Store::snapshot`].

@@ -209,6 +209,14 @@ pub trait ChatModel: Send + Sync {
     /// Continues with the form that the session had.
     fn resume_form(&self, _form: CallForm) {}
 
+    /// What its endpoint turned out not to take, to be kept with the session; `None` where that is nothing.
+    fn learned(&self) -> Option<Value> {
+        None
+    }
+
+    /// Continues with what [`ChatModel::learned`] gave, where that was about the same model at the same endpoint.
+    fn resume_learned(&self, _learned: &Value) {}
+
     /// The same model, for a second conversation at the same time. `None` where there can be only one: answers that were
     /// recorded.
     fn for_another_conversation(&self) -> Option<Arc<dyn ChatModel>> {

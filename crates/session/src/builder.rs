@@ -244,6 +244,7 @@ impl Builder {
             self.model.client.resume_form(*form);
         }
         let Resume { id, history, file, losses } = *resume;
+        self.store.learned(&id).inspect(|learned| self.model.client.resume_learned(learned));
         let History { messages, artifacts, notes, prompts, prompted, plan, network, .. } = history;
         let network = network.map(|words| network::Rules::recorded(&words));
         // It has been offered, and is part of the conversation.
@@ -329,6 +330,7 @@ impl Builder {
             begun: false,
             resumed,
             ports,
+            learned: None,
         })
     }
 

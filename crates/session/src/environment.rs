@@ -49,11 +49,7 @@ impl Reach for SessionEnvironment {
 
 impl Environment for SessionEnvironment {
     fn sandbox(&self) -> BoxFuture<'_, Result<Sandbox>> {
-        async {
-            let sandbox = self.startup.ready().await?.sandbox.clone();
-            Ok(if self.plan.is_read_only() { sandbox.read_only() } else { sandbox })
-        }
-        .boxed()
+        async { Ok(self.plan.sandbox(self.startup.ready().await?.sandbox.clone())) }.boxed()
     }
 
     fn explain(&self, output: &str) -> Option<String> {

@@ -84,6 +84,8 @@ pub struct Session {
     delegate: Option<Arc<Delegate>>,
     resumed: bool,
     ports: Arc<Ports>,
+    /// What is kept of what the endpoint does not take.
+    learned: Option<Value>,
 }
 
 impl Session {
@@ -93,7 +95,9 @@ impl Session {
         self.follow_host().await?;
         self.offer_servers().await?;
         self.attach(text).await?;
-        self.conversation.turn(text).await
+        let answer = self.conversation.turn(text).await;
+        self.keep_learned();
+        answer
     }
 
     /// Works on a prompt that an MCP server wrote. An `@` in it names nothing: which files are sent is the user's choice.
@@ -101,7 +105,19 @@ impl Session {
         self.begin().await?;
         self.follow_host().await?;
         self.offer_servers().await?;
-        self.conversation.turn_of_server(text).await
+        let answer = self.conversation.turn_of_server(text).await;
+        self.keep_learned();
+        answer
+    }
+
+    /// Notes for a resume what the endpoint turned out not to take in this prompt.
+    fn keep_learned(&mut self) {
+        let learned = self.conversation.learned();
+        if learned != self.learned {
+            // What could not be kept is learned again.
+            let _ = learned.as_ref().map(|learned| self.store.keep_learned(&self.id, learned));
+            self.learned = learned;
+        }
     }
 
     /// Runs the hooks of the session's start before its first prompt.
@@ -170,13 +186,16 @@ impl Session {
         };
         let refreshed = ready.workspace.refresh(&ready.sandbox).await;
         self.prepare_prompt();
-        let Refreshed { followed, conflicts } = match refreshed {
+        let Refreshed { followed, conflicts, withheld } = match refreshed {
             Ok(refreshed) => refreshed,
             Err(error) => {
                 let text = format!("The host's files could not be compared with the sandbox's: {error}.");
                 return self.frontend.events().emit(Event::Notice { text });
             }
         };
+        if let Some(text) = withheld {
+            self.frontend.events().emit(Event::Notice { text })?;
+        }
         let names = |paths: &[TreePath]| listed(paths.iter().map(ToString::to_string), NAMED);
         if let Some(names) = names(&followed) {
             self.conversation

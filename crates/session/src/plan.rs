@@ -2,7 +2,7 @@
 
 use super::Session;
 use agent_base::error::{Error, Result};
-use agent_sandbox::{Command, Outcome, Program};
+use agent_sandbox::{Command, Outcome, Program, Sandbox};
 use agent_tools::{Plan, UpdatePlan};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +16,13 @@ const TRIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Session {
     /// The model's plan.
-    pub fn plan(&self) -> &Plan {
+    pub fn plan(&self) -> &Arc<Plan> {
         &self.plan
+    }
+
+    /// The sandbox, once it is there, for commands of the user's; while a plan waits, none of them changes the workspace.
+    pub async fn sandbox(&self) -> Result<Sandbox> {
+        Ok(self.plan.sandbox(self.startup.ready().await?.sandbox.clone()))
     }
 
     /// Makes the workspace read-only for everything that the model starts from now on, until the plan is accepted. What ran before

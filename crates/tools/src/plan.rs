@@ -3,6 +3,7 @@
 use agent_base::error::Result;
 use agent_base::lock::Lock;
 use agent_event::{Event, Events, PlanStep};
+use agent_sandbox::Sandbox;
 
 /// The plan that the model writes down. While it awaits the user's consent, the workspace is read-only.
 #[derive(Debug, Default)]
@@ -30,6 +31,11 @@ impl Plan {
     /// Whether the workspace is read-only until the user accepts it.
     pub fn is_read_only(&self) -> bool {
         self.0.lock().read_only
+    }
+
+    /// `sandbox`, for commands that may not change the workspace while the plan waits.
+    pub fn sandbox(&self, sandbox: Sandbox) -> Sandbox {
+        if self.is_read_only() { sandbox.read_only() } else { sandbox }
     }
 
     /// How often the model has written it down in this process.

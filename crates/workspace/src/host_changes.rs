@@ -27,6 +27,8 @@ const MIN_SHARE: usize = 1_000;
 pub struct HostView {
     root: Option<Stamp>,
     directories: BTreeMap<TreePath, Stamp>,
+    /// The topmost files and directories that git ignores.
+    ignored: BTreeSet<TreePath>,
     /// Files whose state on the host is known although it is not that of the base: they were applied, or they are in
     /// conflict and the user knows. `None` for one that is gone.
     known: BTreeMap<TreePath, Option<Stamp>>,
@@ -62,6 +64,12 @@ impl HostView {
     fn take(&mut self, selection: &Selection) {
         let directories = selection.picked.iter().filter(|(_, picked)| picked.kind == PickedKind::Directory);
         self.directories.extend(directories.map(|(path, picked)| (path.clone(), picked.stamp)));
+        self.ignored.extend(selection.ignored.iter().cloned());
+    }
+
+    /// What git ignores, as it was listed; some of it may be gone.
+    pub fn ignored(&self) -> impl Iterator<Item = &TreePath> {
+        self.ignored.iter()
     }
 
     /// Notes that what the host has at `path` needs no further attention.
@@ -123,6 +131,7 @@ impl HostView {
         }
         if rules_changed {
             let selection = select::select(root, options)?;
+            self.ignored.clear();
             self.take(&selection);
             self.watch_found(root, &selection);
             self.add(&mut changes, selection, base);

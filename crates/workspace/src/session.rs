@@ -102,6 +102,8 @@ struct State {
     copies: bool,
     /// The look for what of the ignored files the sandbox is not to see, until it is filled.
     search: Option<Search>,
+    /// What of the ignored files the sandbox does not see.
+    withheld: BTreeSet<TreePath>,
     /// The host's tree as [`Workspace::reopen`] found it.
     found: Option<Selection>,
     /// How the host's tree looked last; `None` until a process that attached to a running sandbox has looked.
@@ -146,6 +148,7 @@ impl State {
             copies: mount == WorkspaceMount::Empty,
             mount,
             search: None,
+            withheld: BTreeSet::new(),
             found: None,
             view: None,
             base,
@@ -257,7 +260,9 @@ impl Workspace {
         let search = options.select.search(&root, &mount, &selection);
         let mut scanner = scanner(&root, &options.select)?;
         scanner.skip(&selection.ignored);
+        let withheld = selection.withheld.keys().cloned().collect();
         let mut state = State::new(mount, Base::new(selection), scanner);
+        state.withheld = withheld;
         (state.view, state.own_git, state.copies, state.search) = (view, own_git, copies, search);
         let max_kept = options.max_kept.unwrap_or(retention::MAX_KEPT);
         let workspace = Self::new(root, options.mode, options.select, store, state);
@@ -605,6 +610,8 @@ const FILLED: &str = "filled.json";
 const UNSETTLED: &str = "unsettled.json";
 const ORIGIN: &str = "origin.json";
 const ACCEPTED: &str = "accepted.json";
+/// What of the ignored files the sandbox does not see.
+const WITHHELD: &str = "withheld.json";
 const APPLIED: &str = "applied.json";
 const SKIPPED: &str = "skipped.json";
 

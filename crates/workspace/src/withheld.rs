@@ -1,5 +1,6 @@
 //! What of the files that git ignores is never shown. There may be very many of them, so they are looked through beside the start of
-//! a sandbox, and what is found is removed in it before anything runs there.
+//! a sandbox, and what is found is removed in it before anything runs there. What the user adds to them later is removed before the
+//! next prompt.
 
 use crate::select;
 use crate::selection::LeftOut;
@@ -7,7 +8,7 @@ use crate::transfer::inside;
 use crate::tree_path::TreePath;
 use agent_base::error::{Error, Result};
 use agent_sandbox::Sandbox;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use tokio::task::{JoinHandle, spawn_blocking};
 
@@ -33,20 +34,49 @@ impl Search {
     /// # Errors
     /// There is more than can be looked through, or something cannot be removed.
     pub async fn withhold(self, sandbox: &Sandbox) -> Result<BTreeMap<TreePath, LeftOut>> {
-        let looked = self.looking.await;
-        let failed =
-            |error| Error::unexpected("the files that git ignores were not looked through").caused_by(error);
-        let withheld = looked.map_err(failed)??;
-        let removed = sandbox.remove_files(withheld.keys().map(inside).collect()).await?;
-        for ((path, reason), result) in withheld.iter().zip(removed) {
-            let Err(error) = result else { continue };
-            // What the caller may not read, nobody inside may, who is the same user or has fewer rights.
-            if *reason != LeftOut::Unreadable && sandbox.stat(&inside(path)).await.is_ok() {
-                return Err(
-                    Error::sandbox(format!("{path}, which git ignores, cannot be withheld")).caused_by(error)
-                );
-            }
-        }
+        let withheld = self.found().await?;
+        remove(sandbox, &withheld).await?;
         Ok(withheld)
     }
+
+    async fn found(self) -> Result<BTreeMap<TreePath, LeftOut>> {
+        let failed =
+            |error| Error::unexpected("the files that git ignores were not looked through").caused_by(error);
+        self.looking.await.map_err(failed)?
+    }
+}
+
+/// Looks through `ignored` again, and removes from the overlay what is to be withheld and is not `known` to be: something that the
+/// sandbox has made itself where the host has such a file stays.
+///
+/// # Errors
+/// As for [`Search::withhold`].
+pub async fn withhold_new(
+    root: &Path,
+    options: &select::Options,
+    ignored: Vec<TreePath>,
+    known: &BTreeSet<TreePath>,
+    sandbox: &Sandbox,
+) -> Result<BTreeMap<TreePath, LeftOut>> {
+    let Some(search) = Search::begin(root, options, &ignored) else { return Ok(BTreeMap::new()) };
+    let mut withheld = search.found().await?;
+    withheld.retain(|path, _| !known.contains(path));
+    if !withheld.is_empty() {
+        remove(sandbox, &withheld).await?;
+    }
+    Ok(withheld)
+}
+
+async fn remove(sandbox: &Sandbox, withheld: &BTreeMap<TreePath, LeftOut>) -> Result<()> {
+    let removed = sandbox.remove_files(withheld.keys().map(inside).collect()).await?;
+    for ((path, reason), result) in withheld.iter().zip(removed) {
+        let Err(error) = result else { continue };
+        // What the caller may not read, nobody inside may, who is the same user or has fewer rights.
+        if *reason != LeftOut::Unreadable && sandbox.stat(&inside(path)).await.is_ok() {
+            return Err(
+                Error::sandbox(format!("{path}, which git ignores, cannot be withheld")).caused_by(error)
+            );
+        }
+    }
+    Ok(())
 }

@@ -3,7 +3,7 @@
 use super::Repl;
 use crate::cli::attach;
 use crate::error::{Error, Result};
-use crate::sandbox::{Command, Program};
+use crate::sandbox::{Command, Outcome, Program};
 use crate::session::Frontend;
 use crate::tools::{Collector, ending, report_limits};
 
@@ -11,13 +11,14 @@ use crate::tools::{Collector, ending, report_limits};
 const SHOWN_TO_MODEL: usize = 3_000;
 
 impl Repl<'_> {
-    /// Runs `command` without a time limit. It gets every key: Ctrl-C interrupts it, not `agent`.
+    /// Runs `command` without a time limit; while a plan waits, it cannot change the workspace either: what it leaves running could do
+    /// for the model what that one may not. It gets every key: Ctrl-C interrupts it, not `agent`.
     pub(super) async fn shell(&mut self, command: &str) -> Result<()> {
         if command.is_empty() {
             return Err(Error::usage("there is no command").hint("for example !ls"));
         }
         self.screen.progress().show("waiting for the sandbox");
-        let sandbox = self.session.startup().ready().await?.sandbox.clone();
+        let sandbox = self.session.sandbox().await?;
         self.screen.progress().clear();
         let text = command;
         let command = Command {
@@ -33,6 +34,9 @@ impl Repl<'_> {
         let finished = attach::run(&sandbox, command, std::io::stderr(), &mut copy).await?;
         drop(held);
         self.remark(&ending(&finished));
+        if finished.outcome != Outcome::Exited(0) {
+            self.remark_on_plan();
+        }
         report_limits(self.console.events(), &finished)?;
         self.session.ports().report_new().await?;
         let output = copy.finish(None).text;

@@ -6,6 +6,7 @@ use crate::endpoint::Endpoint;
 use agent_base::error::{Error, Kind, Scope};
 use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
 use std::time::Duration;
@@ -94,7 +95,8 @@ impl Reason {
 }
 
 /// What an endpoint may not understand. Each can be done without.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Feature {
     /// The answer in pieces.
     Streaming,

@@ -40,8 +40,9 @@ use async_openai::middleware::HttpRequestFactory;
 use bytes::Bytes;
 use form::Form;
 use futures_util::future::{BoxFuture, Either, select};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -74,6 +75,16 @@ pub struct OpenAi {
     unsent_images: Lock<Vec<String>>,
     /// Shared with other clients of this endpoint.
     limiter: Option<Arc<Limiter>>,
+}
+
+/// What an endpoint turned out not to take, as it is kept with a session.
+#[derive(Serialize, Deserialize)]
+struct Learned {
+    model: String,
+    base_url: String,
+    refused: BTreeSet<Feature>,
+    /// The ids of calls that are sent as text.
+    as_text: BTreeSet<String>,
 }
 
 impl OpenAi {
@@ -443,6 +454,25 @@ impl ChatModel for OpenAi {
     fn resume_form(&self, form: CallForm) {
         if self.endpoint.form.is_none_or(|configured| configured == form) {
             *self.form.lock() = Form { chosen: Some(form), announced: true };
+        }
+    }
+
+    fn learned(&self) -> Option<Value> {
+        let learned = Learned {
+            model: self.endpoint.model.clone(),
+            base_url: self.endpoint.base_url.clone(),
+            refused: self.refused.lock().iter().copied().collect(),
+            as_text: self.as_text.lock().iter().cloned().collect(),
+        };
+        let is_nothing = learned.refused.is_empty() && learned.as_text.is_empty();
+        serde_json::to_value(learned).ok().filter(|_| !is_nothing)
+    }
+
+    fn resume_learned(&self, learned: &Value) {
+        let Ok(learned) = serde_json::from_value::<Learned>(learned.clone()) else { return };
+        if learned.model == self.endpoint.model && learned.base_url == self.endpoint.base_url {
+            self.refused.lock().extend(learned.refused);
+            self.as_text.lock().extend(learned.as_text);
         }
     }
 

@@ -13,6 +13,7 @@ use agent_core::{Interrupt, Stop};
 use agent_event::Events;
 use agent_log::SessionId;
 use agent_session::{ModelSettings, Ready, Session, Startup};
+use agent_tools::Plan;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -36,6 +37,7 @@ pub struct Live {
     pub questions: Arc<Questions>,
     session: Mutex<Session>,
     startup: Arc<Startup>,
+    plan: Arc<Plan>,
     events: Arc<Events>,
     interrupt: Interrupt,
     status: Lock<Status>,
@@ -90,6 +92,7 @@ impl Live {
             feed: Arc::clone(&frontend.feed),
             questions: Arc::clone(&frontend.questions),
             startup: Arc::clone(session.startup()),
+            plan: Arc::clone(session.plan()),
             events: Arc::clone(&frontend.events),
             interrupt: session.conversation.interrupt(),
             status: Lock::new(status),

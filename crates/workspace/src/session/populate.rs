@@ -1,7 +1,7 @@
 //! How a session's sandbox gets its files: a fresh one, that of a resumed session, one that has been there all the time.
 
 use super::State;
-use super::{ABOUT, BASE, FILLED, Workspace, about, blocking, can_hold_layers, tree};
+use super::{ABOUT, BASE, FILLED, WITHHELD, Workspace, about, blocking, can_hold_layers, tree};
 use crate::base::Base;
 use crate::base::is_own_git;
 use crate::home;
@@ -91,6 +91,7 @@ impl Workspace {
         }
         state.view = Some(HostView::of(&self.root, &selection));
         state.scanner.skip(&selection.ignored);
+        state.withheld = selection.withheld.keys().cloned().collect();
         (state.mount, state.copies, state.found) = (mount, copies, Some(selection));
         state.search = search;
         Ok(notice)
@@ -151,6 +152,10 @@ impl Workspace {
         if let Some(search) = search.filter(|_| *mount != WorkspaceMount::Empty) {
             let withheld = search.withhold(sandbox).await?;
             self.withheld.lock().extend(notices::withheld(&withheld));
+            state.withheld.extend(withheld.into_keys());
+        }
+        if !state.withheld.is_empty() && !self.is_transient {
+            self.save(WITHHELD, state.withheld.clone()).await?;
         }
         Ok(report)
     }

@@ -1,13 +1,15 @@
 //! Edits on the host during an open session: what the sandbox has not changed follows the host.
 
-use super::{ACCEPTED, State, Workspace, blocking};
+use super::{ACCEPTED, State, WITHHELD, Workspace, blocking};
 use crate::base::Base;
 use crate::host_changes::HostChanges;
 use crate::host_dir::HostDir;
 use crate::manifest::{Delta, Node, Target};
+use crate::notices;
 use crate::selection::{Picked, PickedKind, Stamp};
 use crate::transfer;
 use crate::tree_path::TreePath;
+use crate::withheld::withhold_new;
 use agent_base::error::Result;
 use agent_sandbox::{Sandbox, WorkspaceMount};
 use std::collections::BTreeMap;
@@ -19,6 +21,8 @@ pub struct Refreshed {
     pub followed: Vec<TreePath>,
     /// Files that the sandbox had changed too, and that it keeps as they are.
     pub conflicts: Vec<TreePath>,
+    /// A notice of what the sandbox does not see any more.
+    pub withheld: Option<String>,
 }
 
 /// One path that changed on the host.
@@ -89,11 +93,36 @@ impl Workspace {
             WorkspaceMount::Bind(_) => self.refresh_bound(&mut state, sandbox).await,
             _ => self.refresh_copy(&mut state, sandbox).await,
         };
+        let refreshed = match refreshed {
+            Ok(refreshed) => {
+                let withheld = self.withhold_new(&mut state, sandbox).await?;
+                Ok(Refreshed { withheld, ..refreshed })
+            }
+            error => error,
+        };
         if let (Err(_), Some(view)) = (&refreshed, &mut state.view) {
             // What was reported as touched may not have arrived.
             view.compare_everything();
         }
         refreshed
+    }
+
+    /// Hides from an overlay what has come to lie among the ignored files since the last look, and is never shown.
+    async fn withhold_new(&self, state: &mut State, sandbox: &Sandbox) -> Result<Option<String>> {
+        let shows_host =
+            matches!(state.mount, WorkspaceMount::Overlay { .. } | WorkspaceMount::Forked { .. });
+        let Some(view) = state.view.as_ref().filter(|_| shows_host) else { return Ok(None) };
+        let ignored = view.ignored().cloned().collect();
+        let found = withhold_new(&self.root, &self.options, ignored, &state.withheld, sandbox).await?;
+        if found.is_empty() {
+            return Ok(None);
+        }
+        let notice = notices::withheld(&found);
+        state.withheld.extend(found.into_keys());
+        if !self.is_transient {
+            self.save(WITHHELD, state.withheld.clone()).await?;
+        }
+        Ok(notice)
     }
 
     /// Compares the whole of the host's tree ahead of the next [`Workspace::refresh`], which then need not do that. Nothing
