@@ -3,7 +3,7 @@
 use crate::support::agent::agent;
 use crate::support::backends::{on_every_backend, shell};
 use crate::support::endpoint::endpoint;
-use crate::support::terminal::terminal;
+use crate::support::terminal::{Terminal, terminal};
 use agent::approval::policy::{Action, Gate, Judgement, Rules};
 use agent::approval::{Answer, Approve, Question};
 use futures_util::FutureExt;
@@ -160,17 +160,24 @@ fn attack_68_what_the_user_starts_while_a_plan_waits_does_not_write_either() {
     terminal.wait_for("planning:");
     let server =
         "(until [ -e /tmp/order ]; do sleep 0.1; done; echo 2 > there; echo 2 > new) >/dev/null 2>&1 &";
+    let ended = |terminal: &Terminal, how: &str, count: usize| {
+        terminal.wait_until(how, |screen| screen.matches(how).count() == count);
+        terminal.wait_for_prompt();
+    };
     terminal.type_line(&format!("!{server}"));
-    terminal.wait_for_prompt();
+    ended(&terminal, "exit 0 in", 1);
     terminal.type_line("!echo 3 > there; echo wrote=$?");
     terminal.wait_for("wrote=1");
+    ended(&terminal, "exit 0 in", 2);
     terminal.type_line("!false");
-    terminal.wait_for("planning:");
-    terminal.wait_for_prompt();
+    ended(&terminal, "planning:", 2);
     terminal.type_line("look");
     terminal.wait_for("Planned.");
+    terminal.wait_for_prompt();
     terminal.type_line("!cat there; ls; echo END$((1+1))");
     terminal.wait_for("END2");
+    // The model's call is the third.
+    ended(&terminal, "exit 0 in", 4);
     let seen = terminal.screen();
     terminal.type_line("/exit");
     terminal.wait();
