@@ -65,7 +65,7 @@ struct Called {
 }
 
 impl Called {
-    /// What the sandbox has is known already.
+    /// Returns what the sandbox has is known already.
     fn new() -> Self {
         let store = tempfile::tempdir().expect("a directory");
         let called = Self { tool: RunCode::new(None, None), events: Events::new(1), store };

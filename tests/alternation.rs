@@ -27,7 +27,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What the user and the machine do to a session.
+/// An act of the user or the machine on a session.
 #[derive(Debug, Clone)]
 enum Act {
     Prompt(Vec<Move>),
@@ -40,7 +40,7 @@ enum Act {
     },
 }
 
-/// What the model does when it is asked.
+/// A move of the model when it is asked.
 #[derive(Debug, Clone)]
 enum Move {
     Answer,
@@ -89,7 +89,7 @@ fn fault(messages: &[Message]) -> Option<String> {
         .then(|| format!("the last message is of {before}"))
 }
 
-/// What the model, the tool and the test share.
+/// The state that the model, the tool and the test share.
 #[derive(Default)]
 struct Shared {
     moves: VecDeque<Move>,

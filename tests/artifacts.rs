@@ -10,7 +10,7 @@ use agent::tools::code::display::{Collected, Run, collect};
 use agent::tools::{Bounds, Context};
 use std::sync::{Arc, Mutex};
 
-/// What a run of `text` showed, with the names and media types that its events gave.
+/// The files that a run of `text` showed, with the names and media types that its events gave.
 struct Shown {
     collected: Collected,
     events: Vec<(String, String)>,
@@ -64,7 +64,7 @@ async fn show(inside: &TestSandbox, text: &str) -> Shown {
     Shown { collected, events, store, output: ran.text(), run }
 }
 
-/// Whether the system's Python has `module`, which Debian has as `package`.
+/// Returns whether the system's Python has `module`, which Debian has as `package`.
 fn has(module: &str, package: &str) -> bool {
     let import =
         std::process::Command::new("/usr/bin/python3").args(["-c", &format!("import {module}")]).output();

@@ -1,4 +1,4 @@
-//! What a batch has when the power fails: the order in which it writes and syncs, and what it makes of files as a power cut leaves
+//! The state of a batch after a power failure: the order in which it writes and syncs, and what it makes of files as a power cut leaves
 //! them.
 
 use crate::batch::{batch, by_id, read, results, tasks, writer};

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// What a test knows of a provider.
+/// A test's facts about a provider.
 struct Place {
     backend: &'static str,
     variables: Vec<(&'static str, String)>,
@@ -62,7 +62,7 @@ impl Place {
         forked["session"].as_str().expect("a session").to_owned()
     }
 
-    /// What `command` prints in the sandbox of the session, which is kept.
+    /// Returns what `command` prints in the sandbox of the session, which is kept.
     fn read(&self, source: &Finished, session: &str, command: &str) -> String {
         let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("Read.").start();
         let call = self.at(source.again()).endpoint(&model);
@@ -75,7 +75,7 @@ impl Place {
     }
 }
 
-/// What a sandbox has, of which git ignores a part.
+/// The changes of a sandbox, of which git ignores a part.
 const WRITE: &str = "head -c 4000000 /dev/urandom >big; echo changed >new.txt; echo home >~/note; rm kept.txt; \
                      mkdir ignored; echo built >ignored/x";
 const READ: &str = "cat new.txt ~/note ignored/x; wc -c <big; ls; ls -A ~";

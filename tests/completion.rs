@@ -1,4 +1,4 @@
-//! What shells complete: commands, and the values of options and arguments.
+//! The completions of shells: commands, and the values of options and arguments.
 
 use crate::support::agent::{Agent, agent, binary};
 use crate::support::endpoint::endpoint;

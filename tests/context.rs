@@ -1,4 +1,4 @@
-//! What a prompt carries: files that it names, the project's instructions and commands, what `[models.NAME]` adds.
+//! The parts of a prompt: files that it names, the project's instructions and commands, what `[models.NAME]` adds.
 
 use crate::support::agent::agent;
 use crate::support::endpoint::endpoint;

@@ -49,7 +49,7 @@ fn model(parts: &[Value]) -> Endpoint {
     endpoint().by_rule(rule).strict().start()
 }
 
-/// What the model read of each part, in the order of the calls.
+/// Returns what the model read of each part, in the order of the calls.
 fn read(model: &Endpoint) -> Vec<String> {
     let requests = model.chat_requests();
     results(requests.iter().rfind(|body| !is_part(body)).unwrap())

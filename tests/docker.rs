@@ -352,7 +352,7 @@ async fn doctor_hears_what_the_engine_is() {
     assert!(checks.words()[0].starts_with(&format!("engine {}", checks.version)));
 }
 
-/// What this machine itself says.
+/// Returns what this machine itself says.
 fn local(command: &str) -> String {
     let output = Command::new("sh").args(["-c", command]).output().expect("a shell");
     String::from_utf8_lossy(&output.stdout).trim_end().to_owned()

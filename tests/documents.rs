@@ -1,4 +1,4 @@
-//! What the documents say is so: their links, the commands in them, the lists of the reference, the README's first minutes.
+//! The truth of the documents: their links, the commands in them, the lists of the reference, the README's first minutes.
 
 use crate::support::agent::agent;
 use crate::support::endpoint::endpoint;

@@ -1,4 +1,4 @@
-//! What a `.env` may set and what it may not: an untrusted repository may contain one.
+//! The settings that a `.env` may make and those that it may not: an untrusted repository may contain one.
 
 use crate::support::agent::{Agent, agent};
 use crate::support::endpoint::{Endpoint, endpoint};

@@ -1,4 +1,4 @@
-//! What `agent doctor --endpoint` finds out, and the recorded model.
+//! The findings of `agent doctor --endpoint`, and the recorded model.
 
 use crate::support::client::{Seen, client, settings};
 use crate::support::endpoint::{Endpoint, endpoint};

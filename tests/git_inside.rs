@@ -131,7 +131,7 @@ const KINDS: [Kind; 19] = [
     },
 ];
 
-/// What git lists, without the path from the top of the work tree.
+/// Returns what git lists, without the path from the top of the work tree.
 fn listed(output: &[u8], place: &str) -> Vec<String> {
     let text = String::from_utf8_lossy(output);
     let prefix = format!("{place}/");

@@ -142,7 +142,7 @@ fn resume_after_kill(backend: &str, pause: Duration) {
     assert_eq!(repl.wait(), 0);
 }
 
-/// Whether a session's file has the output of the long command.
+/// Returns whether a session's file has the output of the long command.
 fn has_output(events: &Path) -> bool {
     let text = fs::read_to_string(events).unwrap_or_default();
     text.contains("\"tool_output\"") || text.matches("\"tool_started\"").count() == 2

@@ -1,4 +1,4 @@
-//! What goes wrong between a client and its pod: each time the outcome is honest, and what still runs is found again.
+//! The failures between a client and its pod: each time the outcome is honest, and what still runs is found again.
 
 use crate::support::agent::agent;
 use crate::support::backends::{output_of, shell, spec};
@@ -166,7 +166,7 @@ async fn credentials_that_are_not_valid_any_more_are_a_sentence() {
     assert!(error.hint_text().is_some_and(|hint| hint.contains("a token may have expired")), "{error:?}");
 }
 
-/// What examples/kubernetes/rbac.yaml grants.
+/// Returns what examples/kubernetes/rbac.yaml grants.
 fn least_rights() -> Value {
     let text = include_str!("../examples/kubernetes/rbac.yaml");
     let rules = text.split("rules:\n").nth(1).and_then(|rest| rest.split("---").next()).expect("rules");

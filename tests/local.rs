@@ -73,7 +73,7 @@ fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|me| std::os::unix::fs::MetadataExt::uid(&me) == 0)
 }
 
-/// What is left of sandboxes whose private directories were below `home`: once nothing more goes away.
+/// Returns what is left of sandboxes whose private directories were below `home`: once nothing more goes away.
 fn left_over(home: &Path) -> Vec<PathBuf> {
     let sandboxes = home.join("agent/data/sandboxes");
     let entries = || fs::read_dir(&sandboxes).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -134,14 +134,14 @@ async fn run(sandbox: &Sandbox, script: &str) -> (Outcome, String) {
     (finished.outcome, String::from_utf8_lossy(&said).into_owned())
 }
 
-/// What a script says that has to succeed.
+/// Returns what a script says that has to succeed.
 async fn said(sandbox: &Sandbox, script: &str) -> String {
     let (outcome, said) = run(sandbox, script).await;
     assert_eq!(outcome, Outcome::Exited(0), "{script}: {said}");
     said
 }
 
-/// Whether the sandbox is gone, as its client sees it.
+/// Returns whether the sandbox is gone, as its client sees it.
 async fn is_lost(sandbox: &Sandbox) -> bool {
     sandbox.facts(&[]).await.is_err_and(|error| error.kind() == agent::error::Kind::Sandbox)
 }

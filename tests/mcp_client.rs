@@ -28,7 +28,7 @@ fn run(call: Agent, model: &Endpoint) -> Finished {
     call.endpoint(model).args(["run", "--json", "use the tools"]).run().expect_code(0)
 }
 
-/// What the model read of each call.
+/// Returns what the model read of each call.
 fn results(model: &Endpoint) -> Vec<String> {
     model.requests()[1..]
         .iter()

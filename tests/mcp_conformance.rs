@@ -9,7 +9,7 @@ use std::process::Command;
 
 const SUITE: &str = "/usr/local/lib/agent-mcp/conformance";
 
-/// What the suite says of a check for which the server lacks an example, or a method that `agent mcp` does not offer.
+/// The suite's words about a check for which the server lacks an example, or a method that `agent mcp` does not offer.
 const NOT_APPLICABLE: [&str; 10] = [
     "there is no tool \"test_",
     "Tool 'json_schema_2020_12_tool' not found",

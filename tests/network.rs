@@ -96,7 +96,7 @@ impl Net {
         output.trim_end().to_owned()
     }
 
-    /// What the proxy answers to these bytes, until it closes. A program inside could send them.
+    /// Returns what the proxy answers to these bytes, until it closes. A program inside could send them.
     async fn ask(&self, bytes: impl AsRef<[u8]>) -> String {
         let mut stream = self.sandbox.connect_port(PORT).await.expect("the proxy listens");
         let mut answer = Vec::new();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const ADDRESSES: &str =
     "1.1.1.1:443/one.one.one.one,8.8.8.8:53,151.101.0.223:443/pypi.org,169.254.169.254:80";
 
-/// What the probe prints, and how long it took. `None` where no namespace can be made.
+/// Returns what the probe prints, and how long it took. `None` where no namespace can be made.
 fn probe(addresses: &'static str, service: Service) -> Option<(String, Duration)> {
     let guest = program();
     Egress::alone(service, move || {

@@ -1,4 +1,4 @@
-//! What a release consists of: the archive with `install.sh`, the npm packages, the formula.
+//! The parts of a release: the archive with `install.sh`, the npm packages, the formula.
 
 use crate::support::skip;
 use std::fs;

@@ -56,13 +56,13 @@ fn output(terminal: &Terminal) -> String {
     String::from_utf8(terminal.raw()).unwrap().replace("\r\n", "\n")
 }
 
-/// What is between the first `begin` and the next `end`.
+/// Returns what is between the first `begin` and the next `end`.
 fn between<'t>(text: &'t str, begin: &str, end: &str) -> &'t str {
     let rest = text.split_once(begin).unwrap_or_else(|| panic!("{begin:?} is not in {text:?}")).1;
     rest.split_once(end).unwrap_or_else(|| panic!("{end:?} is not in {rest:?}")).0
 }
 
-/// Whether a picture is in it, in any form that some terminal takes.
+/// Returns whether a picture is in it, in any form that some terminal takes.
 fn is_picture(text: &str) -> bool {
     ["\x1b_Ga=T", "\x1bP0;1;0q", "1337;File", "▀"].iter().any(|drawn| text.contains(drawn))
 }
@@ -111,7 +111,7 @@ class Picture:
         return b'\\x89PNG\\r\\n\\x1a\\n' + chunk(b'IHDR', header) + chunk(b'IDAT', zlib.compress(rows)) + chunk(b'IEND', b'')
 ";
 
-/// What a terminal is sent for the gradient, where its cells have 10 × 10 pixels.
+/// Returns what a terminal is sent for the gradient, where its cells have 10 × 10 pixels.
 fn kitty_sequence() -> String {
     format!("\x1b_Ga=T,f=100,t=d,q=2,c=3,m=0;{}\x1b\\\n", STANDARD.encode(gradient().to_png().unwrap()))
 }

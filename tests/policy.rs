@@ -31,7 +31,7 @@ fn denies(command: &str) -> Gate {
     gate(&format!("[policy.deny.it]\ncommands = [{command:?}]"), Approve::Risky)
 }
 
-/// What the policy judges of a call of a built-in tool.
+/// Returns what the policy judges of a call of a built-in tool.
 fn action<'a>(tool: &str, arguments: &'a Value) -> Option<Action<'a>> {
     static TOOLS: LazyLock<Registry> = LazyLock::new(Registry::builtin);
     TOOLS.get(tool).unwrap().action(arguments)
@@ -232,7 +232,7 @@ fn with_approve_never_only_deny_rules_count() {
     assert_eq!(of_command(&gate, "git push"), "deny publishing (git push)");
 }
 
-/// Whether `rule` (one line below `[policy.deny.it]`) catches the code in a file.
+/// Returns whether `rule` (one line below `[policy.deny.it]`) catches the code in a file.
 fn catches(rule: &str, path: &str, code: &str) -> bool {
     let gate = gate(&format!("[policy.deny.it]\n{rule}"), Approve::Never);
     of_file(&gate, path, code).starts_with("deny it")

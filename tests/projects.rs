@@ -128,7 +128,7 @@ fn counts(output: &str) -> Vec<String> {
     words.windows(2).filter(is_count).map(|pair| pair.join(" ")).collect()
 }
 
-/// Whether a tool is there; without one, what needs it is not tested.
+/// Returns whether a tool is there; without one, what needs it is not tested.
 fn has(tool: &str) -> bool {
     let found = Command::new("sh").args(["-c", &format!("{tool} --version || {tool} version")]).output();
     let is_there = found.is_ok_and(|found| found.status.success());

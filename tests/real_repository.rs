@@ -44,7 +44,7 @@ git -c protocol.file.allow=always submodule --quiet add ../lib vendor/sub && git
 mkdir build && echo ignored > build/out.o && echo ignored > other.gen && echo untracked > notes.txt
 "#;
 
-/// What the second prompt does, in the sandbox and, for comparison, by hand.
+/// The second prompt's commands, in the sandbox and, for comparison, by hand.
 const EDIT: &str = r#"
 set -e
 echo 42 > src/answer.txt
@@ -58,7 +58,7 @@ printf 'version https://git-lfs.github.com/spec/v1\noid sha256:%064d\nsize 99\n'
 echo more >> vendor/sub/sub.txt && echo more >> notes.txt
 "#;
 
-/// What stays in the sandbox: build results, and what git does for itself.
+/// Changes that stay in the sandbox: build results, and what git does for itself.
 const STAYS: &str = r#"
 set -e
 mkdir -p build && echo built > build/new.o && echo x > src/module-01/x.tmp && echo x > new.gen

@@ -27,9 +27,9 @@ struct Cut {
 #[derive(Default)]
 struct Cable {
     name: String,
-    /// Whether another stream can be had.
+    /// Set if another stream can be had.
     is_open: AtomicBool,
-    /// Whether the guest learns that a stream was cut.
+    /// Set if the guest learns that a stream was cut.
     tells: AtomicBool,
     is_gone: AtomicBool,
     opened: AtomicU32,

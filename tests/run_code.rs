@@ -22,7 +22,7 @@ struct Session<'a> {
     inside: &'a TestSandbox,
     events: Arc<Events>,
     store: TempDir,
-    /// What may be reached, and what was asked for.
+    /// The answers to what was asked for: what may be reached.
     reach: Answers,
 }
 
@@ -583,7 +583,7 @@ async fn nothing_of_it_is_in_the_workspace() {
     .await;
 }
 
-/// What the first program's background compiles is there for the next ones.
+/// Returns what the first program's background compiles is there for the next ones.
 #[tokio::test(flavor = "multi_thread")]
 async fn usual_packages_of_go_are_compiled_once_and_outside_of_the_workspace() {
     on_every_backend(async |inside| {

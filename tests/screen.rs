@@ -1,4 +1,4 @@
-//! What is seen at a real terminal: snapshots at two widths with and without colours, the status line, the two styles of the
+//! The view at a real terminal: snapshots at two widths with and without colours, the status line, the two styles of the
 //! trace, notifications and the title.
 
 use crate::support::agent::agent;
@@ -240,7 +240,7 @@ fn a_failed_check_shows_its_last_lines() {
     assert!(output.starts_with("21\n") && output.ends_with("\n40"), "{output}");
 }
 
-/// What the program wrote, as text.
+/// Returns what the program wrote, as text.
 fn raw(terminal: &crate::support::terminal::Terminal) -> String {
     String::from_utf8_lossy(&terminal.raw()).into_owned()
 }

@@ -19,7 +19,7 @@ fn connect(server: &Server) -> TcpStream {
     stream
 }
 
-/// What is answered until the server closes.
+/// Returns what is answered until the server closes.
 fn read(stream: &mut TcpStream) -> String {
     let mut answer = Vec::new();
     // Broken off is an answer as well.

@@ -41,7 +41,7 @@ fn project(command: &str) -> Agent {
     repository(call.config(&text))
 }
 
-/// What `command` prints in a session, and the session.
+/// Returns what `command` prints in a session, and the session.
 fn session(call: Agent, command: &str) -> (String, Finished) {
     let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("done").start();
     let finished = call.endpoint(&model).args(["run", "go", "--json"]).run().expect_code(0);

@@ -1,4 +1,4 @@
-//! What the tools take from a model, and what they tell it.
+//! The arguments that the tools take from a model, and what they tell it.
 
 use crate::support::agent::{Finished, agent};
 use crate::support::endpoint::endpoint;

@@ -61,7 +61,7 @@ fn model(request: &Value) -> Script {
     }
 }
 
-/// What the page is driven with, installed once; `None` where this machine lacks something.
+/// Returns what the page is driven with, installed once; `None` where this machine lacks something.
 fn modules() -> Option<PathBuf> {
     let required = std::env::var_os("CI").is_some_and(|value| value == "true");
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/browser");

@@ -92,7 +92,7 @@ async fn follow_size(window: &OwnedFd, controls: &Controls) -> Result<Finished> 
     std::future::pending().await
 }
 
-/// What the program draws. Dropping it undoes what the program left changed, and restores the terminal's settings.
+/// The screen of the program. Dropping it undoes what the program left changed, and restores the terminal's settings.
 struct AttachedScreen<S: Write> {
     screen: S,
     filter: Filter,

@@ -99,7 +99,7 @@ fn providers() -> ArgValueCandidates {
     })
 }
 
-/// What `--network` takes: after a comma, one more entry of the list.
+/// Returns what `--network` takes: after a comma, one more entry of the list.
 fn networks() -> ArgValueCompleter {
     ArgValueCompleter::new(|typed: &OsStr| {
         let typed = typed.to_str().unwrap_or_default();
@@ -122,7 +122,7 @@ fn candidate(value: &str, help: &str) -> CompletionCandidate {
     CompletionCandidate::new(value).help(help)
 }
 
-/// Whether a name can be inserted into a command line without quotes. An endpoint may offer `$(reboot)`, and shells insert
+/// Returns whether a name can be inserted into a command line without quotes. An endpoint may offer `$(reboot)`, and shells insert
 /// what is offered as it is.
 fn is_plain(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-:/@+".contains(&byte);

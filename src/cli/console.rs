@@ -20,14 +20,14 @@ use tokio::sync::Mutex;
 
 /// The frontend of every command that opens a session.
 pub struct Console {
-    /// What the user sees.
+    /// The screen that the user sees.
     pub screen: Screen,
     events: Arc<Events>,
     quiet: bool,
     json: bool,
-    /// Whether slash commands work.
+    /// Set if slash commands work.
     is_repl: bool,
-    /// Whether the user is there to be asked while something runs.
+    /// Set if the user is there to be asked while something runs.
     asks: bool,
     user: Arc<User>,
 }
@@ -60,7 +60,7 @@ impl Console {
         Self { asks: confirm::is_possible() && !options.is_json(), ..Self::new(machine, options) }
     }
 
-    /// Whether the user is asked about hosts that are not on the list. Only while something runs: nobody is interrupted while
+    /// Returns whether the user is asked about hosts that are not on the list. Only while something runs: nobody is interrupted while
     /// writing a prompt.
     pub fn ask_about_hosts(&self, ask: bool) {
         self.user.answers_about_hosts.store(ask, Ordering::Relaxed);
@@ -159,7 +159,7 @@ async fn ask(progress: &Progress, question: &Question<'_>) -> Result<Answer> {
     Ok(chosen.map_or(Answer::No, |(answer, _)| *answer))
 }
 
-/// What the user types for `answer`.
+/// Returns what the user types for `answer`.
 fn word(question: &Question<'_>, answer: Answer) -> &'static str {
     let about_host = matches!(question, Question::Connect { .. });
     match answer {

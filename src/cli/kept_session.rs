@@ -75,7 +75,7 @@ pub async fn find(
     Ok(KeptSession { id, workspace, paths })
 }
 
-/// What a kept session changed at the paths that were named; `all`: with what only build tools write.
+/// Returns what a kept session changed at the paths that were named; `all`: with what only build tools write.
 pub async fn changed(kept: &KeptSession, all: bool) -> Result<ChangeSet> {
     let changes = kept.workspace.recorded_changes().await?;
     let changes = if all { changes.with_build_files() } else { changes };

@@ -37,7 +37,7 @@ pub fn remember(machine: &Machine, base_url: &str, names: &[String]) -> Result<(
     Ok(())
 }
 
-/// What was kept; empty where nothing was, or it cannot be read.
+/// Returns what was kept; empty where nothing was, or it cannot be read.
 pub fn offered(machine: &Machine) -> OfferedModels {
     let bytes = file(machine).ok().and_then(|path| plain_file::read(&path, MAX_FILE, Links::Follow).ok());
     bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()

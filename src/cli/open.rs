@@ -20,7 +20,7 @@ use crate::session::{
 use crate::workspace::{Mode, outer_repository};
 use std::sync::Arc;
 
-/// What a session starts from.
+/// The state that a session starts from.
 pub enum StartingPoint {
     /// The workspace.
     Workspace,

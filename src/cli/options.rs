@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 /// Defines [`Options`] of the groups that have options of their own.
 macro_rules! options {
     ($($(#[$doc:meta])* $field:ident: $group:ident,)*) => {
-        /// What was given on the command line, of all that any command takes: `Config::load` adds the other sources.
+        /// Everything that was given on the command line, of all that any command takes: `Config::load` adds the other sources.
         #[derive(Debug, Clone, Default)]
         pub struct Options {
             $($(#[$doc])* pub $field: $group,)*
@@ -61,7 +61,7 @@ pub trait OptionGroup {
 }
 
 impl Options {
-    /// What a command was given in its groups.
+    /// Returns what a command was given in its groups.
     pub fn of(groups: &[&dyn OptionGroup]) -> Self {
         let mut options = Self::default();
         groups.iter().for_each(|group| group.add_to(&mut options));
@@ -136,7 +136,7 @@ pub struct DirectoryArg {
     pub resumed: Option<Place>,
 }
 
-/// What of the workspace gets into the sandbox, and how.
+/// The parts of the workspace that get into the sandbox, and how.
 #[derive(Debug, Clone, Default, Args)]
 pub struct CopyArgs {
     /// How the sandbox gets the workspace; bind lets it write directly into the directory
@@ -192,7 +192,7 @@ impl ClusterArgs {
     }
 }
 
-/// What commands in the sandbox may use.
+/// Limits of the commands in the sandbox.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ResourceArgs {
     /// What the sandbox may reach: none (only loopback), registries (of packages), hosts (example.com,*.b.org:8443,…) or
@@ -233,7 +233,7 @@ pub struct KeepArgs {
     pub delete_after: Option<String>,
 }
 
-/// What one prompt or task may use.
+/// Limits of one prompt or task.
 #[derive(Debug, Clone, Default, Args)]
 pub struct LimitArgs {
     /// Requests to the model (default 100)
@@ -247,7 +247,7 @@ pub struct LimitArgs {
     pub max_time: Option<String>,
 }
 
-/// What one prompt may cost.
+/// The limit of one prompt's cost.
 #[derive(Debug, Clone, Default, Args)]
 pub struct CostArg {
     /// Cost, in the currency of the configured prices
@@ -263,7 +263,7 @@ pub struct ApproveArg {
     pub approve: Option<Approve>,
 }
 
-/// What one prompt may use, and when the user is asked.
+/// Limits of one prompt, and when the user is asked.
 #[derive(Debug, Clone, Default, Args)]
 pub struct PromptLimitArgs {
     #[command(flatten, next_help_heading = "Limits for one prompt")]
@@ -298,7 +298,7 @@ pub struct ReplayArg {
     pub replay: Option<PathBuf>,
 }
 
-/// What has to hold at the end of a run.
+/// The conditions at the end of a run.
 #[derive(Debug, Clone, Default, Args)]
 pub struct CheckArgs {
     /// A command that has to pass, in a copy of the sandbox, before a run counts as finished (may be repeated)
@@ -349,7 +349,7 @@ pub struct ApplyArg {
     pub apply: bool,
 }
 
-/// What has to hold at the end of a run, and what then.
+/// The conditions at the end of a run, and what follows from them.
 #[derive(Debug, Clone, Default, Args)]
 pub struct EndArgs {
     #[command(flatten)]
@@ -404,7 +404,7 @@ pub struct VerbosityArgs {
     pub images: Option<Images>,
 }
 
-/// What every command takes that plays a recording.
+/// The options of every command that plays a recording.
 #[derive(Debug, Clone, Default, Args)]
 pub struct PlaybackArgs {
     #[command(flatten)]
@@ -423,7 +423,7 @@ pub struct PlaybackArgs {
     verbosity: VerbosityArgs,
 }
 
-/// What every command takes that has a model work in a sandbox.
+/// The options of every command that has a model work in a sandbox.
 #[derive(Debug, Clone, Default, Args)]
 pub struct WorkArgs {
     #[command(flatten)]
@@ -444,7 +444,7 @@ pub struct WorkArgs {
     verbosity: VerbosityArgs,
 }
 
-/// What every command takes that opens a session for a model.
+/// The options of every command that opens a session for a model.
 #[derive(Debug, Clone, Default, Args)]
 pub struct SessionOptions {
     #[command(flatten)]

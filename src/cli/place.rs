@@ -19,7 +19,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// What the call names, by default the current directory.
+    /// Returns what the call names, by default the current directory.
     ///
     /// # Errors
     /// It is not a directory that can be opened.

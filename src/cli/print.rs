@@ -1,4 +1,4 @@
-//! What a command prints: its result on standard output, as text or with `--json` as one line of JSON; its failure and notices
+//! The output of a command: its result on standard output, as text or with `--json` as one line of JSON; its failure and notices
 //! on standard error.
 
 use crate::cli::options::Options;

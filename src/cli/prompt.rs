@@ -46,7 +46,7 @@ async fn with_input(prompt: String) -> Result<(String, Option<String>)> {
     }
 }
 
-/// Whether standard input has bytes or its end to read within `timeout`.
+/// Returns whether standard input has bytes or its end to read within `timeout`.
 async fn is_readable(timeout: Duration) -> bool {
     let fd = std::io::stdin().as_raw_fd();
     let wait = tokio::task::spawn_blocking(move || {

@@ -20,7 +20,7 @@ use crate::sanitise::one_line;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// What a race takes from the configuration: its limits are those of all attempts together.
+/// Returns what a race takes from the configuration: its limits are those of all attempts together.
 pub async fn rules(config: &mut Config, prompt: String) -> Result<(Rules, Option<String>)> {
     let (sandbox, reason) = sandbox_settings::sandbox(config).await?;
     let limits = &mut config.limits;
@@ -186,7 +186,7 @@ pub fn head() -> String {
     )
 }
 
-/// What a row of the table shows.
+/// The cells of a row of the table.
 struct AttemptCells<'a> {
     number: usize,
     model: &'a str,

@@ -1,4 +1,4 @@
-//! What the sandboxes of a call are, what they hold, and what is allowed in them.
+//! The sandboxes of a call: their kind, their content, and what is allowed in them.
 
 use crate::backends::{Chosen, choose};
 use crate::cli::config::Config;
@@ -72,7 +72,7 @@ pub async fn sandbox(config: &Config) -> Result<(SandboxSettings, Option<Notice>
     Ok((settings, reason.map(notice)))
 }
 
-/// What a notice says.
+/// Returns what a notice says.
 pub fn text(notice: Notice) -> String {
     match notice {
         Notice::Usual(text) | Notice::Always(text) => text,

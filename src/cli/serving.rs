@@ -25,7 +25,7 @@ pub struct FromConfig {
     machine: Arc<Machine>,
     options: Options,
     store: Store,
-    /// Whether a model works in the sessions, and not their client alone.
+    /// Set if a model works in the sessions, and not their client alone.
     has_model: bool,
 }
 

@@ -33,7 +33,7 @@ pub async fn start(cli: Cli, machine: &Arc<Machine>) -> ExitCode {
     }
 }
 
-/// What a call without a command means.
+/// The meaning of a call without a command.
 enum Meaning {
     /// The REPL, which begins with this prompt.
     Repl(Box<Options>, Option<String>),
@@ -85,12 +85,12 @@ fn meaning(cli: Cli, machine: &Arc<Machine>) -> Result<Meaning> {
     })
 }
 
-/// Whether somebody sees the answer and can go on.
+/// Returns whether somebody sees the answer and can go on.
 fn is_attended() -> bool {
     confirm::is_possible() && std::io::stdout().is_terminal()
 }
 
-/// Whether an option was given that only one prompt with an end can have.
+/// Returns whether an option was given that only one prompt with an end can have.
 fn is_of_a_run(arguments: &RunArgs, options: &Options) -> bool {
     options.is_json()
         || of_a_run(options).iter().any(|(_, given)| *given)

@@ -14,7 +14,7 @@ const FILES: u64 = 1 << 14;
 /// What a disk takes in between two looks at it, on a machine that does other things too.
 const OVERRUN: u64 = 1 << 30;
 
-/// What the sandbox's files take, counted inside, where nothing is hidden now.
+/// Returns what the sandbox's files take, counted inside, where nothing is hidden now.
 async fn taken(inside: &TestSandbox) -> (u64, u64) {
     let said = inside
         .output_of("du -sxk /workspace ~ | awk '{n+=$1} END {print n}'; find /workspace ~ | wc -l")

@@ -61,7 +61,7 @@ fn addresses() -> Vec<String> {
     own.into_iter().filter(|address| !address.contains(':')).chain(known.map(str::to_owned)).collect()
 }
 
-/// Whether sandboxes of the backend have no network: not where the cluster of the tests enforces no policies
+/// Returns whether sandboxes of the backend have no network: not where the cluster of the tests enforces no policies
 /// (`kubernetes::a_cluster_that_does_not_enforce_policies_is_refused_and_nothing_is_left`).
 fn is_closed(backend: &str) -> bool {
     #[cfg(feature = "kubernetes")]

@@ -163,7 +163,7 @@ async fn attack_26_no_socket_of_the_hypervisor_and_no_io_uring() {
     .await;
 }
 
-/// What a system call fails with; 0 where it does not fail.
+/// Returns what a system call fails with; 0 where it does not fail.
 async fn errno(inside: &TestSandbox, number: libc::c_long, arguments: &str) -> i32 {
     let code = format!(
         "import ctypes, os\nc = ctypes.CDLL(None, use_errno=True)\n\

@@ -12,7 +12,7 @@ fn ran(make: &str) -> Finished {
     agent().endpoint(&model).args(["run", "go"]).run().expect_code(0)
 }
 
-/// What `agent diff` prints of a session in which `make` ran.
+/// Returns what `agent diff` prints of a session in which `make` ran.
 fn diff_of(make: &str) -> String {
     ran(make).again().args(["diff"]).run().expect_code(0).stdout
 }

@@ -261,7 +261,7 @@ fn image(source: &Value) -> Check {
     }
 }
 
-/// What the prompt costs: tools, system prompt, messages, in this order.
+/// Returns what the prompt costs: tools, system prompt, messages, in this order.
 pub fn count(body: &Value, cache: &mut PrefixCache) -> Count {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_else(|| vec![value.clone()]);
     let mut blocks = Vec::new();

@@ -27,7 +27,7 @@ pub const AS_ORDINARY_USER: &str = "AGENT_TEST_AS_ORDINARY_USER";
 /// That user's id, which needs no entry in `/etc/passwd`.
 const ORDINARY_UID: u32 = 12_345;
 
-/// Whether this process runs the tests as an ordinary user beside root.
+/// Returns whether this process runs the tests as an ordinary user beside root.
 pub fn is_ordinary_user() -> bool {
     std::env::var_os(AS_ORDINARY_USER).is_some()
 }
@@ -294,7 +294,7 @@ impl TestSandbox {
         ids
     }
 
-    /// Whether a process whose parent has ended still counts as its command's. gVisor before 2023 has no subreapers
+    /// Returns whether a process whose parent has ended still counts as its command's. gVisor before 2023 has no subreapers
     /// (`PR_SET_CHILD_SUBREAPER`), which that takes: see `SECURITY.md`.
     pub async fn has_subreapers(&self) -> bool {
         self.python("import ctypes\nprint(ctypes.CDLL(None).prctl(36, 1, 0, 0, 0))").await == "0"
@@ -315,7 +315,7 @@ impl TestSandbox {
         backend.destroy(&self.spec.session).await.expect("the sandbox is removed");
     }
 
-    /// Whether one memory limit holds for all processes together: not in a local sandbox without control groups.
+    /// Returns whether one memory limit holds for all processes together: not in a local sandbox without control groups.
     pub fn has_memory_group(&self) -> bool {
         let weaknesses = || agent::sandbox::local::checks().weaknesses;
         self.backend != "local" || !weaknesses().iter().any(|weakness| weakness.contains("memory"))

@@ -16,7 +16,7 @@ const IMAGE: &str = "AGENT_TEST_KUBERNETES_IMAGE";
 /// Set where the cluster's network plugin enforces network policies.
 const ENFORCES: &str = "AGENT_TEST_KUBERNETES_ENFORCES";
 
-/// Whether the cluster enforces network policies. That of `.ci/cluster` does with kube-router.
+/// Returns whether the cluster enforces network policies. That of `.ci/cluster` does with kube-router.
 pub fn enforces_policies() -> bool {
     std::env::var_os(ENFORCES).is_some()
 }

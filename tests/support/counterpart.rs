@@ -41,7 +41,7 @@ fn installed(client: &str, program: PathBuf) -> Option<PathBuf> {
     None
 }
 
-/// Whether `program` can be started; in CI it has to.
+/// Returns whether `program` can be started; in CI it has to.
 pub fn has(program: &str, package: &str) -> bool {
     let found =
         Command::new(program).arg("version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();

@@ -70,7 +70,7 @@ pub struct E2b {
 }
 
 impl E2b {
-    /// What it says of its sandboxes.
+    /// Returns what it says of its sandboxes.
     pub async fn sandboxes(&self) -> Vec<Value> {
         self.list("/v2/sandboxes").await
     }

@@ -35,7 +35,7 @@ impl Egress {
         possible(entered.join().expect("it ends"))
     }
 
-    /// What `run` returns in a thread whose network is this alone, as is that of the processes that it starts.
+    /// Returns what `run` returns in a thread whose network is this alone, as is that of the processes that it starts.
     pub fn alone<T: Send + 'static>(service: Service, run: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         let entered = std::thread::spawn(move || {
             // SAFETY: takes no pointer; the thread ends here.
@@ -108,7 +108,7 @@ pub fn of_e2b(mut stream: TcpStream, address: SocketAddr) {
     let _ = stream.shutdown(Shutdown::Both);
 }
 
-/// What arrives next, as far as it does.
+/// Returns what arrives next, as far as it does.
 pub fn read_some(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = vec![0; 4096];
     let length = stream.read(&mut bytes).unwrap_or(0);

@@ -166,7 +166,7 @@ impl Script {
         self.answer(Content::Repeated(block.into(), length))
     }
 
-    /// What `GET /models` answers; a list of one model if absent.
+    /// Returns what `GET /models` answers; a list of one model if absent.
     pub fn models(mut self, status: u16, body: impl AsRef<[u8]>) -> Self {
         let mut answer = Answer::new(Content::Raw(body.as_ref().to_vec()));
         answer.status = status;
@@ -398,7 +398,7 @@ impl Endpoint {
             .collect()
     }
 
-    /// What each request that was answered in Messages or Responses cost of the prompt.
+    /// Returns what each request that was answered in Messages or Responses cost of the prompt.
     pub fn counts(&self) -> Vec<Count> {
         self.shared.cache.lock().unwrap().1.clone()
     }

@@ -92,7 +92,7 @@ pub async fn run(sandbox: &Sandbox, text: &str) -> (Finished, String) {
     (finished, String::from_utf8_lossy(&output).into_owned())
 }
 
-/// Whether the session has a sandbox.
+/// Returns whether the session has a sandbox.
 pub async fn sandbox_exists(docker: &Docker, session: &str) -> bool {
     let list = docker.list().await.expect("the engine lists");
     list.iter().any(|listed| listed.session == session)

@@ -118,7 +118,7 @@ impl Machine {
         response.body(Body::empty()).expect("a response")
     }
 
-    /// What a provider keeps of a machine that is stopped: its files.
+    /// Returns what a provider keeps of a machine that is stopped: its files.
     pub async fn disk(&self) -> Vec<u8> {
         self.execute("tar cf - -C / workspace home/agent").await.1
     }

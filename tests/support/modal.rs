@@ -49,7 +49,7 @@ pub struct Modal {
     requests: Mutex<Vec<String>>,
     /// What the images hold that were made of sandboxes, by id.
     images: Mutex<BTreeMap<String, Vec<u8>>>,
-    /// Whether it refuses to make such images.
+    /// Set if it refuses to make such images.
     refuses_images: AtomicBool,
     /// How often every stream was cut.
     cuts: watch::Sender<u32>,

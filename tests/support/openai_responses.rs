@@ -187,7 +187,7 @@ fn parts(content: &Value, place: &str, kinds: &[&str]) -> Check {
     Ok(())
 }
 
-/// What the prompt costs: the instructions, the tools, the items, in this order.
+/// Returns what the prompt costs: the instructions, the tools, the items, in this order.
 pub fn count(body: &Value, cache: &mut PrefixCache) -> Count {
     let prompt = format!("{}{}{}", body["instructions"], body["tools"], body["input"]);
     // The end of the list is not part of what comes before the next item.

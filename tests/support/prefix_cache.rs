@@ -66,7 +66,7 @@ impl PrefixCache {
     }
 }
 
-/// What a model's reasoning is signed or encrypted with: only what this process made is taken back.
+/// Returns what a model's reasoning is signed or encrypted with: only what this process made is taken back.
 pub fn seal(text: &str) -> String {
     let hash = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let of = |seed: u64| text.bytes().fold(seed, hash);

@@ -196,7 +196,7 @@ fn failure(code: u16, message: &str) -> Response {
     answer_json(code, &json!({ "message": message }))
 }
 
-/// What a request asks for, or the answer that refuses it.
+/// Returns what a request asks for, or the answer that refuses it.
 async fn asked(request: Request, fields: &[Field]) -> Result<Value, Response> {
     let body = to_bytes(request.into_body(), LARGEST).await.expect("a body");
     let body = if body.is_empty() { json!({}) } else { serde_json::from_slice(&body).unwrap_or(Value::Null) };

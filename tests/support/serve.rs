@@ -50,7 +50,7 @@ impl Server {
         &self.address
     }
 
-    /// What `--print-env` prints for it with these further options.
+    /// Returns what `--print-env` prints for it with these further options.
     pub fn variables(&self, options: &[&str]) -> Vec<(String, String)> {
         let mut call = agent(self.home.path());
         call.args(["serve", "--print-env", "--listen", &self.address])

@@ -352,7 +352,7 @@ impl Terminal {
         self.view.lock().parser.screen_mut().set_size(ROWS, columns);
     }
 
-    /// Whether the terminal has the settings of a shell: it waits for lines, and shows what is typed.
+    /// Returns whether the terminal has the settings of a shell: it waits for lines, and shows what is typed.
     pub fn is_as_found(&self) -> bool {
         let keyboard = self.keyboard.as_ref().expect("the terminal is still there");
         let modes = tcgetattr(keyboard).expect("the settings").local_modes;

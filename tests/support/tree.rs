@@ -39,7 +39,7 @@ pub fn write(root: &Path, tree: &Tree) {
     }
 }
 
-/// What is below `root`, without `.git`; contents go into `store` if there is one.
+/// Returns what is below `root`, without `.git`; contents go into `store` if there is one.
 pub fn read(root: &Path, store: Option<&Store>) -> Manifest {
     let mut manifest = Manifest::new();
     read_into(root, root, store, &mut manifest);

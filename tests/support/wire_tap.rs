@@ -40,7 +40,7 @@ impl WireTap {
         Self { address, mode }
     }
 
-    /// What it does from now on.
+    /// The news from now on.
     pub fn set(&self, mode: Mode) {
         self.mode.send_replace(mode);
     }

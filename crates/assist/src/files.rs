@@ -33,7 +33,7 @@ pub async fn named_in(at: &At<'_>, names: &[PathBuf], prompt: &str) -> Vec<(Stri
     found
 }
 
-/// What may be paths of files: words with a dot or a slash in them. A word of another script may have such a name in its middle.
+/// Returns what may be paths of files: words with a dot or a slash in them. A word of another script may have such a name in its middle.
 pub fn names(text: &str) -> Vec<PathBuf> {
     let text: String = text.chars().take(MAX_SEARCHED).collect();
     let is_of_name = |c: char| c.is_alphanumeric() || "._-/+@~#%".contains(c);
@@ -69,7 +69,7 @@ pub fn relative(path: &str) -> Option<PathBuf> {
     (!inner.as_os_str().is_empty()).then_some(inner)
 }
 
-/// What a file holds, if that is text and not longer than `limit`.
+/// Returns what a file holds, if that is text and not longer than `limit`.
 pub async fn text_file(sandbox: &Sandbox, path: &str, limit: u64) -> Option<String> {
     let path = sandbox.locate(Path::new(path));
     // A connection that is broken is reported by the tool.
@@ -105,7 +105,7 @@ pub async fn edited_in_place(sandbox: &Sandbox, command: &str) -> Vec<(PathBuf, 
     files
 }
 
-/// Whether the text is in a message to the model, or is what it wrote itself.
+/// Returns whether the text is in a message to the model, or is what it wrote itself.
 pub fn is_known(content: &str, messages: &[Message]) -> bool {
     let content = content.trim();
     let is_read = messages.iter().any(|message| match message {
@@ -117,7 +117,7 @@ pub fn is_known(content: &str, messages: &[Message]) -> bool {
     is_read || earlier_calls(messages).any(has_written)
 }
 
-/// Whether an earlier call reads or writes this file.
+/// Returns whether an earlier call reads or writes this file.
 pub fn was_used(path: &Path, messages: &[Message]) -> bool {
     earlier_calls(messages).any(|call| {
         let object = call.arguments.json();

@@ -77,7 +77,7 @@ impl Assist for Helper {
     }
 }
 
-/// Whether the model is helped, as far as that is known yet.
+/// Returns whether the model is helped, as far as that is known yet.
 fn is_helped(at: At<'_>) -> bool {
     at.setup.model.is_assisted()
 }
@@ -151,7 +151,7 @@ impl Helper {
         AfterCall { note, starts_over: self.observed.lock().record(call, result, is_idle) }
     }
 
-    /// What the result of a call does not say, and whether the call left as they are the files that it was to change.
+    /// Returns what the result of a call does not say, and whether the call left as they are the files that it was to change.
     async fn note(&self, sandbox: &Sandbox, call: ToolUse<'_>, result: &ToolResult) -> (String, bool) {
         let before = self.observed.lock().before.remove(call.id).unwrap_or_default();
         let command = call.text("command").filter(|_| call.tool == "run_commands");
@@ -178,7 +178,7 @@ impl Helper {
     }
 }
 
-/// Whether files, of which there are some, hold what they held before.
+/// Returns whether files, of which there are some, hold what they held before.
 async fn is_as_before(sandbox: &Sandbox, before: &[(PathBuf, String)]) -> bool {
     for (path, content) in before {
         let now = text_file(sandbox, &path.to_string_lossy(), MAX_COMPARED).await;

@@ -1,4 +1,4 @@
-//! What a model has done about its task so far, as far as anybody has seen it.
+//! The model's work on its task so far, as far as anybody has seen it.
 
 use super::files::relative;
 use agent_base::exit_status::{is_result, programs};
@@ -26,7 +26,7 @@ pub enum Reminder {
     NotRun,
 }
 
-/// What was done about a task.
+/// The observed work on a task.
 #[derive(Debug, Default)]
 pub struct Observed {
     /// Calls so far, whatever became of them.
@@ -37,10 +37,10 @@ pub struct Observed {
     pub script: Option<PathBuf>,
     /// The file that was changed last.
     pub changed: Option<PathBuf>,
-    /// What the files of calls under way held before.
+    /// The former content of the files that calls under way write.
     pub before: HashMap<String, Vec<(PathBuf, String)>>,
     sent: Vec<Reminder>,
-    /// Whether a call was made since the last reminder about what was done.
+    /// Set if a call was made since the last reminder about what was done.
     has_stepped: bool,
     attempts: u32,
     /// Failing outputs, and how often each came after something else was tried.
@@ -53,7 +53,7 @@ pub struct Observed {
 pub struct Failed {
     /// Its tool.
     pub tool: String,
-    /// Whether it was to look at something: then another look is enough.
+    /// Set if it was to look at something: then another look is enough.
     looked: bool,
 }
 
@@ -130,7 +130,7 @@ impl Observed {
         is_over
     }
 
-    /// Whether this reminder is sent: not twice in a prompt, and not to a model that has answered the last one without a step.
+    /// Returns whether this reminder is sent: not twice in a prompt, and not to a model that has answered the last one without a step.
     pub fn take(&mut self, reminder: Reminder) -> bool {
         let is_about_steps = reminder != Reminder::CutOff;
         let stands =
@@ -144,7 +144,7 @@ impl Observed {
     }
 }
 
-/// Whether a call failed, or its command.
+/// Returns whether a call failed, or its command.
 pub fn is_failure(command: Option<&str>, result: &ToolResult) -> bool {
     let output = result.text.split_once('\n').map_or("", |(_, output)| output).trim();
     let has_output = !["", NO_OUTPUT].contains(&output);
@@ -170,7 +170,7 @@ const LOOKS: [&str; 16] = [
     "wc", "which",
 ];
 
-/// Whether a command runs nothing but such programs, and writes no file by redirection.
+/// Returns whether a command runs nothing but such programs, and writes no file by redirection.
 fn only_looks(command: &str) -> bool {
     let quiet = command.replace(' ', "").replace(">/dev/null", "").replace(">&", "");
     !quiet.contains('>') && programs(command).all(|program| LOOKS.contains(&program.as_str()))

@@ -1,4 +1,4 @@
-//! What a model is asked instead of accepting its answer at once. It may answer again, and then that stands.
+//! Questions that a model is asked instead of accepting its answer at once. It may answer again, and then that stands.
 
 use super::observed::{Observed, Reminder, interpreter};
 use agent_model::Reply;
@@ -47,7 +47,7 @@ fn has_code(text: &str) -> bool {
     text.lines().any(|line| line.trim_start().starts_with("```") || line.trim_start().starts_with("~~~"))
 }
 
-/// Whether a text has a numbered list: a line that begins with 1, and one with 2.
+/// Returns whether a text has a numbered list: a line that begins with 1, and one with 2.
 fn has_plan(text: &str) -> bool {
     let number = |line: &str| {
         let line = line.trim_start_matches(|c: char| c.is_whitespace() || "#*-".contains(c));

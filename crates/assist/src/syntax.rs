@@ -17,7 +17,7 @@ except (SyntaxError, ValueError) as error:
     sys.exit(1)
 except Exception:
     pass";
-/// What bash takes of a script is more than what `sh` takes.
+/// The check of a script: bash takes more than `sh` does.
 const SHELL: &str = "command -v bash >/dev/null && exec bash -n \"$0\"; exec sh -n \"$0\"";
 
 /// Extensions, and the command that parses such a file. It ends with another status than 0 if it cannot.

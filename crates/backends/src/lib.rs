@@ -23,7 +23,7 @@ pub struct Kind {
     pub about: &'static str,
     /// The most that a backend of this kind can do.
     pub capabilities: Capabilities,
-    /// Whether `auto` may choose it.
+    /// Set if `auto` may choose it.
     automatic: bool,
     connect: fn(Arc<Machine>) -> Connecting,
 }
@@ -151,7 +151,7 @@ impl Kind {
         (self.connect)(Arc::clone(machine)).await
     }
 
-    /// Whether `auto` may choose it. What it may not choose is on another machine.
+    /// Returns whether `auto` may choose it. What it may not choose is on another machine.
     pub fn is_automatic(&self) -> bool {
         self.automatic
     }
@@ -161,7 +161,7 @@ impl Kind {
     }
 }
 
-/// What `--sandbox` asks for.
+/// The value of `--sandbox`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SandboxChoice {
     /// The first backend that works.
@@ -175,7 +175,7 @@ impl SandboxChoice {
     /// The word for the automatic choice.
     pub const AUTO: &'static str = "auto";
 
-    /// Whether it names a backend without OCI runtimes.
+    /// Returns whether it names a backend without OCI runtimes.
     pub fn lacks_runtimes(self) -> bool {
         matches!(self, Self::Named(name) if Kind::named(name).is_ok_and(|kind| !kind.capabilities.runtimes))
     }
@@ -204,7 +204,7 @@ pub struct Chosen {
     pub backend: Arc<dyn Backend>,
     /// One line for the user; `None` where the backend was named.
     pub reason: Option<String>,
-    /// Whether it was chosen because a better one does not work.
+    /// Set if it was chosen because a better one does not work.
     pub is_fallback: bool,
 }
 

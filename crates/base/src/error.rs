@@ -7,7 +7,7 @@ use std::fmt;
 /// The result of everything in this crate that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What kind of failure it was. Each kind ends in one exit code.
+/// The kind of a failure. Each kind ends in one exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// An internal failure: a bug, a full disk.
@@ -192,7 +192,7 @@ impl Error {
         }
     }
 
-    /// Whether a full disk or a quota caused it.
+    /// Returns whether a full disk or a quota caused it.
     pub fn is_disk_full(&self) -> bool {
         use std::io::ErrorKind::{QuotaExceeded, StorageFull};
         let causes = self.source.iter().flat_map(|source| source.chain());
@@ -201,7 +201,7 @@ impl Error {
             .any(|error| matches!(error.kind(), StorageFull | QuotaExceeded))
     }
 
-    /// Whether it failed for want of what others may give back: room on the backend, memory or descriptors of this machine.
+    /// Returns whether it failed for want of what others may give back: room on the backend, memory or descriptors of this machine.
     pub fn is_shortage(&self) -> bool {
         let causes = self.source.iter().flat_map(|source| source.chain());
         let mut errors = causes.filter_map(|cause| cause.downcast_ref::<std::io::Error>());
@@ -214,7 +214,7 @@ impl Error {
         self.kind
     }
 
-    /// What the user can do about it, if anything.
+    /// Returns what the user can do about it, if anything.
     pub fn hint_text(&self) -> Option<&str> {
         self.hint.as_deref()
     }

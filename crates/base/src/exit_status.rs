@@ -8,10 +8,10 @@ const PROGRAMS: [&str; 18] = [
     "[", "[[", "ag", "bzgrep", "cmp", "diff", "egrep", "expr", "fgrep", "grep", "pgrep", "rg", "sdiff",
     "test", "xzgrep", "zdiff", "zgrep", "zstdgrep",
 ];
-/// What stands in front of the program that runs.
+/// Words that stand in front of the program that runs.
 const PREFIXES: [&str; 13] =
     ["!", "(", "builtin", "busybox", "command", "do", "else", "env", "exec", "sudo", "then", "time", "{"];
-/// What ends a compound command, whose status is that of the last command in it.
+/// Words that end a compound command, whose status is that of the last command in it.
 const ENDS: [&str; 5] = [")", "done", "esac", "fi", "}"];
 
 /// How a command follows the one before it.
@@ -23,7 +23,7 @@ enum Joint {
     Other,
 }
 
-/// Whether the status with which a shell ended that ran `script` is a result of its last command. `has_output`: whether it printed
+/// Returns whether the status with which a shell ended that ran `script` is a result of its last command. `has_output`: whether it printed
 /// anything.
 pub fn is_result(script: &str, status: i32, has_output: bool) -> bool {
     if status != 1 {

@@ -13,7 +13,7 @@ pub enum Likeness {
 }
 
 impl Likeness {
-    /// Whether both names are the same but for this.
+    /// Returns whether both names are the same but for this.
     pub fn holds(self, one: &str, other: &str) -> bool {
         let fold = |name: &str| match self {
             Self::Looks => folded(name),

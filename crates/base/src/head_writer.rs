@@ -15,12 +15,12 @@ impl HeadWriter {
         Self { head: Vec::new(), max, is_cut: false }
     }
 
-    /// Whether more was written than is kept.
+    /// Returns whether more was written than is kept.
     pub fn is_cut(&self) -> bool {
         self.is_cut
     }
 
-    /// What is kept, as text. A character at the cut may be replaced.
+    /// Returns what is kept, as text. A character at the cut may be replaced.
     pub fn into_text(self) -> String {
         String::from_utf8_lossy(&self.head).into_owned()
     }

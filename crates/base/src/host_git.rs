@@ -23,7 +23,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Bytes of git's messages that are read.
 const MAX_WORDS: u64 = 64 << 10;
 
-/// What no call may do: run a program that an index, a hook or a setting names, or tidy up in the background.
+/// Settings against what no call may do: run a program that an index, a hook or a setting names, or tidy up in the background.
 const SETTINGS: [&str; 13] = [
     "core.fsmonitor=false",
     "core.hooksPath=/dev/null",
@@ -131,9 +131,9 @@ pub fn make_repository(directory: &Path, config: &str) -> Result<()> {
 /// Why git gave no answer.
 #[derive(Debug, Default)]
 pub struct Failure {
-    /// What it wrote to its standard output all the same.
+    /// Its standard output, which it wrote all the same.
     pub answer: Vec<u8>,
-    /// What it wrote to its standard error.
+    /// Its standard error.
     pub said: Vec<u8>,
 }
 

@@ -67,7 +67,7 @@ pub fn networked(program: &OsStr, workspace: &Path, machine: &Machine) -> Option
     Some(command)
 }
 
-/// Whether a host program may get this variable of the environment, from [`command`] or from [`networked`].
+/// Returns whether a host program may get this variable of the environment, from [`command`] or from [`networked`].
 pub fn may_get(name: &OsStr) -> bool {
     is_kept(name) || OF_NETWORK.iter().any(|of_network| of_network.as_bytes() == name.as_encoded_bytes())
 }

@@ -27,7 +27,7 @@ pub struct Machine {
     variables: BTreeMap<OsString, OsString>,
     /// The keys of sandbox providers.
     credentials: BTreeMap<&'static str, SecretString>,
-    /// What other parts of the program keep with this machine, one value of each type.
+    /// Values that other parts of the program keep with this machine, one of each type.
     kept: Arc<Lock<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>>,
 }
 

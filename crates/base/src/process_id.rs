@@ -24,7 +24,7 @@ impl ProcessId {
         })
     }
 
-    /// Whether it still runs. A zombie does not.
+    /// Returns whether it still runs. A zombie does not.
     pub fn is_alive(self) -> bool {
         match Stat::of(self.pid) {
             Some(stat) => self.start.is_none_or(|start| start == stat.start) && stat.state != 'Z',
@@ -32,7 +32,7 @@ impl ProcessId {
         }
     }
 
-    /// Whether there is such a process, asked without `/proc`.
+    /// Returns whether there is such a process, asked without `/proc`.
     fn exists(self) -> bool {
         let Some(pid) = rustix::process::Pid::from_raw(self.pid).filter(|_| self.pid > 0) else {
             return false;

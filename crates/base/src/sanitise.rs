@@ -226,7 +226,7 @@ impl Sanitiser {
     }
 }
 
-/// Whether a byte may begin something to remove: a control, or the first byte in UTF-8 of the 8-bit controls (C2), the
+/// Returns whether a byte may begin something to remove: a control, or the first byte in UTF-8 of the 8-bit controls (C2), the
 /// Arabic letter mark (D8) or the bidirectional controls (E2).
 fn is_suspicious(byte: u8) -> bool {
     byte < b' ' || matches!(byte, 0x7f | 0xc2 | 0xd8 | 0xe2)
@@ -260,7 +260,7 @@ pub fn with_visible_controls(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(show).collect())
 }
 
-/// Whether an SGR sequence only sets colours and attributes: numbers, but not the one that hides text (8, conceal).
+/// Returns whether an SGR sequence only sets colours and attributes: numbers, but not the one that hides text (8, conceal).
 /// With `?`, `>` or `=` it is another command (xterm's `CSI > 4 m` changes what keys send).
 fn is_visible_sgr(parameters: &str) -> bool {
     if !parameters.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b';' | b':')) {

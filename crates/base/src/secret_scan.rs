@@ -243,7 +243,7 @@ fn armour_line(text: &[u8]) -> Option<usize> {
     (is_key && label[length..].starts_with(ARMOUR)).then_some(2 * ARMOUR.len() + length)
 }
 
-/// What occurs between the armour lines, also where they are quoted in a program or have line numbers.
+/// Returns what occurs between the armour lines, also where they are quoted in a program or have line numbers.
 fn is_key_text(byte: u8) -> bool {
     BASE64(byte)
         || byte.is_ascii_whitespace()
@@ -255,7 +255,7 @@ fn key_lines(body: &[u8]) -> impl Iterator<Item = &[u8]> {
     body.split(|byte| !BASE64(*byte)).filter(|word| word.len() >= MIN_KEY_LINE && is_random(word))
 }
 
-/// Whether this is the beginning of a key and, where it `is_complete`, not a shortened one.
+/// Returns whether this is the beginning of a key and, where it `is_complete`, not a shortened one.
 fn is_key(body: &[u8], is_complete: bool) -> bool {
     let Some(first) = key_lines(body).next() else { return false };
     // The mark of an added line in a patch, or the rest of an escaped line feed in a string.

@@ -115,7 +115,7 @@ impl Encoding {
         guess(bytes).unwrap_or(Self::UTF_8)
     }
 
-    /// Whether it is UTF-8 without a byte order mark.
+    /// Returns whether it is UTF-8 without a byte order mark.
     pub fn is_plain(self) -> bool {
         self == Self::UTF_8
     }
@@ -136,7 +136,7 @@ impl Encoding {
         }
     }
 
-    /// Whether all of `bytes` can be decoded.
+    /// Returns whether all of `bytes` can be decoded.
     pub fn decodes(self, bytes: &[u8]) -> bool {
         let bytes = bytes.strip_prefix(self.mark()).unwrap_or(bytes);
         match self.form {
@@ -304,7 +304,7 @@ fn utf16_characters(bytes: &[u8], is_big_endian: bool) -> impl Iterator<Item = (
     characters.chain((!bytes.len().is_multiple_of(2)).then_some((char::REPLACEMENT_CHARACTER, 1)))
 }
 
-/// Whether bytes with NULs are UTF-16 without a byte order mark, and which: text of which at least a third is ASCII.
+/// Returns whether bytes with NULs are UTF-16 without a byte order mark, and which: text of which at least a third is ASCII.
 fn utf16_without_mark(bytes: &[u8]) -> Option<bool> {
     let zeros = |first: usize| bytes.iter().skip(first).step_by(2).filter(|&&byte| byte == 0).count();
     let (even, odd) = (zeros(0), zeros(1));
@@ -314,13 +314,13 @@ fn utf16_without_mark(bytes: &[u8]) -> Option<bool> {
     (is_likely && encoding.decodes(bytes) && is_text(&encoding.decode(bytes))).then_some(is_big_endian)
 }
 
-/// Whether text has no characters that only a wrong encoding brings.
+/// Returns whether text has no characters that only a wrong encoding brings.
 fn is_text(text: &str) -> bool {
     text.chars().all(|c| !c.is_control() || matches!(c, '\t' | '\n' | '\r' | '\x0c' | '\x1b'))
         && !text.contains(char::REPLACEMENT_CHARACTER)
 }
 
-/// Whether invalid UTF-8 is damaged UTF-8 rather than something else: most of what is not ASCII is valid.
+/// Returns whether invalid UTF-8 is damaged UTF-8 rather than something else: most of what is not ASCII is valid.
 fn is_mostly_utf8(bytes: &[u8]) -> bool {
     let (mut valid, mut invalid) = (0, 0);
     for chunk in bytes.utf8_chunks() {

@@ -12,7 +12,7 @@ const RETURN: char = '␍';
 /// Asks for the coloured form of the character before it.
 const EMOJI_FORM: char = '\u{fe0f}';
 
-/// Whether a character is not seen, or changes what is seen of others: controls, line and paragraph separators, the marks
+/// Returns whether a character is not seen, or changes what is seen of others: controls, line and paragraph separators, the marks
 /// of interlinear annotations, and all that Unicode has programs ignore (`Default_Ignorable_Code_Point`: variation selectors, fillers,
 /// joiners, tags, bidirectional controls, whether assigned yet or not).
 pub fn is_hidden(c: char) -> bool {

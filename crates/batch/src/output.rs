@@ -59,7 +59,7 @@ struct Results {
     summary: Summary,
 }
 
-/// What `batch.json` holds.
+/// The content of `batch.json`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Manifest {
     pub version: u32,
@@ -71,7 +71,7 @@ pub(super) struct Manifest {
     pub tasks: BTreeMap<String, String>,
 }
 
-/// What `spent.json` holds.
+/// The content of `spent.json`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Expenses {
     cost: f64,
@@ -126,12 +126,12 @@ impl Output {
         &self.directory
     }
 
-    /// What has a result.
+    /// Returns what has a result.
     pub fn done(&self) -> BTreeMap<String, TaskResult> {
         self.results.lock().done.clone()
     }
 
-    /// Whether the task has a result.
+    /// Returns whether the task has a result.
     pub fn is_done(&self, id: &str) -> bool {
         self.results.lock().done.contains_key(id)
     }
@@ -146,7 +146,7 @@ impl Output {
         self.forgotten
     }
 
-    /// What all attempts of all runs have cost, so far as it was noted.
+    /// Returns what all attempts of all runs have cost, so far as it was noted.
     pub fn spent(&self) -> f64 {
         *self.spent.lock()
     }
@@ -335,7 +335,7 @@ fn refuse_foreign(directory: &Path) -> Result<()> {
     }
 }
 
-/// What was noted; nothing in the directory of an earlier version.
+/// Returns what was noted; nothing in the directory of an earlier version.
 fn read_spent(directory: &Path) -> Result<f64> {
     let path = directory.join(SPENT);
     match plain_file::read(&path, 1 << 10, Links::Refuse) {

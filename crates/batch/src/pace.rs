@@ -19,7 +19,7 @@ const FEW: usize = 8;
 /// Tasks in a row that the endpoint answers nothing, each after its own retries, until the batch stops.
 const MAX_SILENT: u32 = 3;
 
-/// What a failure that is not the task's own means for other tasks.
+/// The meaning of a failure that is not the task's own for other tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
     /// A sandbox did not start, for a reason that nobody knows: others may not either, for a while.
@@ -38,7 +38,7 @@ pub enum Cause {
     Disk,
 }
 
-/// What becomes of a task that failed.
+/// The next step for a task that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// It begins again; nothing else begins during this pause.
@@ -66,7 +66,7 @@ pub struct Pace {
     parallel: usize,
     /// Tasks that were done since that changed.
     done: usize,
-    /// Whether anything of the batch has worked, so that a failure may be that of one task.
+    /// Set if anything of the batch has worked, so that a failure may be that of one task.
     has_worked: bool,
     silent: u32,
     pauses: u32,

@@ -1,10 +1,10 @@
-//! What became of a task, and of all tasks together.
+//! The results of a task, and of all tasks together.
 
 use agent_event::{Changes, Usage};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What a session that worked on a prompt came to: that of a task, and that of an attempt of a race.
+/// The result of a session that worked on a prompt: that of a task, and that of an attempt of a race.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Work {
     /// The final answer; empty where there is none.
@@ -21,7 +21,7 @@ pub struct Work {
     pub turns: u64,
     /// Its tokens.
     pub usage: Usage,
-    /// What they cost, where the model has a price.
+    /// Their cost, where the model has a price.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<f64>,
     /// Wall time.
@@ -49,7 +49,7 @@ pub struct TaskResult {
     /// Whether the check passed; absent where the task has none or it did not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub check: Option<CheckOutcome>,
-    /// What its session came to.
+    /// The result of its session.
     #[serde(flatten)]
     pub work: Work,
     /// The change, as a path relative to the output directory; absent where nothing changed.
@@ -73,7 +73,7 @@ pub enum CheckOutcome {
 }
 
 impl TaskResult {
-    /// Whether it completed and its check, if any, passed.
+    /// Returns whether it completed and its check, if any, passed.
     pub fn passed(&self) -> bool {
         self.exit_code == 0
     }

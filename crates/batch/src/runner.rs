@@ -40,7 +40,7 @@ pub trait Models: Send + Sync {
     fn settings(&self, name: Option<&str>) -> Result<ModelSettings>;
 }
 
-/// What all attempts share.
+/// The state that all attempts share.
 pub(super) struct Shared {
     pub settings: Settings,
     pub workspaces: Workspaces,
@@ -71,7 +71,7 @@ pub(super) enum Outcome {
 pub(super) struct Trouble {
     pub error: Error,
     pub cause: Cause,
-    /// What the result is if the task is not tried again.
+    /// The result if the task is not tried again.
     pub result: Box<TaskResult>,
 }
 
@@ -264,7 +264,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Whether the model of the batch has not answered at all.
+    /// Returns whether the model of the batch has not answered at all.
     fn is_silent(&self) -> bool {
         self.session.is_some() && self.spent.turns == 0 && self.task.model.is_none()
     }

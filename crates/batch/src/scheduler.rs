@@ -66,7 +66,7 @@ pub trait Observer: Send + Sync {
     fn on(&self, update: Update<'_>);
 }
 
-/// What happens in a batch.
+/// An event of a batch.
 pub enum Update<'a> {
     /// A task has begun, in this session.
     Started { id: &'a str, session: &'a SessionId },
@@ -86,7 +86,7 @@ pub struct Batch {
     pub output: Output,
     pub settings: Settings,
     pub models: Arc<dyn Models>,
-    /// What all tasks may spend together.
+    /// The budget of all tasks together.
     pub budget: Arc<Budget>,
     pub observer: Arc<dyn Observer>,
     /// Ends it early.
@@ -107,7 +107,7 @@ struct Job {
     failures: u32,
 }
 
-/// What changes while a batch runs.
+/// The state that changes while a batch runs.
 struct Progress {
     queue: VecDeque<Job>,
     running: JoinSet<(Job, Option<Ended>)>,
@@ -283,7 +283,7 @@ impl Scheduler {
         }
     }
 
-    /// Whether the engine is there: then it may be the task that cannot start.
+    /// Returns whether the engine is there: then it may be the task that cannot start.
     async fn engine_answers(&self) -> bool {
         let listed = self.shared.settings.sandbox.backend.list();
         matches!(tokio::time::timeout(ENGINE_TIMEOUT, listed).await, Ok(Ok(_)))

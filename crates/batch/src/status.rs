@@ -14,7 +14,7 @@ pub struct Status {
     pub source: PathBuf,
     /// When it was started for the first time, RFC 3339.
     pub began: String,
-    /// Whether a process works on it.
+    /// Set if a process works on it.
     pub is_running: bool,
     #[serde(flatten)]
     pub summary: Summary,

@@ -17,7 +17,7 @@ pub struct Task {
     /// Its name, once in the file: letters, digits, `.`, `_` and `-`. The names of its files begin with it.
     #[schemars(regex(pattern = "^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$"))]
     pub id: String,
-    /// What the model is asked.
+    /// The prompt for the model.
     pub prompt: String,
     /// The directory to work on; relative to the task file. It is not changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -44,12 +44,12 @@ pub struct Task {
     /// Variables that the commands in the sandbox start with.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// What ends the work on it; without one as for the batch.
+    /// The limits that end the work on it; without one as for the batch.
     #[serde(default, skip_serializing_if = "TaskLimits::is_empty")]
     pub limits: TaskLimits,
 }
 
-/// What ends the work on one task.
+/// The limits that end the work on one task.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TaskLimits {
@@ -99,7 +99,7 @@ impl Task {
         hex::encode(&Sha256::digest(json)[..16])
     }
 
-    /// What is wrong with the task beside its form.
+    /// Returns what is wrong with the task beside its form.
     pub(super) fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let mut refuse = |wrong: bool, problem: &str| {

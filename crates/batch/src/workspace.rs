@@ -170,7 +170,7 @@ impl Workspaces {
     }
 }
 
-/// Whether git's message says that the repository or the commit is not there.
+/// Returns whether git's message says that the repository or the commit is not there.
 fn is_missing(message: &str) -> bool {
     let message = message.to_lowercase();
     [

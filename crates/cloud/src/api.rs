@@ -28,7 +28,7 @@ const MAX_WAIT: Duration = Duration::from_secs(20);
 /// Characters of a provider's words that are shown.
 const LONGEST_QUOTE: usize = 300;
 
-/// What is known of a provider beforehand.
+/// Facts about a provider that are known beforehand.
 pub struct Place {
     /// The backend's name.
     pub name: &'static str,
@@ -477,13 +477,13 @@ pub fn below(base: &Url, path: &str) -> Url {
     url
 }
 
-/// Whether an id may be a part of an address.
+/// Returns whether an id may be a part of an address.
 pub fn is_id(id: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     (1..=128).contains(&id.len()) && id.chars().all(fits) && !id.starts_with('.')
 }
 
-/// Whether the address is of this machine.
+/// Returns whether the address is of this machine.
 pub fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(url::Host::Ipv4(address)) => address.is_loopback(),
@@ -493,7 +493,7 @@ pub fn is_loopback(url: &Url) -> bool {
     }
 }
 
-/// Whether `url` is of the same provider as `base`: the same host, or below the domain that `base` is in, and not less
+/// Returns whether `url` is of the same provider as `base`: the same host, or below the domain that `base` is in, and not less
 /// protected on the way.
 fn is_of_one_provider(base: &Url, url: &Url) -> bool {
     let (Some(known), Some(host)) = (base.host_str(), url.host_str()) else { return false };
@@ -511,7 +511,7 @@ fn is_of_one_provider(base: &Url, url: &Url) -> bool {
     host.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'))
 }
 
-/// Whether a domain is one owner's: not a top-level domain, and not one like `co.uk`, below which are many owners'.
+/// Returns whether a domain is one owner's: not a top-level domain, and not one like `co.uk`, below which are many owners'.
 fn is_owned(domain: &str) -> bool {
     match domain.split_once('.') {
         Some((name, country)) if country.len() == 2 && name.len() <= 3 => false,

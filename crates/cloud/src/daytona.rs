@@ -331,7 +331,7 @@ impl Provider for Daytona {
     }
 }
 
-/// What a sandbox is made of, and what of its limits does not hold.
+/// Returns what a sandbox is made of, and what of its limits does not hold.
 fn creation_body(creation: &Creation<'_>, target: Option<&str>) -> (Value, Vec<String>) {
     let Spec { image, limits, ephemeral, delete_after, .. } = creation.spec;
     let minutes = |time: Duration| time.as_secs().div_ceil(60).max(1);

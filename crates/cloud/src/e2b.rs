@@ -33,7 +33,7 @@ const LEASH: &str = "agent.leash";
 /// `root:` for HTTP's basic authentication: who files belong to and commands run as. There is no password.
 const AS_ROOT: &str = "Basic cm9vdDo=";
 
-/// What differs between the vendors.
+/// The differences between the vendors.
 pub struct Vendor {
     place: Place,
     /// Where the vendor is, unless the variable says otherwise.
@@ -197,7 +197,7 @@ impl E2b {
         Ok(ours.filter(|found| found.labels.get(name).is_some_and(|label| label == value)).collect())
     }
 
-    /// What a list holds, of all of its pages.
+    /// Returns what a list holds, of all of its pages.
     async fn pages(&self, url: Url) -> Result<Vec<Value>, Failure> {
         let (mut found, mut next) = (Vec::new(), None::<String>);
         for _ in 0..MAX_PAGES {
@@ -315,7 +315,7 @@ impl E2b {
         }
     }
 
-    /// What a request to a sandbox failed with: its edge answers for one that is gone, with the status of a bad gateway.
+    /// Returns what a request to a sandbox failed with: its edge answers for one that is gone, with the status of a bad gateway.
     fn of_sandbox(&self, failure: Failure) -> Error {
         match failure.status {
             Some(502) => Error::sandbox(format!("the {} sandbox is gone, or does not answer", self.name()))
@@ -355,7 +355,7 @@ impl Provider for E2b {
         self.api.fingerprint()
     }
 
-    /// What listens on the loopback interface alone is found by a scan, once a second.
+    /// Returns what listens on the loopback interface alone is found by a scan, once a second.
     fn listen_address(&self) -> &'static str {
         "0.0.0.0"
     }

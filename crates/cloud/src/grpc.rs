@@ -41,7 +41,7 @@ impl Code {
     pub const UNAVAILABLE: Self = Self(14);
     pub const UNAUTHENTICATED: Self = Self(16);
 
-    /// What an answer means that does not come from a gRPC server.
+    /// Returns what an answer means that does not come from a gRPC server.
     fn of_http(status: u16) -> Self {
         match status {
             401 => Self::UNAUTHENTICATED,
@@ -60,9 +60,9 @@ pub struct Status {
     pub code: Code,
     /// The server's words, or this side's.
     pub message: String,
-    /// Whether the server said so. Otherwise it may or may not have acted.
+    /// Set if the server said so. Otherwise it may or may not have acted.
     pub is_answer: bool,
-    /// Whether the server was not reached at all.
+    /// Set if the server was not reached at all.
     pub is_unreached: bool,
 }
 
@@ -83,7 +83,7 @@ impl Status {
         Self { is_unreached, ..Self::own(Code::UNAVAILABLE, message) }
     }
 
-    /// Whether the same may succeed a moment later.
+    /// Returns whether the same may succeed a moment later.
     pub fn is_passing(&self) -> bool {
         let passing =
             [Code::CANCELLED, Code::UNKNOWN, Code::DEADLINE_EXCEEDED, Code::INTERNAL, Code::UNAVAILABLE];

@@ -22,7 +22,7 @@ use std::sync::{Arc, OnceLock};
 pub const LABEL: &str = "agent.launch";
 /// The label that names the guest's file, where it has to be found again.
 pub const FILE: &str = "agent.guest";
-/// What is printed once the guest listens. Profiles of login shells may print more.
+/// The line that is printed once the guest listens. Profiles of login shells may print more.
 const READY: &str = "agent-guest-is-ready";
 /// The user inside where the provider's machine is root's: no distribution gives this id to an account.
 const USER: u32 = 65_521;
@@ -69,7 +69,7 @@ pub fn socket(session: &str) -> String {
     format!("agent-guest-{session}")
 }
 
-/// Whether a label may be a part of the name of the guest's file.
+/// Returns whether a label may be a part of the name of the guest's file.
 pub fn is_file_id(id: &str) -> bool {
     (1..=128).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
@@ -86,7 +86,7 @@ pub fn join_command(guest: &str, socket: &str, time: std::time::Duration) -> Str
     )
 }
 
-/// What a guest needs to know to serve a session. It is kept as a label, so that it can be started again.
+/// Everything that a guest needs to know to serve a session. It is kept as a label, so that it can be started again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launch {
     pub session: String,
@@ -98,7 +98,7 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// What `spec` asks for.
+    /// Returns what `spec` asks for.
     pub fn of(spec: &Spec) -> Self {
         Self {
             session: spec.session.clone(),

@@ -1,4 +1,4 @@
-//! What a provider does, and the backend over it.
+//! The interface of a provider, and the backend over it.
 
 use super::api::LONG;
 use super::guest::{self, Launch};
@@ -65,9 +65,9 @@ pub struct Instance {
     pub created: String,
     /// Where its files, commands and ports are reached, where that is not the provider's API itself.
     pub address: Option<Url>,
-    /// What a connection to one of its ports has to name, beside the session's secret.
+    /// The token that a connection to one of its ports has to name, beside the session's secret.
     pub token: Option<String>,
-    /// What its files and commands are opened with, where that is not the key.
+    /// The token that opens its files and commands, where that is not the key.
     pub access: Option<String>,
 }
 
@@ -77,7 +77,7 @@ pub struct Creation<'a> {
     pub name: String,
     /// The labels or metadata that name session, owner and expiry.
     pub labels: HashMap<String, String>,
-    /// What was asked for.
+    /// The specification that was asked for.
     pub spec: &'a Spec,
 }
 
@@ -89,7 +89,7 @@ pub struct Executed {
     pub output: String,
 }
 
-/// What a provider does. Ids that come from it are checked before they become parts of an address.
+/// The interface of a provider. Ids that come from it are checked before they become parts of an address.
 #[async_trait]
 pub trait Provider: Send + Sync + 'static {
     /// The backend's name.
@@ -98,7 +98,7 @@ pub trait Provider: Send + Sync + 'static {
     /// Where it is, for messages.
     fn location(&self) -> String;
 
-    /// What it can do.
+    /// Its abilities.
     fn capabilities(&self) -> Capabilities;
 
     /// A hash of the key, from which the secrets of sessions are derived.
@@ -109,7 +109,7 @@ pub trait Provider: Send + Sync + 'static {
         "127.0.0.1"
     }
 
-    /// Whether [`Provider::join`] leads to the guest, not [`Provider::port`].
+    /// Returns whether [`Provider::join`] leads to the guest, not [`Provider::port`].
     fn has_streams(&self) -> bool {
         false
     }
@@ -159,7 +159,7 @@ pub trait Provider: Send + Sync + 'static {
         Err(Error::unexpected(format!("no command of a {} sandbox has a stream", self.name())))
     }
 
-    /// Whether files, commands and ports of a new sandbox may be asked for at the same time: a command then runs while the
+    /// Returns whether files, commands and ports of a new sandbox may be asked for at the same time: a command then runs while the
     /// file arrives that it waits for, and a port at which nothing listens yet answers with a status of its own.
     fn is_concurrent(&self) -> bool {
         false
@@ -217,7 +217,7 @@ impl<P: Provider> Cloud<P> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the guest of a session shows to be let in, in hexadecimal digits.
+    /// Returns what the guest of a session shows to be let in, in hexadecimal digits.
     fn secret(&self, session: &str) -> String {
         let session = Hash::of(format!("the channel of session {session}"));
         Hash::of([self.provider.fingerprint().0, session.0].concat()).to_string()
@@ -479,7 +479,7 @@ pub fn leash(spec: &Spec) -> Duration {
     spec.idle_ttl.clamp(SHORTEST_LEASH, longest)
 }
 
-/// Whether nothing may be reached from inside.
+/// Returns whether nothing may be reached from inside.
 pub fn is_isolated(spec: &Spec) -> bool {
     spec.network != Network::Full
 }

@@ -254,7 +254,7 @@ impl Provider for Runloop {
         self.api.fingerprint()
     }
 
-    /// Whether tunnels lead to the loopback interface is not documented.
+    /// Returns whether tunnels lead to the loopback interface is not documented.
     fn listen_address(&self) -> &'static str {
         "0.0.0.0"
     }
@@ -381,7 +381,7 @@ impl Provider for Runloop {
     }
 }
 
-/// What a devbox is made of, and what of its limits does not hold.
+/// Returns what a devbox is made of, and what of its limits does not hold.
 fn creation_body(creation: &Creation<'_>) -> Result<(Value, Vec<String>)> {
     let Spec { image, limits, ephemeral, .. } = creation.spec;
     let (cpus, memory, disk) = size(limits.cpus, limits.memory, limits.disk)?;
@@ -437,7 +437,7 @@ fn size(cpus: f64, memory: u64, disk: u64) -> Result<(u64, u64, u64)> {
     }
 }
 
-/// Whether a policy allows nothing.
+/// Returns whether a policy allows nothing.
 fn denies_all(policy: &Value) -> bool {
     let egress = policy.get("egress").unwrap_or(policy);
     let is_off = |name: &str| egress.get(name).is_none_or(|value| value == &Value::Bool(false));

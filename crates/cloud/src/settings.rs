@@ -1,4 +1,4 @@
-//! What a user can say about a provider: each setting of `config.toml` has the provider's own variable.
+//! The user's settings of a provider: each setting of `config.toml` has the provider's own variable.
 
 /// A setting of a provider.
 pub struct ProviderSetting {
@@ -40,12 +40,12 @@ pub static SETTINGS: [ProviderSetting; 17] = [
 ];
 
 impl ProviderSetting {
-    /// Whether it names a place that gets the key.
+    /// Returns whether it names a place that gets the key.
     pub fn is_place(&self) -> bool {
         !self.is_key() && !matches!(self.name, "target" | "environment")
     }
 
-    /// Whether it is a key, or a part of one.
+    /// Returns whether it is a key, or a part of one.
     pub fn is_key(&self) -> bool {
         KEYS.contains(&self.name)
     }

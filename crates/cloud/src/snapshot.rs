@@ -30,7 +30,7 @@ pub struct ListedSnapshot {
     pub name: String,
 }
 
-/// What the name of a copy says, where it is one of this machine's.
+/// The parts of a copy's name, where it is one of this machine's.
 struct Named {
     session: String,
     expires: i64,

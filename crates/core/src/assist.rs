@@ -47,7 +47,7 @@ impl Assist for () {}
 /// Where a conversation is.
 #[derive(Clone, Copy)]
 pub struct At<'a> {
-    /// What it is made of.
+    /// The setup that it is made of.
     pub setup: &'a Setup,
     /// Its messages.
     pub messages: &'a [Message],
@@ -76,14 +76,14 @@ impl At<'_> {
     }
 }
 
-/// What is put to the model.
+/// The prompt that is put to the model.
 #[derive(Debug, Clone, Copy)]
 pub enum NewPrompt<'a> {
     /// A task.
     Task {
         /// As it was written.
         text: &'a str,
-        /// Whether the user wrote it, and not a server.
+        /// Set if the user wrote it, and not a server.
         is_users: bool,
     },
     /// A further prompt about the task.
@@ -101,20 +101,20 @@ pub struct FailedCheck<'a> {
     pub command: &'a str,
     /// How it ended, in words.
     pub outcome: &'a str,
-    /// What it printed.
+    /// Its output.
     pub output: &'a str,
 }
 
-/// What becomes of a prompt.
+/// The help with a prompt.
 #[derive(Debug, Default)]
 pub struct PromptHelp {
     /// The names and the texts of files that are sent with it.
     pub attached: Vec<(String, String)>,
-    /// What is sent in its place.
+    /// The text that is sent in its place.
     pub instead: Option<String>,
-    /// Whether the work on it may be given up: the workspace is recorded before.
+    /// Set if the work on it may be given up: the workspace is recorded before.
     pub may_start_over: bool,
-    /// Whether the work on the task begins anew, where that is possible.
+    /// Set if the work on the task begins anew, where that is possible.
     pub starts_over: bool,
 }
 
@@ -136,7 +136,7 @@ impl<'a> ToolUse<'a> {
     }
 }
 
-/// What becomes of a call.
+/// The decision about a call before it runs.
 #[derive(Debug)]
 pub enum BeforeCall {
     /// It runs.
@@ -147,11 +147,11 @@ pub enum BeforeCall {
     Refuse(String),
 }
 
-/// What follows from a call that has run.
+/// The consequences of a call that has run.
 #[derive(Debug, Default)]
 pub struct AfterCall {
-    /// What its result says beside what the tool says.
+    /// A note in its result beside what the tool says.
     pub note: String,
-    /// Whether the work on the task begins anew, where that is possible.
+    /// Set if the work on the task begins anew, where that is possible.
     pub starts_over: bool,
 }

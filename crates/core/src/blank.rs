@@ -6,7 +6,7 @@ use agent_base::visible::is_hidden;
 const MAX_PLACEHOLDER: usize = 60;
 const BRACKETS: [(char, char); 4] = [('(', ')'), ('[', ']'), ('<', '>'), ('{', '}')];
 
-/// Whether nobody would see anything of it: white space, controls, joiners, fillers.
+/// Returns whether nobody would see anything of it: white space, controls, joiners, fillers.
 pub(super) fn is_blank(text: &str) -> bool {
     text.chars().all(|c| c.is_whitespace() || is_hidden(c) || c == BRAILLE_BLANK)
 }

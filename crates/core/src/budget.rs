@@ -1,4 +1,4 @@
-//! What several sessions may spend together.
+//! A budget that several sessions may spend together.
 
 use super::{Interrupt, Price, Spent};
 use agent_base::error::{Error, Kind};
@@ -6,14 +6,14 @@ use agent_base::lock::Lock;
 use agent_event::Usage;
 use std::sync::Arc;
 
-/// What a conversation shares with the sessions that its model delegates to.
+/// The budgets that a conversation shares with the sessions that its model delegates to.
 #[derive(Debug, Clone, Default)]
 pub struct Shared {
     /// Stops the turn under way, and them.
     pub interrupt: Interrupt,
-    /// What the prompt under way may spend and has spent, with what they spent on it.
+    /// The budget of the prompt under way, with what they spent on it.
     pub prompt: Arc<Budget>,
-    /// What they have spent on all prompts.
+    /// The sum that they have spent on all prompts.
     pub delegated: Arc<Budget>,
 }
 
@@ -33,7 +33,7 @@ impl Budget {
         Self { max_cost, max_tokens, spent: Lock::new(spent), words: None }
     }
 
-    /// What `whose` may spend; `hint` is for them.
+    /// Returns what `whose` may spend; `hint` is for them.
     pub fn of(whose: &'static str, max_cost: Option<f64>, hint: &'static str) -> Arc<Self> {
         Arc::new(Self { words: Some((whose, hint)), ..Self::new(max_cost, None, Spent::default()) })
     }
@@ -48,7 +48,7 @@ impl Budget {
         self.spent.lock().add(usage, price);
     }
 
-    /// What was spent.
+    /// Returns what was spent.
     pub fn spent(&self) -> Spent {
         *self.spent.lock()
     }

@@ -84,7 +84,7 @@ impl Conversation {
         }
     }
 
-    /// Whether a call is for a tool that delegates.
+    /// Returns whether a call is for a tool that delegates.
     fn delegates(&self, call: &ToolCall) -> bool {
         self.setup.tools.get(&call.name).is_some_and(Tool::delegates)
     }
@@ -221,7 +221,7 @@ impl Conversation {
         Ok(Some(format!("error: not run, because a hook of the user's refuses it: {reason}")))
     }
 
-    /// What the user's hooks say after a tool, as a note behind its result.
+    /// Returns what the user's hooks say after a tool, as a note behind its result.
     pub async fn said_after(
         &self,
         tool: &str,
@@ -315,14 +315,14 @@ impl Conversation {
 
 /// The outcome of the calls of one message.
 pub(super) struct Round {
-    /// Whether none of them was valid.
+    /// Set if none of them was valid.
     pub all_bad: bool,
     pub verdict: Verdict,
-    /// Whether the work on the task is to begin anew.
+    /// Set if the work on the task is to begin anew.
     pub starts_over: bool,
 }
 
-/// What became of one call.
+/// The outcome of one call.
 enum Outcome {
     Ran(Result<Done>),
     /// It was not run; this is its result.
@@ -336,7 +336,7 @@ fn skipped(calls: &[ToolCall], text: &str) -> Vec<Outcome> {
 /// The outcome of one call.
 struct Done {
     result: ToolResult,
-    /// Whether the call itself was invalid: no such tool, or arguments that are not valid.
+    /// Set if the call itself was invalid: no such tool, or arguments that are not valid.
     bad: bool,
     starts_over: bool,
 }

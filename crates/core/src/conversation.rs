@@ -33,7 +33,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What a conversation is made of.
+/// The parts of a conversation.
 pub struct Setup {
     /// The model.
     pub model: Arc<dyn ChatModel>,
@@ -49,13 +49,13 @@ pub struct Setup {
     pub artifacts: Artifacts,
     /// The bounds of tools.
     pub bounds: Bounds,
-    /// What ends the work on one prompt.
+    /// The limits that end the work on one prompt.
     pub limits: RunLimits,
     /// Judges every call before it runs.
     pub gate: Arc<Gate>,
-    /// What the sessions that the model delegates to share with this one.
+    /// The budgets that the sessions which the model delegates to share with this one.
     pub shared: Shared,
-    /// What the model's tokens cost.
+    /// The price of the model's tokens.
     pub price: Option<Price>,
     /// The model's context window.
     pub window: Window,
@@ -72,13 +72,13 @@ pub struct Conversation {
     /// The number of the last task, which follow-ups are about, and how often the model has begun to work on it.
     pub(super) task_prompt: u64,
     pub(super) attempt: u32,
-    /// What the model learns with the next prompt.
+    /// Notes that the model gets with the next prompt.
     pub(super) notes: Notes,
     /// Images that the next prompt names, as `data:` URLs.
     pub(super) images: Vec<String>,
-    /// What has arrived of the message that the model is writing.
+    /// The text that has arrived of the message that the model is writing.
     pub(super) arrived: String,
-    /// Whether the model knows what its files are.
+    /// Set if the model knows what its files are.
     pub(super) knows_files: AtomicBool,
     pub(super) interrupt: Interrupt,
     pub(super) window: Window,
@@ -96,9 +96,9 @@ pub struct Earlier {
     pub messages: Vec<Message>,
     /// The artifacts of tool calls, by the call, oldest first.
     pub artifacts: Vec<(String, Artifact)>,
-    /// What the model learns with the next prompt.
+    /// Notes that the model gets with the next prompt.
     pub notes: Notes,
-    /// What it has cost.
+    /// Its cost.
     pub spent: Spent,
     /// How many prompts the session has had.
     pub prompts: u64,
@@ -158,19 +158,19 @@ impl Conversation {
         self.interrupt.clone()
     }
 
-    /// What the session has spent, with the sessions that its model delegated to. Their requests are not turns of it.
+    /// Returns what the session has spent, with the sessions that its model delegated to. Their requests are not turns of it.
     pub fn total(&self) -> Spent {
         let (mut total, delegated) = (self.total, self.delegated());
         total.usage.add(delegated.usage);
         Spent { cost: total.cost + delegated.cost, ..total }
     }
 
-    /// What sessions have spent that its model delegated to since it was opened.
+    /// Returns what sessions have spent that its model delegated to since it was opened.
     pub fn delegated(&self) -> Spent {
         self.setup.shared.delegated.spent()
     }
 
-    /// What the session has cost, where prices are configured.
+    /// The session's cost, where prices are configured.
     pub fn cost(&self) -> Option<f64> {
         self.setup.price.map(|_| self.total().cost)
     }
@@ -248,7 +248,7 @@ impl Conversation {
         self.images.push(url);
     }
 
-    /// Whether the model is sent images.
+    /// Returns whether the model is sent images.
     pub fn takes_images(&self) -> bool {
         self.setup.model.takes_images()
     }
@@ -278,7 +278,7 @@ impl Conversation {
         self.setup.model.name()
     }
 
-    /// What the model's endpoint turned out not to take.
+    /// Returns what the model's endpoint turned out not to take.
     pub fn learned(&self) -> Option<Value> {
         self.setup.model.learned()
     }
@@ -295,7 +295,7 @@ impl Conversation {
         self.window = window;
     }
 
-    /// Whether what its prompts cost is limited.
+    /// Returns whether what its prompts cost is limited.
     pub fn has_cost_limit(&self) -> bool {
         self.setup.limits.cost.is_some()
     }

@@ -1,4 +1,4 @@
-//! What the turn loop needs from its session.
+//! The interface that the turn loop needs from its session.
 
 use agent_base::error::Result;
 use agent_policy::policy::Action;
@@ -12,11 +12,11 @@ pub trait Environment: Reach {
     /// The sandbox, once it is up.
     fn sandbox(&self) -> BoxFuture<'_, Result<Sandbox>>;
 
-    /// What the model should know about the network beside a tool's `output`: programs seldom show why the proxy refused a
+    /// Returns what the model should know about the network beside a tool's `output`: programs seldom show why the proxy refused a
     /// connection.
     fn explain(&self, output: &str) -> Option<String>;
 
-    /// What the model should know about the sandbox's files, once it has used them: asked for beside the first result.
+    /// Returns what the model should know about the sandbox's files, once it has used them: asked for beside the first result.
     fn about_files(&self) -> BoxFuture<'_, Option<String>>;
 
     /// Why this action is not possible now, for the model.

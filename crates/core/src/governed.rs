@@ -16,7 +16,7 @@ pub type OnRetry = Arc<dyn Fn(Duration, &str) + Send + Sync>;
 pub struct Governed {
     /// The model.
     pub model: Arc<dyn ChatModel>,
-    /// What a million of its tokens cost.
+    /// The price of a million of its tokens.
     pub price: Option<Price>,
     /// Shared by everything that is paid together.
     pub budget: Arc<Budget>,

@@ -14,7 +14,7 @@ const NAMES: [&str; 4] = ["AGENTS.md", "CLAUDE.md", "GEMINI.md", ".github/copilo
 /// Where a directory without one of them may have rules, a file each, and how many of them are looked at.
 const CURSOR_RULES: &str = ".cursor/rules";
 const MAX_RULES: usize = 64;
-/// What one of them may be a symlink to, by extension and by name: nothing else of the repository gets into the prompt, for
+/// The kinds of file that one of them may be a symlink to, by extension and by name: nothing else of the repository gets into the prompt, for
 /// it may be a secret of the user's.
 const DOCUMENTS: [&str; 4] = ["md", "mdc", "markdown", "txt"];
 /// Characters of what a rule says it is about.

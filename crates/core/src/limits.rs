@@ -1,4 +1,4 @@
-//! What a run may spend, and what it has spent.
+//! The budget of a run, and its expenses.
 
 use agent_base::error::{Error, Kind};
 use agent_event::Usage;
@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Requests to the model that one prompt may take by default.
 pub const DEFAULT_MAX_TURNS: u64 = 100;
 
-/// What ends the work on one prompt.
+/// The limits that end the work on one prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunLimits {
     /// Requests to the model.
@@ -38,7 +38,7 @@ pub struct Price {
     pub output: f64,
 }
 
-/// What a run has spent so far.
+/// The expenses of a run so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Spent {
     /// Requests that the model answered.
@@ -53,7 +53,7 @@ pub struct Spent {
 pub struct Reached {
     /// Its name in events: `turns`, `tokens` or `cost`.
     pub name: &'static str,
-    /// What the run ends with.
+    /// The error that the run ends with.
     pub error: Error,
 }
 

@@ -1,4 +1,4 @@
-//! What becomes part of a conversation at the beginning and at the end of a prompt.
+//! Texts that become part of a conversation at the beginning and at the end of a prompt.
 
 use super::Conversation;
 use agent_base::error::{Error, Kind, Result};

@@ -9,7 +9,7 @@ use agent_model::compact::INSTRUCTIONS_HEADING;
 use agent_sandbox::{Network, WORKSPACE};
 use std::path::{Path, PathBuf};
 
-/// What the system prompt says about the sandbox.
+/// Facts about the sandbox for the system prompt.
 #[derive(Debug, Clone, Default)]
 pub struct SandboxFacts {
     /// Where the workspace is inside; empty: [`WORKSPACE`].
@@ -20,11 +20,11 @@ pub struct SandboxFacts {
     pub date: String,
     /// The operating system, where it is known before the sandbox starts.
     pub system: Option<String>,
-    /// What git has checked out in the workspace.
+    /// The commit or branch that git has checked out in the workspace.
     pub checkout: Option<Checkout>,
     /// What it may reach.
     pub network: Network,
-    /// Whether the user is asked about each host, where it may reach none.
+    /// Set if the user is asked about each host, where it may reach none.
     pub asks_about_network: bool,
     /// Its resources.
     pub limits: Limits,
@@ -32,7 +32,7 @@ pub struct SandboxFacts {
     pub image: Option<String>,
     /// Programs that it has, as far as that is known before it starts.
     pub programs: Vec<String>,
-    /// What the model learns of the skills, where there are any.
+    /// The list of the skills for the model, where there are any.
     pub skills: Option<String>,
 }
 
@@ -41,7 +41,7 @@ pub struct SandboxFacts {
 pub struct Checkout {
     /// The branch, or the beginning of the commit's name.
     pub branch: String,
-    /// Whether tracked files differ from the last commit, where that is known.
+    /// Set if tracked files differ from the last commit, where that is known.
     pub has_uncommitted: Option<bool>,
 }
 

@@ -8,7 +8,7 @@ const ROUNDS: usize = 4;
 /// The longest cycle that is detected, in calls.
 const MAX_CYCLE: usize = 4;
 
-/// What to do about it.
+/// The advice, where there is any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// Nothing.

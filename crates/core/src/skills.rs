@@ -38,9 +38,9 @@ const MAX_BYTES: u64 = 4 << 20;
 pub struct Skill {
     /// Its name.
     pub name: String,
-    /// What it is for, on one line.
+    /// Its purpose, on one line.
     pub description: String,
-    /// Whether it is the user's own, and not the project's.
+    /// Set if it is the user's own, and not the project's.
     pub is_own: bool,
     /// Its `SKILL.md` in the sandbox.
     pub file: String,
@@ -62,9 +62,9 @@ pub enum Presence {
 pub struct Skills {
     /// The user's own, then those of the project.
     pub list: Vec<Skill>,
-    /// What the model does not know of, and why.
+    /// Skills that the model does not know of, and why.
     pub left_out: Vec<String>,
-    /// What the sandbox needs for those that are not in its workspace.
+    /// Files that the sandbox needs for those that are not in its workspace.
     pub files: Vec<HomeFile>,
 }
 
@@ -94,7 +94,7 @@ impl Skills {
         skills
     }
 
-    /// What the system prompt says about them; `None` where there are none.
+    /// Returns what the system prompt says about them; `None` where there are none.
     pub fn in_prompt(&self) -> Option<String> {
         let lines: String = self.list.iter().map(Skill::line).collect();
         (!lines.is_empty()).then(|| format!("{}\n{lines}", agent_prompts::SKILLS.trim()))

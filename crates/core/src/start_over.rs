@@ -34,7 +34,7 @@ impl Conversation {
     }
 }
 
-/// Whether a job was started, which would run on beside another attempt.
+/// Returns whether a job was started, which would run on beside another attempt.
 fn has_job(messages: &[Message]) -> bool {
     let is_start =
         |message: &Message| matches!(message, Message::Tool { text, .. } if text.starts_with(JOB_STARTED));

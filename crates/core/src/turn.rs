@@ -28,16 +28,16 @@ const UNKNOWN_END: &str =
 /// Characters of an endpoint's own word that are repeated.
 const MAX_WORD: usize = 100;
 
-/// What shows that the work does not advance.
+/// The signs that the work does not advance.
 #[derive(Default)]
 struct Watch {
     repetition: Repetition,
     bad_rounds: u32,
-    /// Whether an empty message was pointed out to the model.
+    /// Set if an empty message was pointed out to the model.
     was_empty: bool,
 }
 
-/// What follows from a message of the model's.
+/// The consequence of a message of the model's.
 enum Next {
     Ask,
     Answer(Answer),
@@ -96,7 +96,7 @@ impl Conversation {
         self.work_on(&text).await.map(|_| None)
     }
 
-    /// What becomes of a prompt; nothing, where it is interrupted: then the work on it stops.
+    /// Returns what becomes of a prompt; nothing, where it is interrupted: then the work on it stops.
     pub(super) async fn put(&self, prompt: NewPrompt<'_>) -> Result<PromptHelp> {
         tokio::select! {
             biased;
@@ -191,7 +191,7 @@ impl Conversation {
         Ok(if round.starts_over { Next::StartOver } else { Next::Ask })
     }
 
-    /// What the model is asked instead of accepting a message without a call.
+    /// Returns what the model is asked instead of accepting a message without a call.
     fn asked_on(&self, reply: &Reply, watch: &mut Watch) -> Option<String> {
         let nothing = match is_blank(&reply.text) {
             true => Some(EMPTY.to_owned()),
@@ -206,7 +206,7 @@ impl Conversation {
         self.setup.assist.answer(self.at(), reply)
     }
 
-    /// What a message without a call comes to.
+    /// Returns what a message without a call comes to.
     fn ended_by(&self, reply: Reply) -> Result<Answer> {
         if reply.is_cut_off() {
             // Half an answer is not an answer, and its tool calls are missing.

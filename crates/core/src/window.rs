@@ -17,7 +17,7 @@ const MAX_SCALE: f64 = 4.0;
 pub struct Window {
     /// Tokens that fit, where that is known.
     pub size: Option<u64>,
-    /// Whether anything is compacted at all.
+    /// Set if anything is compacted at all.
     pub enabled: bool,
     /// Tokens that the server counted for the first `counted` messages.
     tokens: u64,

@@ -20,7 +20,7 @@ pub const CONTEXT: usize = 3;
 
 /// One line of the diff, without its mark and its newline.
 pub struct Line<'a> {
-    /// What the line is.
+    /// The kind of the line.
     pub kind: Kind,
     /// The text; for a header the whole `@@ … @@`.
     pub text: &'a [u8],
@@ -28,7 +28,7 @@ pub struct Line<'a> {
     pub number: usize,
 }
 
-/// What a line of the diff is.
+/// The kind of a line of the diff.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// `@@ -1,2 +1,3 @@`
@@ -130,7 +130,7 @@ struct Budget {
 static BUDGET: Lock<Budget> = Lock::new(Budget { since: None, spent: Duration::ZERO });
 
 impl Budget {
-    /// What is left of it at `now`.
+    /// Returns what is left of it at `now`.
     fn left(&mut self, now: Instant) -> Duration {
         if self.since.is_none_or(|since| now.duration_since(since) >= BUDGET_PERIOD) {
             *self = Self { since: Some(now), spent: Duration::ZERO };

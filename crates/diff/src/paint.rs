@@ -45,7 +45,7 @@ struct Numbers {
 struct Waiting {
     text: Vec<u8>,
     number: usize,
-    /// Whether its end has no newline.
+    /// Set if its end has no newline.
     is_open: bool,
     /// Where its words differ from those of its counterpart.
     changed: Vec<Range<usize>>,

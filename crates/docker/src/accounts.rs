@@ -52,7 +52,7 @@ fn with_line(text: &[u8], line: &str, id: u32) -> Option<Vec<u8>> {
     Some(text)
 }
 
-/// Whether the user inside is another than the image's.
+/// Returns whether the user inside is another than the image's.
 pub(super) fn are_needed(ids: (u32, u32)) -> bool {
     ids != sandbox_ids()
 }

@@ -1,4 +1,4 @@
-//! What a container gets where the engine can: a user of its own, the host's directories without their sockets, and limits
+//! Protection that a container gets where the engine can: a user of its own, the host's directories without their sockets, and limits
 //! for all that it runs.
 //!
 //! Whether an engine can is found out by trying. One that cannot gets a second request for less.
@@ -27,11 +27,11 @@ const EMPTY: &str = "agent-empty";
 pub(super) struct Arrangement {
     /// The user and group inside.
     pub ids: (u32, u32),
-    /// Whether the engine may be on this machine.
+    /// Set if the engine may be on this machine.
     is_near: bool,
     /// The volumes that the engine fills from the image.
     filled: &'static [&'static str],
-    /// Whether directories of the host are shown.
+    /// Set if directories of the host are shown.
     shows_host: bool,
     /// The empty directory for overlays of the host's directories; without one they are bound.
     pub empty: Option<PathBuf>,
@@ -64,7 +64,7 @@ impl Arrangement {
         }
     }
 
-    /// What to ask for after `error`; `None` where it is not about these.
+    /// Returns what to ask for after `error`; `None` where it is not about these.
     pub(super) fn simpler(&self, error: &Error) -> Option<Self> {
         let text = error.to_string();
         if self.ids != sandbox_ids()
@@ -75,7 +75,7 @@ impl Arrangement {
         (self.empty.is_some() && text.contains("overlay")).then(|| Self { empty: None, ..self.clone() })
     }
 
-    /// Whether it shows directories of the host.
+    /// Returns whether it shows directories of the host.
     pub(super) fn shows_host(&self) -> bool {
         self.shows_host
     }
@@ -86,7 +86,7 @@ impl Arrangement {
         Some(Project::of(machine, spec, self.shows_host && self.empty.is_some()))
     }
 
-    /// What is to be said of the protection that it lacks.
+    /// Returns what is to be said of the protection that it lacks.
     pub(super) fn missing(&self) -> Vec<String> {
         let binds_host = self.shows_host && self.empty.is_none();
         let overlays = binds_host.then(|| NO_OVERLAYS.to_owned());
@@ -144,7 +144,7 @@ fn granted(container: &ContainerInspectResponse, promised: EnforcedLimits) -> En
     }
 }
 
-/// What is to be said of limits that hold for less than the sandbox, or not at all.
+/// Returns what is to be said of limits that hold for less than the sandbox, or not at all.
 fn unenforced(enforced: EnforcedLimits) -> Option<String> {
     let limits =
         [(enforced.memory, "memory"), (enforced.pids, "processes"), (enforced.cpus, "processor time")];

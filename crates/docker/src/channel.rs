@@ -20,7 +20,7 @@ pub(super) fn channel(engine: &Address, output: Frames, input: Pin<Box<dyn Async
 
 struct Stdout {
     frames: Frames,
-    /// What the last frame held and nobody has read yet. The engine's frames are at most 32 KiB.
+    /// The bytes of the last frame that nobody has read yet. The engine's frames are at most 32 KiB.
     rest: Bytes,
 }
 

@@ -1,4 +1,4 @@
-//! What `agent doctor` wants to know about the engine, as data and in words.
+//! The facts about the engine for `agent doctor`, as data and in words.
 
 use super::endpoint::Source;
 use super::{Docker, host_image, named_image};
@@ -12,19 +12,19 @@ use std::path::Path;
 pub struct Checks {
     /// Where it answers, and who named the place.
     pub endpoint: String,
-    /// Whether the place was named by `DOCKER_HOST` or a docker context, rather than found.
+    /// Set if the place was named by `DOCKER_HOST` or a docker context, rather than found.
     pub named: bool,
     /// The engine's version.
     pub version: String,
     /// Its operating system, as it calls it.
     pub operating_system: String,
-    /// Whether it runs on this machine, so that the image `host` and mounts of the workspace are possible.
+    /// Set if it runs on this machine, so that the image `host` and mounts of the workspace are possible.
     pub on_this_machine: bool,
-    /// Whether it runs without root.
+    /// Set if it runs without root.
     pub rootless: bool,
-    /// Whether root inside a container is somebody else outside.
+    /// Set if root inside a container is somebody else outside.
     pub userns_remap: bool,
-    /// Whether it filters system calls.
+    /// Set if it filters system calls.
     pub seccomp: bool,
     /// OCI runtimes that `--runtime` takes, sorted.
     pub runtimes: Vec<String>,
@@ -47,12 +47,12 @@ impl Docker {
         Ok(Checks::new(endpoint.to_string(), endpoint.source != Source::WellKnown, on_this_machine, info))
     }
 
-    /// Whether the engine has the image `name`, so that it need not be pulled.
+    /// Returns whether the engine has the image `name`, so that it need not be pulled.
     pub async fn has_image(&self, name: &str) -> Result<bool> {
         named_image::is_there(self.engine(), name).await
     }
 
-    /// What is said where the image `host` was named and the engine runs elsewhere.
+    /// Returns what is said where the image `host` was named and the engine runs elsewhere.
     pub fn host_is_not_here(&self) -> Error {
         host_image::not_here(self.engine())
     }
@@ -102,7 +102,7 @@ impl Checks {
         }
     }
 
-    /// Whether `--runtime NAME` is possible, as far as the engine says: it also takes paths and the names of containerd's
+    /// Returns whether `--runtime NAME` is possible, as far as the engine says: it also takes paths and the names of containerd's
     /// shims, which it does not list.
     pub fn has_runtime(&self, name: &str) -> bool {
         name.contains(['/', '.']) || self.runtimes.iter().any(|runtime| runtime == name)

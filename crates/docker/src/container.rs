@@ -31,7 +31,7 @@ const OPEN_FILES: i64 = 16_384;
 /// The kernel's default period of the processor quota, in microseconds.
 const CPU_PERIOD: i64 = 100_000;
 
-/// What the engine is asked for. The guest is process 1 and talks over the container's standard input and output.
+/// Returns what the engine is asked for. The guest is process 1 and talks over the container's standard input and output.
 pub(super) fn body(planned: &Planned<'_>, image: &Image, engine: &Engine) -> Result<ContainerCreateBody> {
     let Planned { spec, arrangement, .. } = planned;
     let (uid, gid) = arrangement.ids;

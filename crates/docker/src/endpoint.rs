@@ -38,7 +38,7 @@ pub enum Source {
 }
 
 impl Address {
-    /// Whether the engine runs on this machine, as far as the address tells.
+    /// Returns whether the engine runs on this machine, as far as the address tells.
     pub fn is_near(&self) -> bool {
         matches!(self, Self::Unix(_))
     }

@@ -67,12 +67,12 @@ impl Engine {
         }
     }
 
-    /// What the engine says of itself.
+    /// Returns what the engine says of itself.
     pub async fn info(&self) -> Result<SystemInfo> {
         self.client.info().await.map_err(|error| failure::error("the engine does not describe itself", error))
     }
 
-    /// Whether the engine runs on this very machine, so that paths mean the same to both: it is reached over a Unix
+    /// Returns whether the engine runs on this very machine, so that paths mean the same to both: it is reached over a Unix
     /// socket, and its host name and kernel are ours. An engine in a virtual machine differs in both.
     pub fn is_on_this_machine(&self, info: &SystemInfo) -> bool {
         let ours = uname();

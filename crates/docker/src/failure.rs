@@ -52,7 +52,7 @@ pub(super) fn status(error: &EngineError) -> Option<u16> {
     }
 }
 
-/// What `ask` answers once no container is in a state that Docker's API does not have. Podman says `stopped` from the end of a
+/// Returns what `ask` answers once no container is in a state that Docker's API does not have. Podman says `stopped` from the end of a
 /// container until it has cleaned up behind it, for about a tenth of a second.
 ///
 /// # Errors

@@ -58,7 +58,7 @@ pub(super) async fn make(engine: &Engine, image: &Image, skeleton: &Skeleton) ->
     Ok(true)
 }
 
-/// What to say where `host` was asked for by name and cannot serve.
+/// Returns what to say where `host` was asked for by name and cannot serve.
 pub(super) fn not_here(engine: &Engine) -> Error {
     Error::sandbox(format!(
         "the image `host` shows this machine's own programs, but the engine at {} runs elsewhere",

@@ -13,13 +13,13 @@ pub(super) const LABEL: &str = "agent.image";
 /// How long an image stays in any case, in seconds: another process may have made it just now, for its first container.
 const YOUNG: i64 = 3600;
 
-/// What older engines say of an image without a tag.
+/// The name that older engines give an image without a tag.
 const UNTAGGED: &str = "<none>:<none>";
 
 /// An image that holds the guest, and how to use it.
 #[derive(Debug, Clone)]
 pub(super) struct Image {
-    /// What users call it: `host`, or the name given by `--image`.
+    /// The user's name for it: `host`, or the one given by `--image`.
     pub name: String,
     /// The tag to create containers from. It may not exist yet. It begins with `localhost/`: Podman takes a name without
     /// a registry for one of docker.io, but stores an image that was imported under such a name as `localhost/NAME`.

@@ -43,7 +43,7 @@ use std::sync::Arc;
 /// The backend's name.
 pub const NAME: &str = "docker";
 
-/// What a container engine on this machine can do.
+/// The abilities of a container engine on this machine.
 pub const CAPABILITIES: Capabilities = Capabilities {
     host_paths: true,
     own_paths: true,

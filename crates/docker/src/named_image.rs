@@ -56,7 +56,7 @@ pub(super) async fn find(
     Ok((image, id))
 }
 
-/// What the image `name` runs, which is pulled where it is missing.
+/// Returns what the image `name` runs, which is pulled where it is missing.
 pub(super) async fn program(
     engine: &Engine,
     name: &str,
@@ -81,7 +81,7 @@ pub(super) async fn program(
     })
 }
 
-/// Whether the engine has the image already.
+/// Returns whether the engine has the image already.
 pub(super) async fn is_there(engine: &Engine, name: &str) -> Result<bool> {
     check_name(name)?;
     Ok(inspect(engine, name).await?.is_some())

@@ -65,11 +65,11 @@ pub(super) fn make_directory(machine: &Machine, session: &str) -> Result<PathBuf
     Ok(layer)
 }
 
-/// What a layer holds at the beginning.
+/// The content of a layer at its beginning.
 pub(super) enum Filling<'a> {
     /// Whiteouts of these paths.
     Hidden(&'a [PathBuf]),
-    /// What another sandbox had written: the directory that [`copy`] made.
+    /// A copy of what another sandbox had written: the directory that [`copy`] made.
     Forked(&'a Path),
 }
 
@@ -448,7 +448,7 @@ pub(super) fn sessions(machine: &Machine) -> Result<Vec<String>> {
     }
 }
 
-/// Whether the layer of `session`, which has no container, is not about to get one: the process that made it is gone.
+/// Returns whether the layer of `session`, which has no container, is not about to get one: the process that made it is gone.
 pub(super) fn is_abandoned(machine: &Machine, session: &str) -> bool {
     let Ok(layer) = layer(machine, session) else { return false };
     match fs::read_to_string(layer.join(OWNER)) {

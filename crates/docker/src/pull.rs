@@ -33,7 +33,7 @@ pub(super) async fn pull(engine: &Engine, name: &str, on_progress: OnProgress<'_
         .map_err(|error| refused(name, error))
 }
 
-/// Whether `name` says which of the repository's images it means. A colon before a slash is a registry's port.
+/// Returns whether `name` says which of the repository's images it means. A colon before a slash is a registry's port.
 fn is_exact(name: &str) -> bool {
     let last = name.rsplit('/').next().unwrap_or(name);
     last.contains([':', '@'])
@@ -73,7 +73,7 @@ struct Progress {
 }
 
 impl Progress {
-    /// What to show after `step`: a word, the bytes done, and the bytes in all as far as they are known.
+    /// Returns what to show after `step`: a word, the bytes done, and the bytes in all as far as they are known.
     fn take(&mut self, step: CreateImageInfo) -> Option<(String, u64, u64)> {
         let status = step.status?;
         let counts = |n: Option<i64>| n.and_then(|n| u64::try_from(n).ok());

@@ -79,7 +79,7 @@ impl Docker {
     }
 }
 
-/// Whether the engine failed to kill a container whose process ended while the engine looked at it: gVisor's runtime had not
+/// Returns whether the engine failed to kill a container whose process ended while the engine looked at it: gVisor's runtime had not
 /// noticed yet, or the process's entry in `/proc` was gone.
 fn lost_race_with_its_end(error: &str) -> bool {
     error.contains("is zombie")

@@ -14,7 +14,7 @@ pub(super) const GUEST: &str = "/.agent/guest";
 /// Where the system call filters are inside that the guest installs.
 pub(super) const FILTERS: &str = "/.agent/filters";
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Node {
     /// A directory of root's.
@@ -39,7 +39,7 @@ pub(super) struct Skeleton {
 }
 
 impl Skeleton {
-    /// What every image gets: the guest, its system call filters, `/run`, the workspace, and the home.
+    /// Returns what every image gets: the guest, its system call filters, `/run`, the workspace, and the home.
     pub(super) fn base(machine: &Machine) -> Result<Self> {
         let mut skeleton = Self { entries: BTreeMap::new(), guest: bootstrap::bytes(machine)? };
         skeleton.add(GUEST, Node::Guest);

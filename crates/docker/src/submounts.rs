@@ -1,4 +1,4 @@
-//! What is mounted below the directories that a sandbox sees read-only.
+//! Mounts below the directories that a sandbox sees read-only.
 //!
 //! Engines before 25 make only the top of a bind mount read-only: a file system mounted below `/usr` or `/opt` would come
 //! along writable. So every bind is made without what is mounted below it, and each of those gets a bind of its own.

@@ -13,13 +13,13 @@ const END: u8 = 0x02;
 /// A frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Envelope {
-    /// Whether it ends the stream.
+    /// Set if it ends the stream.
     pub is_end: bool,
     /// The message.
     pub payload: Bytes,
 }
 
-/// What is wrong with a frame.
+/// The fault of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EnvelopeError {
     /// The payload is longer than [`MAX_ENVELOPE`].

@@ -38,10 +38,10 @@ const UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);
 struct Framing {
     /// The SHA-256 of the secret that the handshake has to name.
     verifier: [u8; 32],
-    /// What has arrived of the handshake, and when it began; `None` once it was accepted.
+    /// The bytes of the handshake that have arrived, and when it began; `None` once it was accepted.
     upgrading: Option<(Vec<u8>, Instant)>,
     frames: Frames,
-    /// What is sent as it is: the handshake's answer, answers to pings.
+    /// Bytes that are sent as they are: the handshake's answer, answers to pings.
     answers: Vec<u8>,
 }
 
@@ -73,7 +73,7 @@ pub struct Client {
     output: File,
     framing: Option<Framing>,
     decoder: Decoder,
-    /// Whether the decoder has no whole frame left.
+    /// Set if the decoder has no whole frame left.
     starved: bool,
     outbox: Outbox,
     /// Frames that are being written, and how much of them has been.
@@ -81,7 +81,7 @@ pub struct Client {
     written: usize,
     greeted: bool,
     last_tunnel: u32,
-    /// What it has asked to be proven.
+    /// The number that it has asked to be proven.
     pub nonce: Option<[u8; 32]>,
     pub last_heard: Instant,
     /// The client has disconnected or violates the protocol.
@@ -137,7 +137,7 @@ impl Client {
         self.outbox.bytes() + self.writing.len() - self.written + answers
     }
 
-    /// Whether the client reads too slowly what is sent to it.
+    /// Returns whether the client reads too slowly what is sent to it.
     pub fn congested(&self) -> bool {
         self.unsent() > CONGESTED
     }

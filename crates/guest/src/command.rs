@@ -154,17 +154,17 @@ impl Command {
         self.supervisor_gone = true;
     }
 
-    /// Whether nothing remains to be done for it.
+    /// Returns whether nothing remains to be done for it.
     pub fn over(&self) -> bool {
         self.finished.is_some() && self.supervisor_gone
     }
 
-    /// Whether it is over but for processes that it left running.
+    /// Returns whether it is over but for processes that it left running.
     pub fn left_processes(&self) -> bool {
         self.finished.is_some() && !self.supervisor_gone
     }
 
-    /// Whether it is being killed and not dead yet.
+    /// Returns whether it is being killed and not dead yet.
     pub fn dying(&self) -> bool {
         !self.supervisor_gone && self.ending.as_ref().is_some_and(|ending| !ending.given_up)
     }
@@ -468,7 +468,7 @@ impl Command {
         }
     }
 
-    /// Whether the command's processes have come to their end, as far as it is waited for.
+    /// Returns whether the command's processes have come to their end, as far as it is waited for.
     fn ended(&self) -> bool {
         match &self.ending {
             Some(ending) => self.supervisor_gone || ending.given_up,
@@ -486,7 +486,7 @@ impl Command {
         send_tail(&self.tail, &mut self.received, owner.id, client, &mut self.credit)
     }
 
-    /// Whether there is output that has not been reported yet.
+    /// Returns whether there is output that has not been reported yet.
     pub fn has_news(&self) -> bool {
         self.tail.end() > self.reported
     }

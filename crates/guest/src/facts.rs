@@ -1,4 +1,4 @@
-//! What the guest knows about its sandbox: control groups of both versions, the disk, programs on `PATH`.
+//! Facts that the guest knows about its sandbox: control groups of both versions, the disk, programs on `PATH`.
 
 use crate::search::SearchPath;
 use crate::sys;

@@ -26,7 +26,7 @@ fn failure(path: &Path, error: &io::Error) -> Failure {
     Failure::io(path.display(), error)
 }
 
-/// What is at `path`; a symbolic link is not followed.
+/// Returns what is at `path`; a symbolic link is not followed.
 pub fn stat(path: &Path) -> Result<Entry, Failure> {
     let metadata = fs::symlink_metadata(path).map_err(|error| failure(path, &error))?;
     Ok(entry(path, path.to_owned(), &metadata))
@@ -155,7 +155,7 @@ pub struct Writing {
     target: PathBuf,
     mode: u32,
     mtime_ns: Option<i64>,
-    /// Whether it takes the place of a small file.
+    /// Set if it takes the place of a small file.
     exchange: bool,
 }
 

@@ -49,7 +49,7 @@ const WORKSPACE: &str = "/workspace";
 const HOME: &str = "/home/agent";
 /// The descriptor at which the guest finds its listening socket (`serve --listen-fd 3`).
 const LISTEN_FD: i32 = 3;
-/// What the launcher writes to PID 1's gate; the end of the pipe without it means that the launcher has failed.
+/// The byte that the launcher writes to PID 1's gate; the end of the pipe without it means that the launcher has failed.
 const GO: u8 = b'g';
 /// How often a removal begins anew where something was gone already.
 const REMOVALS: usize = 1000;
@@ -159,11 +159,11 @@ fn launch(directory: &Path) -> Result<(), Failure> {
     waited.map(drop).and(admitted).and(detached)
 }
 
-/// What PID 1 is to become.
+/// The plan of what PID 1 is to become.
 struct Plan<'a> {
     spec: &'a LaunchSpec,
     private: &'a Path,
-    /// Whether the launcher can become the sandbox's user. Otherwise a user namespace makes one of the caller.
+    /// Set if the launcher can become the sandbox's user. Otherwise a user namespace makes one of the caller.
     is_root: bool,
     /// The caller's user and group.
     caller: (u32, u32),

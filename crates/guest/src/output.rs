@@ -38,7 +38,7 @@ pub struct Tail {
     end: u64,
 }
 
-/// What comes next for a reader of a [`Tail`].
+/// The next step for a reader of a [`Tail`].
 pub enum Next<'a> {
     /// This many bytes are no longer kept.
     Gap(u64),
@@ -74,7 +74,7 @@ impl Tail {
         self.end
     }
 
-    /// What follows position `from`; `None` at the end.
+    /// Returns what follows position `from`; `None` at the end.
     pub fn next(&self, from: u64) -> Option<Next<'_>> {
         let index = self.pieces.partition_point(|piece| piece.end() <= from);
         let piece = self.pieces.get(index)?;

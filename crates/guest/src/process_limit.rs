@@ -40,7 +40,7 @@ impl ProcessLimit {
         }
     }
 
-    /// Whether almost no further process can be started.
+    /// Returns whether almost no further process can be started.
     pub fn is_nearly_reached(&self) -> bool {
         let Some(limit) = self.limit else { return false };
         let counted = self.counter.as_ref().and_then(|file| {

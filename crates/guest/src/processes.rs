@@ -72,7 +72,7 @@ fn own_id() -> c_int {
     std::process::id().cast_signed()
 }
 
-/// Whether a process has ended, reaped or not.
+/// Returns whether a process has ended, reaped or not.
 pub fn is_dead(id: c_int) -> bool {
     let stat = std::fs::read(format!("/proc/{id}/stat")).ok();
     stat.and_then(|stat| parse(id, &stat)).is_none_or(|process| process.zombie)

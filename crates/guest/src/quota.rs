@@ -18,7 +18,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// Between two readings of the free space.
 const INTERVAL: Duration = Duration::from_millis(50);
-/// What a sandbox over its quota may take further, so that it can be cleaned up.
+/// The bytes and files that a sandbox over its quota may take further, so that it can be cleaned up.
 const ALLOWANCE: Usage = Usage { bytes: 64 << 20, files: 4096 };
 /// How often a sandbox may go over its quota without coming back below it.
 const STRIKES: u32 = 4;
@@ -34,7 +34,7 @@ pub struct Quota {
     next: Instant,
     /// The most that the sandbox can have taken of a disk, or what was counted.
     used: Usage,
-    /// What had been taken when the quota was exceeded, until the sandbox is back below it.
+    /// The usage when the quota was exceeded, until the sandbox is back below it.
     over: Option<Usage>,
     strikes: u32,
 }
@@ -123,7 +123,7 @@ impl Quota {
         nearly_full
     }
 
-    /// What the disk has lost beyond what is the sandbox's own is not counted against it any more.
+    /// Returns what the disk has lost beyond what is the sandbox's own is not counted against it any more.
     fn others_took_the_rest(&mut self, own: Usage) {
         for (place, disk) in self.places.directories.iter().zip(&mut self.disks) {
             let Ok(now) = sys::file_system(place) else { continue };

@@ -12,7 +12,7 @@ pub struct Relay {
     state: State,
     /// Bytes from the host that the socket has not accepted yet.
     waiting: Vec<u8>,
-    /// What the host has sent since the socket last accepted everything.
+    /// The cost of what the host has sent since the socket last accepted everything.
     waiting_cost: u32,
     window: ReceiveWindow,
     host_ended: bool,
@@ -139,7 +139,7 @@ impl Relay {
         self.host_ended = true;
     }
 
-    /// Whether this side has sent its last frame already.
+    /// Returns whether this side has sent its last frame already.
     pub fn ended(&self) -> bool {
         self.socket_ended
     }

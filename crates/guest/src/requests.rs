@@ -26,7 +26,7 @@ const MAX_RELAYS: usize = 256;
 /// Requests under way, over all clients.
 const MAX_ACTIVITIES: usize = 1024;
 
-/// What a stream is about.
+/// The subject of a stream.
 pub enum Activity {
     Command(u64),
     AwaitJob {

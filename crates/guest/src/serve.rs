@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 
 /// Clients at once; more are refused.
 const MAX_CLIENTS: usize = 16;
-/// What the windows of inputs and connections may grow by together, in bytes.
+/// The most that the windows of inputs and connections may grow by together, in bytes.
 const GROWTH: u32 = 32 << 20;
 /// How often processes that have lost their supervisor are looked for, once there may be some.
 const ORPHANS_AGAIN: Duration = Duration::from_millis(20);

@@ -90,7 +90,7 @@ pub fn questions_for_the_guest() -> Option<i32> {
     Some(questions.into_raw_fd())
 }
 
-/// What the sandbox's sockets may hold; `None` where they are counted as memory, or nothing is limited.
+/// Returns what the sandbox's sockets may hold; `None` where they are counted as memory, or nothing is limited.
 fn limit() -> Option<u64> {
     if cgroup_file("", "memory.events").is_some() {
         return None;
@@ -99,7 +99,7 @@ fn limit() -> Option<u64> {
     text.trim().parse().ok().filter(|limit| *limit < NO_LIMIT).map(|limit: u64| limit / PART)
 }
 
-/// What the buffers of all sockets of the machine take.
+/// Returns what the buffers of all sockets of the machine take.
 fn of_the_machine() -> Option<u64> {
     pages(&std::fs::read_to_string("/proc/net/sockstat").ok()?)
         .map(|pages| pages.saturating_mul(sys::page_size()))
@@ -113,7 +113,7 @@ fn pages(text: &str) -> Option<u64> {
     lines.map(of).sum()
 }
 
-/// What the buffers of this network's sockets hold.
+/// Returns what the buffers of this network's sockets hold.
 fn held(questions: &mut File, buffer: &mut [u8]) -> io::Result<u64> {
     let mut held = 0_u64;
     let mut reads = 0;
@@ -148,7 +148,7 @@ fn request(family: u8, protocol: u8) -> [u8; HEADER + REQUEST] {
     bytes
 }
 
-/// What the sockets of one read hold, and whether it was the last one: the end of the list, or an error.
+/// Returns what the sockets of one read hold, and whether it was the last one: the end of the list, or an error.
 fn answer(mut bytes: &[u8]) -> (u64, bool) {
     let mut held = 0_u64;
     if bytes.is_empty() {

@@ -59,12 +59,12 @@ pub struct Supervised {
     pub terminal: Option<File>,
 }
 
-/// What the supervisor reports when the main process has ended.
+/// The report of the supervisor when the main process has ended.
 #[derive(Clone, Copy)]
 pub struct Report {
     /// As `waitpid` gives it.
     pub status: c_int,
-    /// Whether other processes are left below the supervisor.
+    /// Set if other processes are left below the supervisor.
     pub children_left: bool,
 }
 

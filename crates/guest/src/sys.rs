@@ -182,7 +182,7 @@ pub mod ffi {
     }
 }
 
-/// What a call returned, or its error where that is negative.
+/// Returns what a call returned, or its error where that is negative.
 pub fn check<T: Default + PartialOrd>(result: T) -> io::Result<T> {
     if result < T::default() { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
@@ -196,7 +196,7 @@ pub fn c_path(path: &Path) -> io::Result<CString> {
 #[derive(Default)]
 pub struct Poll {
     fds: Vec<PollFd>,
-    /// What is ready, indexed by descriptor.
+    /// Ready events, indexed by descriptor.
     ready: Vec<c_short>,
 }
 
@@ -226,12 +226,12 @@ impl Poll {
         }
     }
 
-    /// Whether a read would not block: there are bytes, or the end, or an error.
+    /// Returns whether a read would not block: there are bytes, or the end, or an error.
     pub fn readable(&self, fd: RawFd) -> bool {
         self.is(fd, POLLIN | POLLHUP | POLLERR | POLLNVAL)
     }
 
-    /// Whether a write would not block.
+    /// Returns whether a write would not block.
     pub fn writable(&self, fd: RawFd) -> bool {
         self.is(fd, POLLOUT | POLLHUP | POLLERR | POLLNVAL)
     }
@@ -546,7 +546,7 @@ pub fn connect_loopback(port: u16, v6: bool) -> io::Result<TcpStream> {
     }
 }
 
-/// Whether this process may execute what `name` is in the open directory.
+/// Returns whether this process may execute what `name` is in the open directory.
 pub fn executable_in(directory: RawFd, name: &CStr) -> bool {
     // SAFETY: the name lives across the call.
     unsafe { ffi::faccessat(directory, name.as_ptr(), X_OK, 0) == 0 }

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 
 /// Failures of one update that are reported in full; after these it is aborted. All fit one frame.
 const MAX_FAILURES: usize = 32;
-/// What a part takes in a block beyond its bytes, at most.
+/// The most bytes that a part takes in a block beyond its own.
 const PART_OVERHEAD: usize = 32;
 /// A part is not begun with less space than this left in its block.
 const LEAST_PART: usize = 1 << 10;
@@ -95,7 +95,7 @@ impl Update {
         self.aborted = self.failures.len() == MAX_FAILURES;
     }
 
-    /// What the update has come to. A file that was not finished is not there.
+    /// Returns what the update has come to. A file that was not finished is not there.
     pub fn finish(self) -> Message {
         Message::Updated { failures: self.failures, aborted: self.aborted }
     }

@@ -1,4 +1,4 @@
-//! What the sandbox's own files take on the disk, those without a name included.
+//! The disk space of the sandbox's own files, those without a name included.
 //!
 //! Counted only while every process is stopped, and only when the disk has lost more than the quota. Files that were
 //! there before the sandbox are recognised by their change time, which no program can set.
@@ -16,7 +16,7 @@ const TIME: Duration = Duration::from_secs(5);
 /// How often, and how far apart, a process that hides its files is looked at again.
 const ENDING_LOOKS: usize = 20;
 const ENDING_INTERVAL: Duration = Duration::from_millis(1);
-/// What `st_blocks` counts in, whatever the file system's own blocks are.
+/// The unit of `st_blocks`, whatever the file system's own blocks are.
 const BLOCK: u64 = 512;
 
 /// Bytes on the disk, and files of any kind.
@@ -27,7 +27,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Whether either is more than `limit` has of it.
+    /// Returns whether either is more than `limit` has of it.
     pub fn exceeds(self, limit: Usage) -> bool {
         self.bytes > limit.bytes || self.files > limit.files
     }
@@ -50,7 +50,7 @@ pub struct Places {
     pub since: i64,
 }
 
-/// What the sandbox's files take; `None` where something is hidden from the count (directories that cannot be listed, files
+/// Returns what the sandbox's files take; `None` where something is hidden from the count (directories that cannot be listed, files
 /// that are only mapped or on their way through a socket) or where there is too much to count. `exempt` are processes of the
 /// guest's own, whose descriptors cannot be listed.
 pub fn count(places: &Places, exempt: &[i32]) -> Option<Usage> {
@@ -67,7 +67,7 @@ pub fn count(places: &Places, exempt: &[i32]) -> Option<Usage> {
     Some(count.usage)
 }
 
-/// Whether a process is dead, or about to be: between giving up its memory and its end, its files cannot be looked at by other than root,
+/// Returns whether a process is dead, or about to be: between giving up its memory and its end, its files cannot be looked at by other than root,
 /// and it holds none.
 fn ends(process: i32) -> bool {
     (0..ENDING_LOOKS).any(|_| {
@@ -104,7 +104,7 @@ impl Count<'_> {
         Some(())
     }
 
-    /// What the threads of a process hold open that has no name any more.
+    /// Returns what the threads of a process hold open that has no name any more.
     fn held_by(&mut self, process: i32) -> Option<()> {
         let directory = PathBuf::from(format!("/proc/{process}"));
         let maps = unless_gone(fs::read(directory.join("maps")))?.unwrap_or_default();
@@ -128,7 +128,7 @@ impl Count<'_> {
         Some(())
     }
 
-    /// Whether a line of `/proc/PID/maps` is of a file of the sandbox's that has no name any more.
+    /// Returns whether a line of `/proc/PID/maps` is of a file of the sandbox's that has no name any more.
     fn maps_a_removed_file(&self, line: &[u8]) -> bool {
         let path = line.splitn(2, |&byte| byte == b'/').nth(1).unwrap_or_default();
         let below = |place: &PathBuf| path.starts_with(&place.as_os_str().as_encoded_bytes()[1..]);
@@ -146,7 +146,7 @@ impl Count<'_> {
     }
 }
 
-/// Whether descriptors wait in a socket to be received. Kernels before 5.8 do not report it.
+/// Returns whether descriptors wait in a socket to be received. Kernels before 5.8 do not report it.
 fn carries_files(info: &Path) -> bool {
     let info = fs::read_to_string(info).unwrap_or_default();
     info.lines().filter_map(|line| line.strip_prefix("scm_fds:")).any(|count| count.trim() != "0")

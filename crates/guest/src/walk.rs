@@ -27,7 +27,7 @@ const REMEMBERED: usize = 200_000;
 #[derive(Default)]
 pub struct Hashes(HashMap<(u64, u64), (Stamp, [u8; 32])>);
 
-/// What changes when a file changes. A write cannot leave the ctime as it was.
+/// The stamp that changes when a file changes. A write cannot leave the ctime as it was.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Stamp {
     size: u64,
@@ -109,7 +109,7 @@ impl Snapshots {
     }
 }
 
-/// What to list.
+/// The request for a list.
 pub struct Request {
     pub root: PathBuf,
     pub hash: bool,
@@ -147,9 +147,9 @@ pub struct Walk {
     exclude: HashSet<PathBuf>,
     depth: u32,
     entries_left: u64,
-    /// What an earlier walk has seen and this one has not seen yet.
+    /// Paths that an earlier walk has seen and this one has not seen yet.
     before: HashMap<PathBuf, u64>,
-    /// What this one has seen, where it is to be remembered.
+    /// Paths that this one has seen, where they are to be remembered.
     seen: Option<HashMap<PathBuf, u64>>,
     complete: bool,
     /// Relative paths of directories still to be listed.
@@ -341,12 +341,12 @@ impl Walk {
         Ok(())
     }
 
-    /// Whether what is below `path` is deeper than asked for.
+    /// Returns whether what is below `path` is deeper than asked for.
     fn is_deepest(&self, path: &Path) -> bool {
         self.depth != 0 && path.components().count() >= self.depth as usize
     }
 
-    /// Whether the earlier walk has seen the same. Remembers it for a later one.
+    /// Returns whether the earlier walk has seen the same. Remembers it for a later one.
     fn is_unchanged(&mut self, path: &Path, metadata: &Metadata) -> bool {
         let before = self.before.remove(path);
         let Some(seen) = &mut self.seen else { return false };

@@ -1,4 +1,4 @@
-//! What a cluster allows and has, as far as it can be asked without a pod.
+//! The permissions and features of a cluster, as far as it can be asked without a pod.
 
 use super::NAME;
 use super::backend::Kubernetes;
@@ -9,16 +9,16 @@ use agent_sandbox::Spec;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-/// What was found out about one thing.
+/// A finding about one thing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// What was looked at.
+    /// The thing that was looked at.
     pub name: &'static str,
     /// How it stands.
     pub severity: Severity,
-    /// What there is.
+    /// Its state.
     pub found: String,
-    /// What to do about it.
+    /// The advice, where there is any.
     pub hint: Option<String>,
 }
 
@@ -94,7 +94,7 @@ impl Kubernetes {
         Ok([fine(NAME, answers), rights, admission, classes, users].into_iter().chain(quota).collect())
     }
 
-    /// What RBAC allows.
+    /// Returns what RBAC allows.
     async fn rights(&self, spec: &Spec) -> Finding {
         let for_policies = if *spec.network.to_string() == *"full" { &[][..] } else { &FOR_POLICIES };
         let for_pools = if self.settings.warm_pool.is_some() { &FOR_POOLS[..] } else { &[] };
@@ -138,7 +138,7 @@ impl Kubernetes {
         self.cluster.create(path, &review).await.ok()?.pointer("/status/allowed")?.as_bool()
     }
 
-    /// What admission says to the pod, which is not made.
+    /// Returns what admission says to the pod, which is not made.
     async fn admission(&self, spec: &Spec) -> Finding {
         let pod = self.pod(spec, self.user_namespaces(spec).await.is_ok());
         let failed = |error: Error| Finding {
@@ -190,7 +190,7 @@ impl Kubernetes {
         }
     }
 
-    /// What is left of the namespace's quotas.
+    /// Returns what is left of the namespace's quotas.
     async fn quota(&self) -> Option<Finding> {
         let listed = self.cluster.get(&self.cluster.path("resourcequotas")).await.ok()??;
         let said: Vec<String> = items(&listed).flat_map(used).collect();

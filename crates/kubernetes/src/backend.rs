@@ -28,7 +28,7 @@ pub struct Kubernetes {
     pub(super) cluster: Cluster,
     pub(super) settings: Settings,
     pub(super) machine: Arc<Machine>,
-    /// What the cluster has said about user namespaces.
+    /// The cluster's answer about user namespaces.
     pub(super) user_namespaces: Arc<OnceCell<UserNamespaces>>,
 }
 

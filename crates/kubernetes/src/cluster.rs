@@ -21,7 +21,7 @@ use tokio::time::timeout;
 const MAX_ANSWER: usize = 64 << 20;
 /// How long a request may take, and how long an upgrade of a connection.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// What is left as it is in a query.
+/// Characters that are left as they are in a query.
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// A namespace of a cluster, with the user's credentials.
@@ -78,7 +78,7 @@ impl Cluster {
         is_renewed
     }
 
-    /// Whether a request that was answered with this status is worth repeating: the credentials were not accepted, and there are
+    /// Returns whether a request that was answered with this status is worth repeating: the credentials were not accepted, and there are
     /// others now.
     async fn is_renewed_after(&self, code: Option<u16>) -> bool {
         code == Some(401) && self.renew().await
@@ -123,7 +123,7 @@ impl Cluster {
         read(status, &bytes)
     }
 
-    /// What is at `path`; `None` where there is nothing.
+    /// Returns what is at `path`; `None` where there is nothing.
     pub async fn get(&self, path: &str) -> kube::Result<Option<Value>> {
         match self.send(Method::GET, path, None).await {
             Ok(found) => Ok(Some(found)),
@@ -132,7 +132,7 @@ impl Cluster {
         }
     }
 
-    /// What is created at `path`.
+    /// Returns what is created at `path`.
     pub async fn create(&self, path: &str, body: &Value) -> kube::Result<Value> {
         self.send(Method::POST, path, Some(body)).await
     }
@@ -261,7 +261,7 @@ pub(super) fn escape(text: &str) -> String {
     utf8_percent_encode(text, UNRESERVED).to_string()
 }
 
-/// Whether a text is a name of the API, which may be part of a path.
+/// Returns whether a text is a name of the API, which may be part of a path.
 pub(super) fn is_name(text: &str) -> bool {
     let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'.');
     !text.is_empty() && text.len() <= 253 && text.bytes().all(fits) && !text.starts_with('.')

@@ -44,7 +44,7 @@ use agent_sandbox::{Capabilities, EnforcedLimits, Networks};
 /// The backend's name.
 pub const NAME: &str = "kubernetes";
 
-/// What a pod can do.
+/// The abilities of a pod.
 pub const CAPABILITIES: Capabilities = Capabilities {
     host_paths: false,
     own_paths: false,

@@ -34,7 +34,7 @@ const FILES: [(&str, &str); 3] =
 const GUEST_BYTES: u64 = 16 << 20;
 const RUN_BYTES: u64 = 64 << 20;
 const LOG_BYTES: u64 = 64 << 20;
-/// What the guest's quota may be overrun by until it refuses every command, so that the kubelet, which ends the pod, does not act
+/// The bytes by which the guest's quota may be overrun until it refuses every command, so that the kubelet, which ends the pod, does not act
 /// before the guest, which ends a command.
 const OVERRUN_BYTES: u64 = 512 << 20;
 /// Directories of the pod that are on the node's disk beside the workspace and `$HOME`.
@@ -54,17 +54,17 @@ const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
 /// The share of the limit of processors that is requested where nothing is set.
 const CPU_REQUEST: f64 = 0.1;
 
-/// What process 1 does until the guest is there: a client brings it. Not for ever: that client may have been killed.
+/// The command of process 1 until the guest is there: a client brings it. Not for ever: that client may have been killed.
 /// Process 1 gets only the signals that it takes: without the trap, the pod would be removed after its grace period.
 const AWAIT_GUEST: &str = "trap 'exit 143' TERM; n=0; until [ -x /agent/guest ]; do n=$((n+1)); [ $n -lt 6000 ] || exit 97; \
                            sleep 0.02 2>/dev/null || sleep 1; done";
 
-/// What a sandbox's pod is made of.
+/// The parts of a sandbox's pod.
 pub(super) struct Pod<'a> {
     pub spec: &'a Spec,
     pub settings: &'a Settings,
     pub machine: &'a Machine,
-    /// Whether it has a user namespace of its own.
+    /// Set if it has a user namespace of its own.
     pub has_user_namespace: bool,
 }
 
@@ -81,7 +81,7 @@ impl Pod<'_> {
         }
     }
 
-    /// Whether the guest has to be brought in.
+    /// Returns whether the guest has to be brought in.
     pub fn needs_guest(&self) -> bool {
         self.settings.guest.is_none()
     }
@@ -173,7 +173,7 @@ impl Pod<'_> {
         annotations
     }
 
-    /// Whether nothing may be reached but through the guest's proxy.
+    /// Returns whether nothing may be reached but through the guest's proxy.
     pub fn is_isolated(&self) -> bool {
         self.spec.network != Network::Full
     }
@@ -299,7 +299,7 @@ impl Pod<'_> {
         })
     }
 
-    /// What its node has to have free: all of the memory and the disk, which cannot be taken back, but a share of the processors,
+    /// Returns what its node has to have free: all of the memory and the disk, which cannot be taken back, but a share of the processors,
     /// which a sandbox uses for moments.
     fn requests(&self) -> Result<Value> {
         let share = self.settings.cpu_request.unwrap_or(CPU_REQUEST);
@@ -335,7 +335,7 @@ impl Pod<'_> {
         Ok(volumes.into())
     }
 
-    /// What the guest does to itself before it serves.
+    /// Returns what the guest does to itself before it serves.
     pub fn launch(&self) -> Result<LaunchSpec> {
         let limits = &self.spec.limits;
         let idle = self.spec.idle_ttl.as_secs().clamp(1, u64::from(u32::MAX)).to_string();
@@ -374,7 +374,7 @@ fn node_address() -> Value {
     json!({ "name": "KUBERNETES_NODE_ADDRESS", "valueFrom": { "fieldRef": { "fieldPath": "status.hostIP" } } })
 }
 
-/// What every container has.
+/// Returns what every container has.
 pub(super) fn confinement() -> Value {
     json!({
         "allowPrivilegeEscalation": false,

@@ -51,7 +51,7 @@ pub(super) async fn check_others(cluster: &Cluster, pod: &Value) -> Result<()> {
     }
 }
 
-/// Whether a policy may select the pod and allows something.
+/// Returns whether a policy may select the pod and allows something.
 fn allows(policy: &Value, pod: &Value) -> bool {
     let label = |name: &str| pod.pointer("/metadata/labels").and_then(|labels| labels.get(name));
     let selector = policy.pointer("/spec/podSelector");
@@ -90,7 +90,7 @@ pub(super) fn probes(cluster: &Cluster) -> String {
     format!("{PUBLIC_ADDRESSES}{server}")
 }
 
-/// What the guest says then (`guest/launch/probe.rs`), around the addresses.
+/// The guest's words for it (`guest/launch/probe.rs`), around the addresses.
 pub(super) const OPEN: &str = "the network is open: ";
 const REACHED: &str = " can be reached";
 

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// What a user sets about pods. Everything has a default.
+/// The user's settings about pods. Everything has a default.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
@@ -39,7 +39,7 @@ pub struct Settings {
     pub tmp_size: Option<String>,
     /// The most that `$HOME` takes (default: the sandbox's disk).
     pub home_size: Option<String>,
-    /// Whether pods have a user namespace of their own (`hostUsers: false`); where it is not set, where the cluster has them.
+    /// Set if pods have a user namespace of their own (`hostUsers: false`); where it is not set, where the cluster has them.
     pub user_namespaces: Option<bool>,
     /// The SandboxWarmPool (kubernetes-sigs/agent-sandbox) from which sessions claim their pods, instead of making them.
     pub warm_pool: Option<String>,
@@ -54,7 +54,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What the user of `machine` set.
+    /// Returns what the user of `machine` set.
     pub fn of(machine: &Machine) -> Self {
         machine.kept::<Self>().as_deref().cloned().unwrap_or_default()
     }

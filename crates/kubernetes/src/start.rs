@@ -22,9 +22,9 @@ const REMOVAL: Duration = Duration::from_secs(60);
 const STATUS_DELAY: Duration = Duration::from_secs(10);
 /// How long the guest may take to be brought in.
 const INSTALLATION: Duration = Duration::from_secs(120);
-/// What is printed once the guest is there and the network is not.
+/// The line that is printed once the guest is there and the network is not.
 pub(super) const READY: &str = "agent-guest-is-ready";
-/// What the guest prints where it has reached nothing.
+/// The line that the guest prints where it has reached nothing.
 const ISOLATED: &str = "isolated";
 
 impl Kubernetes {
@@ -129,7 +129,7 @@ impl Kubernetes {
         set.map_or(Ok(START_TIMEOUT), |text| pod::duration("start_timeout", text))
     }
 
-    /// What removes the pod or claim `name` unless it is disarmed.
+    /// Returns what removes the pod or claim `name` unless it is disarmed.
     pub(super) fn unfinished(&self, name: Option<String>) -> Unfinished {
         Unfinished { kubernetes: self.clone(), name }
     }
@@ -183,7 +183,7 @@ pub(super) async fn timed(installation: impl Future<Output = Result<()>>) -> Res
     timeout(INSTALLATION, installation).await.map_err(late).flatten()
 }
 
-/// What went wrong inside, as a sentence.
+/// Returns what went wrong inside, as a sentence.
 pub(super) fn not_installed(error: Error) -> Error {
     let said = error.to_string();
     if said.contains(policy::OPEN) {

@@ -48,10 +48,10 @@ pub(super) struct Exec {
     source: SplitStream<Socket>,
 }
 
-/// What arrives of a command.
+/// A message of a command.
 enum Arrived {
     Output(Bytes),
-    /// What it said on standard error.
+    /// A piece of its standard error.
     Said(Bytes),
     /// How it ended: `None` without a failure.
     Ended(Option<String>),
@@ -190,7 +190,7 @@ async fn arrived(source: &mut SplitStream<Socket>) -> Option<Arrived> {
     })
 }
 
-/// What a status says of a failure.
+/// Returns what a status says of a failure.
 fn failed(status: &[u8]) -> Option<String> {
     let status: Value = serde_json::from_slice(status).ok()?;
     (wait::text(&status, "/status") != "Success")
@@ -208,7 +208,7 @@ fn text(bytes: &[u8]) -> String {
     quote(&String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_SAID)]))
 }
 
-/// What arrived, as a stream of bytes that ends with the reason.
+/// The arrived output, as a stream of bytes that ends with the reason.
 struct Incoming {
     arrivals: mpsc::Receiver<Result<Bytes, String>>,
     rest: Bytes,

@@ -130,7 +130,7 @@ pub(super) fn weak_container(what: &str, container: &Value) -> Option<String> {
     weak_context(&format!("{what}.securityContext"), context)
 }
 
-/// What both kinds of security contexts have.
+/// Returns what both kinds of security contexts have.
 pub(super) fn weak_context(what: &str, context: Option<&Value>) -> Option<String> {
     let field = |name: &str| context.and_then(|context| context.get(name));
     if field("runAsUser").is_some_and(|user| user.as_u64().is_none_or(|user| user == 0)) {

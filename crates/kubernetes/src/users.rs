@@ -15,7 +15,7 @@ const SINCE: u64 = 33;
 pub(super) type UserNamespaces = Result<(), String>;
 
 impl Kubernetes {
-    /// Whether the pod of `spec` has one. The cluster is asked once.
+    /// Returns whether the pod of `spec` has one. The cluster is asked once.
     pub(super) async fn user_namespaces(&self, spec: &Spec) -> UserNamespaces {
         if let Some(is_set) = self.settings.user_namespaces {
             return is_set.then_some(()).ok_or_else(|| "user_namespaces = false".to_owned());
@@ -54,7 +54,7 @@ fn is_recent(version: &Value) -> UserNamespaces {
     }
 }
 
-/// Whether every node that takes pods says that its runtime can.
+/// Returns whether every node that takes pods says that its runtime can.
 fn have_them(nodes: Option<&Value>) -> UserNamespaces {
     let Some(nodes) = nodes.and_then(|nodes| nodes.get("items")).and_then(Value::as_array) else {
         return Err("the nodes may not be listed, so what they can is not known: user_namespaces = true asks for them".to_owned());

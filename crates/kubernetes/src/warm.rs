@@ -25,7 +25,7 @@ const CLAIMS: &str = "extensions.agents.x-k8s.io/v1beta1";
 const SANDBOXES: &str = "agents.x-k8s.io/v1beta1";
 /// The annotation of a sandbox that names its pod, where that is called otherwise.
 const POD_NAME: &str = "agents.x-k8s.io/pod-name";
-/// What a pool's container does until it is claimed. It has to be this: see `warm_check.rs`.
+/// The command of a pool's container until it is claimed. It has to be this: see `warm_check.rs`.
 pub(super) const AWAIT_CLAIM: &str = "mkfifo /agent/start && read -r x </agent/start && rm -f /agent/start && \
                                       exec /agent/guest enter \"$(cat /agent/spec)\" </dev/null >/dev/null";
 /// Reasons of a claim or a sandbox that is not ready and will not be.
@@ -281,7 +281,7 @@ fn give_up(object: &Value, pool: &str) -> Result<()> {
     }
 }
 
-/// What a claim or a sandbox waits for.
+/// Returns what a claim or a sandbox waits for.
 fn waiting_for(object: &Value) -> String {
     let ready = condition(object, "Ready");
     let said = ready.map(|it| format!("{} {}", wait::text(it, "/reason"), wait::text(it, "/message")));

@@ -1,4 +1,4 @@
-//! What a pod of a warm pool has to be: everything that confines a pod of ours, looked at one by one, because its template is
+//! The conditions for a pod of a warm pool: everything that confines a pod of ours, looked at one by one, because its template is
 //! somebody else's.
 
 use super::pod::{CONTAINER, NETWORK, Pod, SHARED_MEMORY};
@@ -23,7 +23,7 @@ pub(super) fn container(pod: &Value) -> Option<&Value> {
     containers.iter().find(|container| text(container, "/name") == CONTAINER)
 }
 
-/// What `found` lacks of what the pod that `wanted` describes would have, in words.
+/// Returns what `found` lacks of what the pod that `wanted` describes would have, in words.
 pub(super) fn lacks(found: &Value, wanted: &Pod<'_>) -> Result<Vec<String>> {
     let mut lacks = Vec::new();
     let spec = found.get("spec").unwrap_or(&Value::Null);

@@ -37,7 +37,7 @@ pub struct SessionFile {
 pub struct Reopened {
     pub file: SessionFile,
     pub records: Vec<Record>,
-    /// What was lost, as notices. Usually nothing.
+    /// Losses, as notices. Usually none.
     pub losses: Vec<String>,
 }
 

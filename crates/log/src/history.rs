@@ -21,13 +21,13 @@ pub struct History {
     pub directory: String,
     /// The sandbox of the last run.
     pub sandbox: SandboxInfo,
-    /// What the user made of the list of hosts, if they changed it.
+    /// The list of hosts as the user has changed it, if they did.
     pub network: Option<Vec<String>>,
     /// The conversation, without the system prompt, well-formed (see [`dialogue`]).
     pub messages: Vec<Message>,
     /// The artifacts of tool calls, by the call, oldest first.
     pub artifacts: Vec<(String, Artifact)>,
-    /// What the model learns with the next prompt.
+    /// Notes that the model gets with the next prompt.
     pub notes: Notes,
     /// The form of the tool calls that was chosen last, and for which model.
     pub form: Option<(String, CallForm)>,

@@ -17,7 +17,7 @@ pub struct Recording {
 pub struct ToolOutcome {
     /// The tool's name.
     pub name: String,
-    /// Whether the call succeeded.
+    /// Set if the call succeeded.
     pub ok: bool,
     /// The exit code, if a command exited.
     pub exit_code: Option<i32>,
@@ -58,7 +58,7 @@ impl Recording {
         Ok(recording)
     }
 
-    /// Whether it ends without the model's final answer, because the session was stopped or failed.
+    /// Returns whether it ends without the model's final answer, because the session was stopped or failed.
     pub fn is_cut_off(&self) -> bool {
         let ending = self.records.iter().rev().find_map(|record| match &record.event {
             Event::UserMessage { .. } => Some(true),
@@ -101,7 +101,7 @@ impl Recording {
         self.records.iter().enumerate().filter_map(reply).collect()
     }
 
-    /// Whether the record before says that a limit was reached, which a replay reaches again.
+    /// Returns whether the record before says that a limit was reached, which a replay reaches again.
     fn is_limit(&self, at: usize) -> bool {
         let before = at.checked_sub(1).and_then(|before| self.records.get(before));
         before.is_some_and(|record| matches!(record.event, Event::LimitReached { .. }))

@@ -116,7 +116,7 @@ impl Store {
         Ok(ids.filter(|id| is_of(&self.events(id), Some(workspace))).collect())
     }
 
-    /// Whether the session works on `workspace`: the user's own, a replay, or one that a model delegated.
+    /// Returns whether the session works on `workspace`: the user's own, a replay, or one that a model delegated.
     pub fn is_on(&self, id: &SessionId, workspace: &Path) -> bool {
         let first = Lines::open(&self.events(id)).and_then(|mut lines| lines.next_record());
         let event = first.ok().flatten().map(|record| record.event);
@@ -219,12 +219,12 @@ impl Store {
         Ok(self.ids()?.into_iter().filter(is_delegate).collect())
     }
 
-    /// Whether a process is writing the session now.
+    /// Returns whether a process is writing the session now.
     pub fn is_running(&self, id: &SessionId) -> bool {
         file::is_locked(&self.events(id))
     }
 
-    /// What [`Store::keep_learned`] kept for the session.
+    /// Returns what [`Store::keep_learned`] kept for the session.
     pub fn learned(&self, id: &SessionId) -> Option<Value> {
         let text = plain_file::read(&self.dir(id).join(LEARNED), MAX_LEARNED + 1, Links::Refuse).ok()?;
         (text.len() as u64 <= MAX_LEARNED).then(|| serde_json::from_slice(&text).ok())?
@@ -259,9 +259,9 @@ const MAX_LEARNED: u64 = 1 << 20;
 const LAYER: &str = "layer";
 /// The file of [`Store::snapshot`].
 const SNAPSHOT: &str = "snapshot.json";
-/// What belongs to one session alone.
+/// Names of what belongs to one session alone.
 const OWN: [&str; 6] = ["events.jsonl", "head", keys::KEY, attempts::ATTEMPT, LAYER, SNAPSHOT];
-/// What is beside a session file and never changed, only replaced: a fork has the same files.
+/// Names of what is beside a session file and never changed, only replaced: a fork has the same files.
 const SHARED: [&str; 3] = ["workspace", "home", artifacts::DIRECTORY];
 
 /// Writes the events of the session `source` into the file of session `id`.
@@ -304,7 +304,7 @@ fn copy_tree(from: &Path, to: &Path, shared: bool) -> Result<()> {
     Ok(())
 }
 
-/// Whether the session in `events` is one of the user's own on `workspace`, or on any directory. A replay, which has no
+/// Returns whether the session in `events` is one of the user's own on `workspace`, or on any directory. A replay, which has no
 /// endpoint, is none, nor is what a model delegated.
 fn is_of(events: &Path, workspace: Option<&Path>) -> bool {
     let first = Lines::open(events).and_then(|mut lines| lines.next_record());

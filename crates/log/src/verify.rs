@@ -11,14 +11,14 @@ use memchr::memmem;
 use serde::Serialize;
 use std::path::Path;
 
-/// What a check of a session file found.
+/// The result of checking a session file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Verdict {
     /// The number of complete lines in the file.
     pub lines: u64,
     /// The first fault; a recorded loss of lines (`lines_lost`) only if there is no other.
     pub fault: Option<Fault>,
-    /// What cannot be verified, as a sentence.
+    /// The parts that cannot be verified, as a sentence.
     pub note: Option<String>,
 }
 
@@ -27,7 +27,7 @@ pub struct Verdict {
 pub struct Fault {
     /// The line, counting from 1.
     pub line: u64,
-    /// What is wrong with it: `was changed`.
+    /// The fault, in words: `was changed`.
     pub what: String,
 }
 
@@ -120,7 +120,7 @@ fn broken_link(links: &[Link], head: Option<(u64, Hash)>) -> Option<Fault> {
     }
 }
 
-/// What is wrong with the end of a file whose chain holds.
+/// Returns what is wrong with the end of a file whose chain holds.
 fn broken_end(links: &[Link], (lines, last): (u64, Hash)) -> Option<Fault> {
     let have = links.len() as u64;
     if lines > have {

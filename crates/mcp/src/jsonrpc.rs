@@ -21,14 +21,14 @@ pub enum Message {
     Request {
         /// Names it in its answer.
         id: Id,
-        /// What is asked for.
+        /// The method that is asked for.
         method: String,
         /// Its parameters: an object, an array, or null where there are none.
         params: Value,
     },
     /// It wants none.
     Notification {
-        /// What has happened.
+        /// The event that has happened.
         method: String,
         /// Its parameters.
         params: Value,
@@ -37,7 +37,7 @@ pub enum Message {
     Response {
         /// The request's; `None` where that could not be read.
         id: Option<Id>,
-        /// What came of it.
+        /// The outcome of opening a stream again.
         outcome: Result<Value, ErrorObject>,
     },
 }
@@ -47,7 +47,7 @@ pub enum Message {
 pub struct ErrorObject {
     /// Its kind.
     pub code: i64,
-    /// What happened.
+    /// The message.
     #[serde(default)]
     pub message: String,
     /// More about it.

@@ -32,7 +32,7 @@ pub const UNSUPPORTED_VERSION: i64 = -32022;
 pub mod meta {
     /// The version of a request.
     pub const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-    /// What the client can do.
+    /// The abilities of the client.
     pub const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
     /// Who the client is.
     pub const CLIENT: &str = "io.modelcontextprotocol/clientInfo";
@@ -42,7 +42,7 @@ pub mod meta {
     pub const PROGRESS_TOKEN: &str = "progressToken";
 }
 
-/// What this program calls itself.
+/// Returns what this program calls itself.
 pub fn implementation() -> Value {
     json!({ "name": "agent", "version": env!("CARGO_PKG_VERSION") })
 }
@@ -56,7 +56,7 @@ pub struct ToolDescription {
     /// A name to show.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// What it does.
+    /// Its effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// The JSON Schema of its arguments.
@@ -65,7 +65,7 @@ pub struct ToolDescription {
     /// The JSON Schema of its structured result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Value>,
-    /// What the server says about its effects.
+    /// The server's statement about its effects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub annotations: Option<Annotations>,
 }
@@ -77,7 +77,7 @@ pub struct Annotations {
     /// It changes nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_only_hint: Option<bool>,
-    /// What it changes may be lost.
+    /// Set if what it changes may be lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destructive_hint: Option<bool>,
     /// Calling it twice is the same as once.
@@ -102,7 +102,7 @@ pub enum Block {
     Image {
         /// Base64.
         data: String,
-        /// What it claims to be.
+        /// The type that it claims to have.
         mime_type: String,
     },
     /// Sound.
@@ -110,7 +110,7 @@ pub enum Block {
     Audio {
         /// Base64.
         data: String,
-        /// What it claims to be.
+        /// The type that it claims to have.
         mime_type: String,
     },
     /// Where more is.
@@ -121,7 +121,7 @@ pub enum Block {
         /// Its name.
         #[serde(default)]
         name: String,
-        /// What it is.
+        /// The obstacle, in words.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         description: Option<String>,
         /// Its media type.
@@ -163,10 +163,10 @@ pub struct PromptDescription {
     /// A name to show.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// What it does.
+    /// Its effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// What it takes, all of it text.
+    /// Its arguments, all of them text.
     #[serde(default)]
     pub arguments: Vec<PromptArgument>,
 }
@@ -176,10 +176,10 @@ pub struct PromptDescription {
 pub struct PromptArgument {
     /// Its name.
     pub name: String,
-    /// What it means.
+    /// Its meaning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Whether the prompt cannot do without it.
+    /// Set if the prompt cannot do without it.
     #[serde(default)]
     pub required: bool,
 }
@@ -189,7 +189,7 @@ pub struct PromptArgument {
 pub struct PromptMessage {
     /// `user` or `assistant`.
     pub role: String,
-    /// What it says.
+    /// Its content.
     pub content: Block,
 }
 
@@ -203,7 +203,7 @@ pub struct CallToolResult {
     /// The same as data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub structured_content: Option<Value>,
-    /// Whether the tool failed.
+    /// Set if the tool failed.
     #[serde(default)]
     pub is_error: bool,
     /// `complete` or `input_required`; the earlier era has none.

@@ -28,7 +28,7 @@ pub fn stopped(text: &str, reason: &str) -> Message {
     Message::Assistant { text, reasoning: None, tool_calls: Vec::new(), opaque: Opaque::default() }
 }
 
-/// Whether a prompt or the results of tools wait for an answer.
+/// Returns whether a prompt or the results of tools wait for an answer.
 pub fn awaits_answer(messages: &[Message]) -> bool {
     matches!(messages.last(), Some(Message::User { .. } | Message::Tool { .. }))
 }
@@ -80,12 +80,12 @@ fn close(open: &mut Vec<(String, String)>, messages: &mut Vec<Message>) {
     messages.extend(open.drain(..).map(|(id, name)| Message::Tool { id, name, text: NO_RESULT.to_owned() }));
 }
 
-/// What happened since the last prompt, for the model; sent in front of the next one.
+/// News since the last prompt, for the model; sent in front of the next one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Notes {
     notes: VecDeque<String>,
     dropped: bool,
-    /// What the next prompt names, as it stands behind it.
+    /// The files that the next prompt names, as text that stands behind it.
     attached: String,
 }
 

@@ -21,7 +21,7 @@ pub struct Endpoint {
     pub protocol: Protocol,
     /// The key, sent to this endpoint and to nobody else.
     pub key: Option<Secret>,
-    /// Whether the key is sent as a bearer token where the protocol has a header of its own for keys.
+    /// Set if the key is sent as a bearer token where the protocol has a header of its own for keys.
     pub is_bearer: bool,
     /// The model's name as the endpoint knows it.
     pub model: String,
@@ -47,9 +47,9 @@ pub struct Endpoint {
     pub context_window: Option<u64>,
     /// How tools are offered and calls are written; decided by what is known about the model where absent.
     pub form: Option<CallForm>,
-    /// Whether the steps of the model's work are helped along; where absent, those of a model that is known to be small.
+    /// Set if the steps of the model's work are helped along; where absent, those of a model that is known to be small.
     pub assist: Option<bool>,
-    /// Whether the model takes images.
+    /// Set if the model takes images.
     pub images: bool,
     /// Further headers of every request.
     pub headers: Vec<(String, String)>,
@@ -100,7 +100,7 @@ impl Endpoint {
 }
 
 impl Endpoint {
-    /// Whether it is known to refuse most of JSON Schema: Google's.
+    /// Returns whether it is known to refuse most of JSON Schema: Google's.
     pub(super) fn takes_plain_schemas_only(&self) -> bool {
         let url = Url::parse(&self.base_url).ok();
         url.is_some_and(|url| url.host_str().is_some_and(|host| host.ends_with(".googleapis.com")))
@@ -274,7 +274,7 @@ fn normalise(text: &str) -> Result<String> {
     })
 }
 
-/// Whether a field of a query is there to be kept from others.
+/// Returns whether a field of a query is there to be kept from others.
 fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     ["key", "token", "secret", "password", "sig", "signature"]
@@ -299,7 +299,7 @@ fn with_scheme(text: &str) -> String {
     format!("{scheme}://{text}")
 }
 
-/// Whether an address without scheme names this machine, which hardly ever speaks TLS.
+/// Returns whether an address without scheme names this machine, which hardly ever speaks TLS.
 fn is_this_machine(address: &str) -> bool {
     let host = address.split('/').next().unwrap_or_default();
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name).trim_matches(['[', ']']);

@@ -42,7 +42,7 @@ pub enum Message {
         /// The text.
         text: String,
     },
-    /// What the user asks.
+    /// A prompt of the user's.
     User {
         /// The text.
         text: String,
@@ -88,13 +88,13 @@ impl Message {
 pub struct ToolSpec {
     /// The name.
     pub name: String,
-    /// What it does, from `prompts/`.
+    /// Its description for the model, from `prompts/`.
     pub description: String,
     /// The JSON Schema of its arguments. Shared, so that specifications are copied and compared without it.
     pub parameters: Arc<Value>,
 }
 
-/// What is asked of the model.
+/// A request to the model.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
     /// The whole conversation. What was sent of it before is not encoded again.
@@ -114,7 +114,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// What the model said.
+/// The model's answer.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Reply {
     /// The text.
@@ -137,13 +137,13 @@ impl Reply {
         Ending::of(self.finish_reason.as_deref().unwrap_or_default())
     }
 
-    /// Whether the answer was cut off at the token limit.
+    /// Returns whether the answer was cut off at the token limit.
     pub fn is_cut_off(&self) -> bool {
         self.ending() == Ending::CutOff
     }
 }
 
-/// What happens while the model answers.
+/// A step of an answer that is under way.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Progress<'a> {
     /// A piece of the answer.
@@ -156,7 +156,7 @@ pub enum Progress<'a> {
         attempt: u32,
         /// How long until then.
         wait: Duration,
-        /// What went wrong.
+        /// The reason, in words.
         reason: &'a str,
     },
     /// Something the user should know, a fallback for example.
@@ -203,7 +203,7 @@ pub trait ChatModel: Send + Sync {
         CallForm::Native
     }
 
-    /// Whether the steps of its work are helped along, as far as that is decided: see the trait `Assist` of `agent-core`.
+    /// Returns whether the steps of its work are helped along, as far as that is decided: see the trait `Assist` of `agent-core`.
     fn is_assisted(&self) -> bool {
         false
     }
@@ -211,7 +211,7 @@ pub trait ChatModel: Send + Sync {
     /// Continues with the form that the session had.
     fn resume_form(&self, _form: CallForm) {}
 
-    /// What its endpoint turned out not to take, to be kept with the session; `None` where that is nothing.
+    /// Returns what its endpoint turned out not to take, to be kept with the session; `None` where that is nothing.
     fn learned(&self) -> Option<Value> {
         None
     }
@@ -225,7 +225,7 @@ pub trait ChatModel: Send + Sync {
         None
     }
 
-    /// Whether it takes images.
+    /// Returns whether it takes images.
     fn takes_images(&self) -> bool {
         false
     }

@@ -57,7 +57,7 @@ impl Messages {
         self.calls.len()
     }
 
-    /// Whether a tool call has this id.
+    /// Returns whether a tool call has this id.
     pub fn has_call(&self, id: &str) -> bool {
         self.calls.contains(id)
     }

@@ -16,7 +16,7 @@ const MAX_TOKENS: u32 = 256;
 /// How long one answer may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What was tried, in order. It ends at the first request that got no answer at all.
+/// The attempts, in order. They end at the first request that got no answer at all.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Probe {
     /// One entry a trial.
@@ -26,7 +26,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Whether the main job can be done: the model answers, and calls tools in one way or another.
+    /// Returns whether the main job can be done: the model answers, and calls tools in one way or another.
     pub fn is_usable(&self) -> bool {
         self.recommendation.is_some()
     }
@@ -37,17 +37,17 @@ impl Probe {
 pub struct Recommendation {
     /// How tools are offered.
     pub form: CallForm,
-    /// Whether that form is taken without a setting.
+    /// Set if that form is taken without a setting.
     pub is_automatic: bool,
     /// The temperature; the endpoint's own where absent.
     pub temperature: Option<f64>,
     /// The context window in tokens, where it is known.
     pub context_window: Option<u64>,
-    /// Whether the model sees images.
+    /// Set if the model sees images.
     pub images: bool,
 }
 
-/// What happens while an endpoint is tried.
+/// A step of the trial of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Step<'a> {
     /// This is tried next.
@@ -120,9 +120,9 @@ struct Trial<'a> {
     model: OpenAi,
     findings: Vec<Finding>,
     on_step: &'a mut (dyn FnMut(Step<'_>) + Send),
-    /// What the client had to say during the last request.
+    /// Notices of the client during the last request.
     notices: Vec<String>,
-    /// Whether the last answer reached the limit on its tokens.
+    /// Set if the last answer reached the limit on its tokens.
     was_cut_off: bool,
     sees_images: bool,
 }
@@ -258,7 +258,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Whether the model sees what is on an image: one colour, which the question does not name.
+    /// Returns whether the model sees what is on an image: one colour, which the question does not name.
     async fn images(&mut self) {
         const QUESTION: &str = "Which colour has this image? Answer with the colour's name alone.";
         let Some(image) = red_image() else { return };
@@ -280,7 +280,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Whether the model answers with an object of the compact form.
+    /// Returns whether the model answers with an object of the compact form.
     async fn compact_form(&mut self, tools: &[ToolSpec]) -> bool {
         let before = self.model.form();
         self.model.resume_form(CallForm::Compact);
@@ -335,7 +335,7 @@ impl Trial<'_> {
     }
 }
 
-/// What came of offering a tool.
+/// The outcome of offering a tool.
 enum Tools {
     Called {
         /// The question, and the reply that calls the tool.

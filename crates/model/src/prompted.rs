@@ -47,7 +47,7 @@ impl Prompts {
         found
     }
 
-    /// Whether `messages` still hold this prompt.
+    /// Returns whether `messages` still hold this prompt.
     pub fn holds(&self, prompt: u64, messages: &[Message]) -> bool {
         self.found(messages).iter().any(|(prompted, _)| prompted.prompt == prompt)
     }

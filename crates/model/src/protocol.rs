@@ -42,7 +42,7 @@ impl Protocol {
     }
 }
 
-/// Whether the path of an address ends in `/v1`, or in another number.
+/// Returns whether the path of an address ends in `/v1`, or in another number.
 fn ends_in_version(base_url: &str) -> bool {
     let path = base_url.split('?').next().unwrap_or_default();
     let last = path.rsplit('/').next().unwrap_or_default();

@@ -3,7 +3,7 @@
 use crate::protocol::Protocol;
 use agent_base::error::{Error, Result};
 
-/// What is known of a provider beforehand. Everything else is learned from its answers.
+/// Facts about a provider that are known beforehand. Everything else is learned from its answers.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Provider {
     /// The name, as `--provider` takes it.
@@ -22,7 +22,7 @@ pub struct Provider {
     pub default_model: Option<&'static str>,
     /// Under which name the reasoning is sent back beside tool calls, where the provider wants that.
     pub reasoning_echo: Option<&'static str>,
-    /// Whether it takes `stream_options`.
+    /// Set if it takes `stream_options`.
     pub stream_options: bool,
     /// Context windows in tokens, by the beginning of the model's name. Only what the provider documents.
     pub context_windows: &'static [(&'static str, u64)],
@@ -41,7 +41,7 @@ impl Provider {
         other.map_or(self.base_url, |(_, base_url)| base_url)
     }
 
-    /// Whether it runs on the user's own machine and needs no key.
+    /// Returns whether it runs on the user's own machine and needs no key.
     pub fn is_local(&self) -> bool {
         self.base_url.starts_with("http://")
     }

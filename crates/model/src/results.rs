@@ -1,4 +1,4 @@
-//! What the results of calls report.
+//! Reports of the results of calls.
 
 use super::Message;
 use super::compact::TIMED_OUT;
@@ -16,7 +16,7 @@ pub fn call_of<'a>(messages: &'a [Message], id: &str) -> Option<&'a ToolCall> {
     })
 }
 
-/// Whether a result reports that its call failed, or its command; not where a status is the result: `grep` found nothing.
+/// Returns whether a result reports that its call failed, or its command; not where a status is the result: `grep` found nothing.
 pub fn is_failure(call: Option<&ToolCall>, result: &str) -> bool {
     if result.starts_with("error:") || result.starts_with(TIMED_OUT) {
         return true;

@@ -5,7 +5,7 @@ use agent_event::CallForm;
 /// Models with fewer parameters are small.
 const SMALL: f64 = 4e9;
 
-/// Whether a model of this size is a small one: it gets the compact form, and help, unless the user says otherwise.
+/// Returns whether a model of this size is a small one: it gets the compact form, and help, unless the user says otherwise.
 pub fn is_small(parameters: f64) -> bool {
     parameters < SMALL
 }

@@ -59,7 +59,7 @@ fn calls(recovered: &Recovered, tools: &[ToolSpec]) -> Vec<Value> {
     recovered.calls.iter().map(call).collect()
 }
 
-/// What is shown of `text` that comes in pieces which end at `ends`.
+/// Returns what is shown of `text` that comes in pieces which end at `ends`.
 fn shown(text: &str, ends: impl Iterator<Item = usize>, tools: &[ToolSpec]) -> usize {
     let (mut holdback, mut shown) = (Holdback::default(), 0);
     for end in ends {
@@ -74,7 +74,7 @@ fn ends(text: &str) -> impl Iterator<Item = usize> {
     text.char_indices().skip(1).map(|(at, _)| at).chain([text.len()])
 }
 
-/// What was shown and is not the beginning of what is left, wherever the text was cut.
+/// Returns what was shown and is not the beginning of what is left, wherever the text was cut.
 fn taken_back(text: &str, left: &str, tools: &[ToolSpec]) -> Option<String> {
     let cuts = ends(text).map(|cut| shown(text, [cut, text.len()].into_iter(), tools));
     let mut shown = cuts.chain([shown(text, ends(text), tools)]);

@@ -16,7 +16,7 @@ const MAX_RECORD: usize = 16 << 10;
 const SERVER_NAME: u16 = 0;
 const HOST_NAME: u8 = 0;
 
-/// What the first bytes of a connection are.
+/// The kind of a connection, by its first bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hello {
     /// An incomplete ClientHello: more bytes are needed.

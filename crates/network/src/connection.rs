@@ -93,7 +93,7 @@ impl Refusal {
         Self { reason, remedy: Remedy::None }
     }
 
-    /// What the user of `agent` can do.
+    /// Returns what the user of `agent` can do.
     fn hint(&self, command: &str) -> String {
         match &self.remedy {
             Remedy::Name(entry) => format!("The user of agent can allow it with {command} {entry}."),

@@ -13,7 +13,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Addresses of one name that are tried.
 const MAX_ADDRESSES: usize = 6;
 
-/// What the rules say about one address of a host.
+/// The verdict of the rules about one address of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AddressRule {
     /// The address was named itself, with its port: it may be private.

@@ -40,7 +40,7 @@ const QUESTION_TIMEOUT: Duration = Duration::from_secs(120);
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 /// The limit on all connections, as events name it.
 const CONNECTIONS: &str = "connections";
-/// What programs print that cannot reach a host because the sandbox has no network.
+/// Messages of programs that cannot reach a host because the sandbox has no network.
 const NO_NETWORK: [&str; 5] = [
     "Could not resolve host",
     "Temporary failure in name resolution",
@@ -49,7 +49,7 @@ const NO_NETWORK: [&str; 5] = [
     "getaddrinfo EAI_AGAIN",
 ];
 
-/// What a connection may do.
+/// The permission of a connection.
 #[derive(Debug, Clone)]
 pub(super) struct Permit {
     pub reach: Reach,
@@ -70,7 +70,7 @@ pub(super) struct Holder {
 /// A question under way, for all who wait for its answer.
 type Asked = Shared<BoxFuture<'static, Option<Answer>>>;
 
-/// What every connection of a session's sandboxes goes through.
+/// The gateway that every connection of a session's sandboxes goes through.
 pub struct Gateway {
     events: Arc<Events>,
     network: Network,
@@ -81,11 +81,11 @@ pub struct Gateway {
     /// Lists beside the session's, by the password that programs show.
     holders: Lock<HashMap<String, Arc<Holder>>>,
     approver: Lock<Option<Arc<dyn Approver>>>,
-    /// What the user types to allow hosts, for messages.
+    /// The command that the user types to allow hosts, for messages.
     command: Lock<&'static str>,
     /// The proxy through which this machine reaches others.
     upstream: Lock<Option<Arc<Upstream>>>,
-    /// Whether there is one that cannot be used.
+    /// Set if there is one that cannot be used.
     is_behind_proxy: AtomicBool,
     asked: Lock<HashMap<(Host, u16), Asked>>,
     connections: AtomicU64,
@@ -95,7 +95,7 @@ pub struct Gateway {
     reported_limits: Lock<HashSet<&'static str>>,
     /// Targets and reasons that have had their `denied` event.
     reported_denials: Lock<HashSet<String>>,
-    /// Whether the user is asked about every host, where no list names any.
+    /// Set if the user is asked about every host, where no list names any.
     asks: AtomicBool,
     /// Where the user's answers for the project are kept.
     project: Lock<Option<Project>>,
@@ -155,12 +155,12 @@ impl Gateway {
         *self.upstream.lock() = upstream;
     }
 
-    /// What connections go through.
+    /// Returns what connections go through.
     pub(super) fn upstream(&self) -> Option<Arc<Upstream>> {
         self.upstream.lock().clone()
     }
 
-    /// Whether a target is allowed by its own name, and not because every public host is.
+    /// Returns whether a target is allowed by its own name, and not because every public host is.
     pub(super) fn names(&self, permit: &Permit, host: &Host, port: u16) -> bool {
         match &permit.holder {
             Some(holder) => holder.rules.names(host, port),
@@ -178,7 +178,7 @@ impl Gateway {
         }
     }
 
-    /// Whether the sandbox has the engine's ordinary network, which bypasses this gateway.
+    /// Returns whether the sandbox has the engine's ordinary network, which bypasses this gateway.
     pub fn is_full(&self) -> bool {
         self.network == Network::Full
     }
@@ -220,7 +220,7 @@ impl Gateway {
         }
     }
 
-    /// Whether the user is asked about every host.
+    /// Returns whether the user is asked about every host.
     pub fn asks_about_all(&self) -> bool {
         self.asks.load(Relaxed)
     }
@@ -239,12 +239,12 @@ impl Gateway {
         project.iter().try_for_each(|project| entries.iter().try_for_each(|entry| project.forget(entry)))
     }
 
-    /// What the user denies in a session, now or later, is denied here too: for a sandbox of one of its servers.
+    /// Returns what the user denies in a session, now or later, is denied here too: for a sandbox of one of its servers.
     pub fn deny_like(&self, session: &Arc<Self>) {
         *self.session.lock() = Some(Arc::clone(session));
     }
 
-    /// What the rules say here, unless the session's deny it.
+    /// Returns what the rules say here, unless the session's deny it.
     fn verdict(&self, host: &Host, port: u16) -> Verdict {
         let session = self.session.lock().clone();
         match session.map(|session| session.verdict(host, port)) {
@@ -319,7 +319,7 @@ impl Gateway {
         self.holders.lock().get(pass).cloned()
     }
 
-    /// Whether a list beside the session's allows a connection. What the user denied is denied for all.
+    /// Returns whether a list beside the session's allows a connection. What the user denied is denied for all.
     pub(super) fn judge_by(
         &self,
         holder: &Arc<Holder>,
@@ -394,7 +394,7 @@ impl Gateway {
         *self.silent.lock() = true;
     }
 
-    /// What the model should know about the network beside a tool's output: what was refused since the last call, or that
+    /// Returns what the model should know about the network beside a tool's output: what was refused since the last call, or that
     /// there is no network where a program failed for that reason.
     pub fn explain(&self, output: &str) -> Option<String> {
         if let refusals @ [_, ..] = &std::mem::take(&mut *self.refusals.lock())[..] {
@@ -422,7 +422,7 @@ impl Gateway {
         format!("{} HOST,… allows hosts (`registries`: package registries)", self.command())
     }
 
-    /// What a user who was not asked should know at the end: what needed a network, and how it is allowed.
+    /// Returns what a user who was not asked should know at the end: what needed a network, and how it is allowed.
     pub fn missed(&self) -> Option<String> {
         let command = self.command();
         let counted = |count: u64, one: &str, more: &str| match count {
@@ -482,7 +482,7 @@ impl Gateway {
         Meter::new(&self.bytes, self.limits.bytes)
     }
 
-    /// Whether the rules or the user allow a connection. What needs no lookup is judged before the user is asked; a name is
+    /// Returns whether the rules or the user allow a connection. What needs no lookup is judged before the user is asked; a name is
     /// resolved only after that, because the lookup itself is a message to the servers of the domain.
     pub(super) async fn judge(&self, host: &Host, port: u16) -> Result<Permit, CloseReason> {
         let denied = |why: &str| Err(CloseReason::Refused(Refusal::denied(why)));
@@ -549,7 +549,7 @@ impl Gateway {
         answer
     }
 
-    /// What the rules say about an address that the host resolved to.
+    /// Returns what the rules say about an address that the host resolved to.
     pub(super) fn judge_address(
         &self,
         permit: &Permit,
@@ -644,7 +644,7 @@ fn new_pass() -> String {
     format!("{first:016x}{second:016x}")
 }
 
-/// What the user answers; `None` where nobody did in time.
+/// Returns what the user answers; `None` where nobody did in time.
 async fn ask(approver: Arc<dyn Approver>, host: Host, port: u16) -> Option<Answer> {
     let remark = match &host {
         Host::Ip(address) => super::objection(*address),

@@ -110,12 +110,12 @@ impl Entry {
         }
     }
 
-    /// Whether the entry covers the target.
+    /// Returns whether the entry covers the target.
     pub(super) fn covers(&self, host: &Host, port: u16) -> bool {
         self.matches(host, |named| named.map_or(WEB_PORTS.contains(&port), |named| named == port))
     }
 
-    /// Whether the entry denies the target where it is on the list of what is denied: without a port it is every port.
+    /// Returns whether the entry denies the target where it is on the list of what is denied: without a port it is every port.
     pub(super) fn denies(&self, host: &Host, port: u16) -> bool {
         self.matches(host, |named| named.is_none_or(|named| named == port))
     }
@@ -134,7 +134,7 @@ impl Entry {
         }
     }
 
-    /// Whether a port was named: then any protocol is allowed there.
+    /// Returns whether a port was named: then any protocol is allowed there.
     pub(super) fn names_port(&self) -> bool {
         matches!(self, Self::Host(_, Some(_)) | Self::Below(_, Some(_)) | Self::Public(Some(_)))
     }

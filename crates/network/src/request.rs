@@ -34,7 +34,7 @@ pub struct Request {
     pub host: Host,
     /// The port to connect to.
     pub port: u16,
-    /// What to do there.
+    /// The action there.
     pub action: Action,
     /// The length of the head, in bytes.
     pub length: usize,
@@ -42,7 +42,7 @@ pub struct Request {
     pub pass: Option<String>,
 }
 
-/// What the proxy is asked to do.
+/// The action that the proxy is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// `CONNECT`: copy bytes in both directions.

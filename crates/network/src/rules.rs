@@ -13,7 +13,7 @@ pub struct Rules {
     denied: Vec<Entry>,
 }
 
-/// What may be spoken with a host.
+/// The protocols that may be spoken with a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     /// HTTP, and TLS that names the host.
@@ -22,7 +22,7 @@ pub enum Reach {
     Anything,
 }
 
-/// What the rules say about a target.
+/// The verdict of the rules about a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// It is on the list.
@@ -121,13 +121,13 @@ impl Rules {
         Host::parse(host).map(|host| self.judge(&host, port))
     }
 
-    /// Whether an entry other than `public` covers the target.
+    /// Returns whether an entry other than `public` covers the target.
     pub(super) fn names(&self, host: &Host, port: u16) -> bool {
         let is_named = |entry: &&Entry| !matches!(entry, Entry::Public(_)) && entry.covers(host, port);
         self.allowed.iter().any(|entry| is_named(&entry))
     }
 
-    /// What the list says about an address itself, whatever name led to it.
+    /// Returns what the list says about an address itself, whatever name led to it.
     pub(super) fn judge_address(&self, address: IpAddr, port: u16) -> AddressRule {
         let host = Host::Ip(address.to_canonical());
         if self.denied.iter().any(|entry| entry.denies(&host, port)) {
@@ -139,7 +139,7 @@ impl Rules {
         }
     }
 
-    /// Whether this address is on the list, whatever the port.
+    /// Returns whether this address is on the list, whatever the port.
     pub fn names_host(&self, address: IpAddr) -> bool {
         let is_it = |entry: &Entry| matches!(entry, Entry::Host(Host::Ip(named), _) if *named == address);
         self.allowed.iter().any(is_it)

@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 /// Bytes of one read.
 const BUFFER: usize = 32 << 10;
 
-/// What a session's network may be used for.
+/// The limits of a session's network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Connections at once.
@@ -80,7 +80,7 @@ impl<'a> Meter<'a> {
         self.is_closing.store(true, Relaxed);
     }
 
-    /// Whether one side has finished sending.
+    /// Returns whether one side has finished sending.
     pub fn is_closing(&self) -> bool {
         self.is_closing.load(Relaxed)
     }

@@ -22,7 +22,7 @@ impl Format {
     }
 }
 
-/// What an image is.
+/// The header of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     pub format: Format,

@@ -36,7 +36,7 @@ where
     }
 }
 
-/// What a user is asked.
+/// A question to the user.
 pub enum Question<'a> {
     /// May this tool call run?
     ToolCall(&'a policy::Question),
@@ -46,19 +46,19 @@ pub enum Question<'a> {
         host: &'a str,
         /// The port.
         port: u16,
-        /// What is special about the address: it is one of this machine's own network, for example.
+        /// A remark about the address: it is one of this machine's own network, for example.
         remark: Option<&'a str>,
     },
     /// May programs in the sandbox connect to these hosts for the rest of the session?
     Reach {
-        /// What for: `install numpy (python)`.
+        /// The purpose: `install numpy (python)`.
         purpose: &'a str,
         /// The hosts.
         hosts: &'a [&'a str],
     },
 }
 
-/// What a user answers.
+/// The user's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// Yes, this once.

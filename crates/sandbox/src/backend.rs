@@ -1,4 +1,4 @@
-//! What a backend is: something that can run guests, and what it is able to do.
+//! The definition of a backend: something that can run guests, and what it is able to do.
 
 use super::image::ImageProgram;
 use super::{Network, Spec, WorkspaceMount};
@@ -12,11 +12,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 /// The guest's byte stream.
 pub struct Channel {
-    /// What the guest sends.
+    /// The stream from the guest.
     pub reader: Box<dyn AsyncRead + Send + Unpin>,
-    /// What the guest receives. Closing it tells the guest that its client is gone.
+    /// The stream to the guest. Closing it tells the guest that its client is gone.
     pub writer: Box<dyn AsyncWrite + Send + Unpin>,
-    /// Whether it crosses a network: then packed files are compressed, and a tree that was listed before is listed again
+    /// Set if it crosses a network: then packed files are compressed, and a tree that was listed before is listed again
     /// by its changes. Both cost more than they save within a machine.
     pub is_slow: bool,
     /// Opens another stream to the same guest, where this one may be cut while the guest continues.
@@ -26,7 +26,7 @@ pub struct Channel {
 /// Opens the stream to a guest again after it was cut.
 pub type Reopen = Arc<dyn Fn() -> BoxFuture<'static, Reopened> + Send + Sync>;
 
-/// What came of it.
+/// The outcome of opening a stream again.
 pub enum Reopened {
     /// Another stream.
     Open(Channel),
@@ -59,7 +59,7 @@ pub trait Backend: Send + Sync {
     /// Where it runs, for messages.
     fn location(&self) -> String;
 
-    /// What it can do here and now.
+    /// Returns what it can do here and now.
     fn capabilities(&self) -> Capabilities;
 
     /// Starts a sandbox and returns its guest's stream and its description.
@@ -108,10 +108,10 @@ pub trait Backend: Send + Sync {
     async fn sweep(&self) -> Result<()>;
 }
 
-/// What a fork has of another sandbox already.
+/// The parts of another sandbox that a fork has already.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Copied {
-    /// What was written in the workspace.
+    /// Set if what was written in the workspace is among them.
     pub workspace: bool,
     /// `$HOME`.
     pub home: bool,
@@ -122,7 +122,7 @@ fn cannot_pause(name: &str) -> Error {
         .hint("leave it running, or remove it with `agent sandbox rm`: `agent resume` restores the workspace")
 }
 
-/// What a backend can do.
+/// The abilities of a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
     /// Paths of this machine can be mounted: [`WorkspaceMount::Overlay`], [`WorkspaceMount::Bind`], and the machine's own

@@ -83,7 +83,7 @@ fn seal(file: &File, seals: i32) -> std::io::Result<()> {
     }
 }
 
-/// Whether the guest is built for this machine's processor, so that what is made for this machine serves it too.
+/// Returns whether the guest is built for this machine's processor, so that what is made for this machine serves it too.
 pub fn is_for_this_processor(machine: &Machine) -> Result<bool> {
     // `e_machine` of the ELF header (elf(5)).
     const MACHINE: std::ops::Range<usize> = 18..20;
@@ -95,7 +95,7 @@ pub fn is_for_this_processor(machine: &Machine) -> Result<bool> {
     Ok(bytes(machine)?.get(MACHINE) == Some(&expected.to_le_bytes()))
 }
 
-/// What a connection begins with: a number that was never sent before, which the guest returns hashed with its build. A stream that
+/// Returns what a connection begins with: a number that was never sent before, which the guest returns hashed with its build. A stream that
 /// was recorded earlier cannot answer, and neither can a guest of other sources, whose messages may mean something else.
 pub(super) fn nonce() -> [u8; 32] {
     std::array::from_fn(|_| fastrand::u8(..))

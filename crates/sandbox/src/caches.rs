@@ -1,4 +1,4 @@
-//! What package managers and version managers of this machine keep for all projects: their caches, packages and interpreters,
+//! Caches, packages and interpreters that package managers and version managers of this machine keep for all projects,
 //! at the very paths that they have on the host, because compiled programs, virtual environments and build directories name
 //! them. One table; nothing else of `$HOME` is shown.
 //!
@@ -23,7 +23,7 @@ pub struct Cache {
     pub hidden: Vec<PathBuf>,
 }
 
-/// What is shown of package managers.
+/// Directories of package managers that are shown inside.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Caches {
     /// A parent stands before what is below it.
@@ -40,9 +40,9 @@ struct Place {
     variable: &'static str,
     /// Where it usually is, below `$HOME`. `.cache`, `.local/share` and `.local/state` are where the XDG variables say.
     usual: &'static str,
-    /// What of it is shown; `""` is all of it.
+    /// The parts of it that are shown; `""` is all of it.
     shown: &'static [&'static str],
-    /// What is hidden in that. Where a name is `*`, each file that this stands for is hidden if its URLs hold a login.
+    /// The files in it that are hidden. Where a name is `*`, each file that this stands for is hidden if its URLs hold a login.
     hidden: &'static [&'static str],
 }
 
@@ -226,7 +226,7 @@ pub fn find(machine: &Machine) -> Caches {
 }
 
 impl Caches {
-    /// Whether a path of the host is in one of them.
+    /// Returns whether a path of the host is in one of them.
     pub fn shows(&self, path: &Path) -> bool {
         self.directories.iter().any(|cache| path.starts_with(&cache.inside))
     }
@@ -265,7 +265,7 @@ fn hidden_by(directory: &Path, name: &str) -> Vec<PathBuf> {
     paths.filter(has_login).collect()
 }
 
-/// What every sandbox has of the host, or has one of its own of.
+/// Directories that every sandbox has of the host, or has of its own.
 const SHOWN_ANYWAY: [&str; 12] = [
     "/usr",
     "/bin",
@@ -332,7 +332,7 @@ fn without_secrets(text: &str) -> String {
     kept
 }
 
-/// Whether a line of a `key = value` or `key: value` file sets something that is named like a secret.
+/// Returns whether a line of a `key = value` or `key: value` file sets something that is named like a secret.
 fn sets_secret(line: &str) -> bool {
     const WORDS: [&str; 8] =
         ["auth", "password", "passwd", "token", "secret", "credential", "apikey", "api_key"];

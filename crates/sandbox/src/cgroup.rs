@@ -27,7 +27,7 @@ const COUNTERS: [(&str, &[&str]); 3] = [
     ("pids", &["pids.current", "pids.max"]),
     (UNIFIED, &["memory.events", "memory.current", "memory.max", "pids.current", "pids.max"]),
 ];
-/// What stands for a controller where one group has all of them.
+/// The name for all controllers where one group has all of them.
 const UNIFIED: &str = "";
 
 impl Cgroups {
@@ -94,7 +94,7 @@ pub(super) fn freeze(directories: &[PathBuf], frozen: bool) -> bool {
     })
 }
 
-/// Whether [`freeze`] has frozen it.
+/// Returns whether [`freeze`] has frozen it.
 pub(super) fn frozen(directories: &[PathBuf]) -> bool {
     let says = |path: PathBuf, wanted: &[&str]| {
         fs::read_to_string(path).is_ok_and(|state| wanted.contains(&state.trim()))
@@ -222,7 +222,7 @@ fn limit_separate(directory: &Path, controller: &str, limits: &Limits, limited: 
     }
 }
 
-/// What the buffers of sockets may take on top of the memory, where version 1 counts it.
+/// Returns what the buffers of sockets may take on top of the memory, where version 1 counts it.
 pub fn socket_bytes(memory: u64) -> u64 {
     memory / 8
 }

@@ -1,4 +1,4 @@
-//! What a sandbox may see of this machine, read-only: the same list for the docker image `host` and for the
+//! The parts of this machine that a sandbox may see, read-only: the same list for the docker image `host` and for the
 //! local backend.
 //!
 //! The list is made of what it allows, never of what it forbids: the system's own directories, the handful of `/etc`
@@ -14,7 +14,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What of this machine a sandbox sees, and the variables that make it usable.
+/// The parts of this machine that a sandbox sees, and the variables that make them usable.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HostTree {
     /// Read-only recursive bind mounts: the real path on the host (no symlink in it), and where it is inside. `/dev/null`
@@ -143,7 +143,7 @@ pub fn share_looks(machine: &Machine) {
     machine.keep(SharedLook::default());
 }
 
-/// What of `machine` a sandbox sees.
+/// Returns what of `machine` a sandbox sees.
 pub fn host_tree(machine: &Machine) -> Arc<HostTree> {
     with_look(machine, |look| Arc::clone(&look.tree))
 }
@@ -257,7 +257,7 @@ impl HostTree {
         self.binds.extend(hidden);
     }
 
-    /// Whether `path` lies in something that is bound already.
+    /// Returns whether `path` lies in something that is bound already.
     fn shows(&self, path: &Path) -> bool {
         self.binds.iter().any(|(_, inside)| path.starts_with(inside))
     }

@@ -17,7 +17,7 @@ pub struct ImageProgram {
 }
 
 impl ImageProgram {
-    /// What is executed, where `entrypoint` and `args` replace those of the image as `docker run` has it: another entry point
+    /// Returns what is executed, where `entrypoint` and `args` replace those of the image as `docker run` has it: another entry point
     /// comes without the image's arguments.
     pub fn argv(&self, entrypoint: Option<&str>, args: &[String]) -> Vec<String> {
         let own_args = if entrypoint.is_none() { self.command.as_slice() } else { &[] };

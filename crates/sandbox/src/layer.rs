@@ -12,7 +12,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
-/// What a sandbox wrote in its workspace, in the directory of a fork's layer.
+/// The directory of a fork's layer that holds what a sandbox wrote in its workspace.
 pub const UPPER: &str = "upper";
 /// Its `$HOME`, beside that.
 pub const HOME: &str = "home";

@@ -84,7 +84,7 @@ pub fn host_ids(ids: (u32, u32)) -> (u32, u32) {
     if is_mapped(ids) { ids } else { (geteuid().as_raw(), getegid().as_raw()) }
 }
 
-/// Whether the user namespace of this process has that user and that group.
+/// Returns whether the user namespace of this process has that user and that group.
 fn is_mapped((uid, gid): (u32, u32)) -> bool {
     // They are written once, when the namespace is made.
     static MAPS: LazyLock<[Option<String>; 2]> = LazyLock::new(|| {
@@ -95,7 +95,7 @@ fn is_mapped((uid, gid): (u32, u32)) -> bool {
     maps(&MAPS[0], uid) && maps(&MAPS[1], gid)
 }
 
-/// Whether a line of `uid_map` or `gid_map` (user_namespaces(7)) maps `id`.
+/// Returns whether a line of `uid_map` or `gid_map` (user_namespaces(7)) maps `id`.
 fn maps_id(line: &str, id: u32) -> bool {
     let mut fields = line.split_whitespace().map(|field| field.parse::<u64>().unwrap_or_default());
     let (first, count) = (fields.next().unwrap_or_default(), fields.nth(1).unwrap_or_default());
@@ -108,7 +108,7 @@ pub fn run_bytes(memory: u64) -> u64 {
     (memory / 16).min(64 << 20)
 }
 
-/// What a sandbox may reach.
+/// The network that a sandbox may reach.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Network {
     /// No interface but loopback.
@@ -131,7 +131,7 @@ impl fmt::Display for Network {
     }
 }
 
-/// What a backend needs to know to start a sandbox.
+/// Everything that a backend needs to know to start a sandbox.
 #[derive(Debug, Clone)]
 pub struct Spec {
     /// The session's id: `[a-z0-9-]`, at most 64 characters. Names and labels derive from it.
@@ -155,7 +155,7 @@ pub struct Spec {
     pub workspace: WorkspaceMount,
     /// The path that the workspace has on this machine, for a backend that can give it the same one inside.
     pub place: Option<PathBuf>,
-    /// What the sandbox begins as, in place of the image: the id of what [`Backend::snapshot`] made for this session.
+    /// The state that the sandbox begins as, in place of the image: the id of what [`Backend::snapshot`] made for this session.
     pub snapshot: Option<String>,
     /// What an earlier sandbox over the same workspace wrote, to lie under what this one writes: a directory like that of
     /// [`Backend::fork`], which stays as it is. Only with an overlay.
@@ -187,7 +187,7 @@ pub enum WorkspaceMount {
     Overlay {
         /// The directory.
         lower: PathBuf,
-        /// What of it is not there in the sandbox: relative paths, whose parents are directories of `lower`.
+        /// Parts of it that are not there in the sandbox: relative paths, whose parents are directories of `lower`.
         hidden: Vec<PathBuf>,
     },
     /// The host directory itself, writable. Only ever chosen by name.
@@ -196,13 +196,13 @@ pub enum WorkspaceMount {
     Forked {
         /// The directory underneath.
         lower: PathBuf,
-        /// What [`Backend::fork`] made. It is not needed any more once the sandbox has started.
+        /// The layer that [`Backend::fork`] made. It is not needed any more once the sandbox has started.
         layer: PathBuf,
     },
 }
 
 impl WorkspaceMount {
-    /// What another sandbox had written, where it begins with that.
+    /// Returns what another sandbox had written, where it begins with that.
     pub fn forked(&self) -> Option<&Path> {
         match self {
             Self::Forked { layer, .. } => Some(layer),
@@ -218,7 +218,7 @@ pub struct HomeFile {
     pub path: PathBuf,
     /// Its content.
     pub bytes: Vec<u8>,
-    /// Whether it can be executed.
+    /// Set if it can be executed.
     pub executable: bool,
 }
 

@@ -43,7 +43,7 @@ const OPEN_FILES: u64 = 16_384;
 /// The backend's name.
 pub const NAME: &str = "local";
 
-/// What Linux namespaces can do.
+/// The abilities of Linux namespaces.
 pub const CAPABILITIES: Capabilities = Capabilities {
     host_paths: true,
     own_paths: true,
@@ -321,7 +321,7 @@ fn launch_spec(
     })
 }
 
-/// What control groups cannot limit, and a substitute for those that could not be made.
+/// Returns what control groups cannot limit, and a substitute for those that could not be made.
 fn resource_limits(limits: &Limits, groups: &Cgroups) -> Vec<(i32, u64)> {
     let mut rlimits = vec![
         (libc::RLIMIT_NOFILE as i32, OPEN_FILES),
@@ -367,7 +367,7 @@ async fn launch(machine: &Machine, directory: &Directory, with_stream: bool) -> 
     }
 }
 
-/// What is said until the end, up to 4 KiB.
+/// Returns what is said until the end, up to 4 KiB.
 async fn all_of(stderr: tokio::process::ChildStderr) -> String {
     let mut said = Vec::new();
     // A stream that breaks has ended.

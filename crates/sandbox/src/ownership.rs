@@ -102,12 +102,12 @@ impl Ownership {
         }
     }
 
-    /// Whether the process that made the sandbox still runs, as far as that is known.
+    /// Returns whether the process that made the sandbox still runs, as far as that is known.
     pub fn has_owner(&self) -> bool {
         self.owner.is_none_or(ProcessId::is_alive)
     }
 
-    /// Whether a sandbox in `state` may be removed. One that runs never is: its guest ends it when its client is gone for
+    /// Returns whether a sandbox in `state` may be removed. One that runs never is: its guest ends it when its client is gone for
     /// the idle time, and a session that lost its process may have been resumed by another one.
     pub fn is_left_over(&self, state: State) -> bool {
         if self.host != this_host() {

@@ -8,7 +8,7 @@ pub fn own_place(backend: &dyn Backend, root: &Path) -> Option<PathBuf> {
     (backend.capabilities().own_paths && can_be_a_place(root)).then(|| root.to_owned())
 }
 
-/// Whether a directory can have the path inside that it has here: not where the sandbox has files of its own.
+/// Returns whether a directory can have the path inside that it has here: not where the sandbox has files of its own.
 pub(crate) fn can_be_a_place(path: &Path) -> bool {
     const OWN: [&str; 6] = [WORKSPACE, "/proc", "/sys", "/dev", "/etc", "/run"];
     let is_plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));

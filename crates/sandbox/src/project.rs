@@ -26,7 +26,7 @@ pub struct Project {
     pub place: PathBuf,
     /// `$HOME`.
     pub home: PathBuf,
-    /// What is shown copy-on-write: the path on the host and the one inside.
+    /// Directories that are shown copy-on-write: the path on the host and the one inside.
     pub caches: Vec<(PathBuf, PathBuf)>,
     /// Links of the machine's directories.
     pub symlinks: Vec<(PathBuf, PathBuf)>,
@@ -39,7 +39,7 @@ pub struct Project {
 }
 
 impl Project {
-    /// What `spec` asks for on this machine; without caches where the sandbox cannot show them copy-on-write.
+    /// Returns what `spec` asks for on this machine; without caches where the sandbox cannot show them copy-on-write.
     pub fn of(machine: &Machine, spec: &Spec, shows_caches: bool) -> Self {
         let tree = host_tree::host_tree(machine);
         let Some(place) = &spec.place else { return Self::elsewhere(&tree) };
@@ -150,12 +150,12 @@ pub struct Beneath {
 }
 
 impl Spec {
-    /// Whether the workspace is an overlay.
+    /// Returns whether the workspace is an overlay.
     pub fn is_overlay(&self) -> bool {
         matches!(self.workspace, WorkspaceMount::Overlay { .. } | WorkspaceMount::Forked { .. })
     }
 
-    /// What lies under the writable layers, where anything does.
+    /// Returns what lies under the writable layers, where anything does.
     pub fn beneath(&self) -> Option<Beneath> {
         let directory = self.beneath.as_ref()?;
         let is_overlay = self.is_overlay();
@@ -225,7 +225,7 @@ fn make_writable(directory: &Path, owner: (u32, u32)) -> io::Result<()> {
     chown(directory, Some(owner.0), Some(owner.1))
 }
 
-/// Whether `$HOME` can have the path inside that it has here.
+/// Returns whether `$HOME` can have the path inside that it has here.
 fn can_be_a_home(home: &Path, place: &Path) -> bool {
     const SYSTEM: [&str; 9] =
         ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt", "/nix", "/run", "/nonexistent"];

@@ -211,7 +211,7 @@ fn new_namespaces() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
     .collect()
 }
 
-/// What would give the guest less processor time or bandwidth: it is process 1, all here are the same user's, and it enforces the
+/// Returns what would give the guest less processor time or bandwidth: it is process 1, all here are the same user's, and it enforces the
 /// disk quota and the time limits. Whole users are refused too, because the guest is one of that user's processes.
 fn slowing_the_guest() -> Result<Vec<(c_long, Vec<SeccompRule>)>, seccompiler::BackendError> {
     let is = |argument: u8, value: u64| Condition::new(argument, Len::Dword, Op::Eq, value);

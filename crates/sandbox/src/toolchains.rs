@@ -31,7 +31,7 @@ fn read(path: &Path) -> Option<String> {
 /// one thing that is shown of `$HOME`, and nothing but the link is there.
 const RELOCATABLE: [&str; 6] = ["rust", "node", "go", "java", "bun", "deno"];
 
-/// What was found, ready to be added to the tree.
+/// Toolchains that were found, ready to be added to the tree.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Toolchains {
     pub binds: Vec<(PathBuf, PathBuf)>,
@@ -145,7 +145,7 @@ fn prefix_of(machine: &Machine, dir: &Path) -> Option<Named> {
     })
 }
 
-/// What the stars of `pattern` stand for in `path`, where it matches.
+/// Returns what the stars of `pattern` stand for in `path`, where it matches.
 fn matches(path: &Path, pattern: &str) -> Option<Vec<String>> {
     let mut stars = Vec::new();
     let mut parts = path.components().map(|c| c.as_os_str());

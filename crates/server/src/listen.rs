@@ -41,7 +41,7 @@ pub enum Address {
 }
 
 impl Address {
-    /// Whether only programs of this machine can connect.
+    /// Returns whether only programs of this machine can connect.
     pub fn is_local(&self) -> bool {
         match self {
             Self::Tcp(address) => address.ip().is_loopback(),
@@ -238,7 +238,7 @@ enum Connection {
 }
 
 impl Connection {
-    /// What its requests come on: decrypted, where the client greets with TLS.
+    /// Returns what its requests come on: decrypted, where the client greets with TLS.
     async fn open(self, tls: Option<TlsAcceptor>) -> std::io::Result<Box<dyn Stream>> {
         Ok(match (self, tls) {
             (Self::Tcp(stream), Some(tls)) => {

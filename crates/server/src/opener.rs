@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What a client's session starts from.
+/// The state that a client's session starts from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StartFrom {
     /// The workspace.

@@ -270,7 +270,7 @@ pub fn notification(method: &str, params: Value) -> Message {
     Message::Notification { method: method.to_owned(), params }
 }
 
-/// What a client reads of a failure: message and hint.
+/// Returns what a client reads of a failure: message and hint.
 pub fn error_object(error: &Error) -> ErrorObject {
     let code = match error.kind() {
         Kind::Usage | Kind::Config => INVALID_PARAMS,

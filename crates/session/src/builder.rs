@@ -37,7 +37,7 @@ use agent_workspace::{Mode, Workspace, secrets};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What a session is built from.
+/// The parts that a session is built from.
 pub struct Builder {
     /// Facts of this machine.
     pub machine: Arc<Machine>,
@@ -45,7 +45,7 @@ pub struct Builder {
     pub model: ModelSettings,
     /// The tools that the model may call.
     pub tools: Registry,
-    /// Whether it may also hand parts of its work to sessions of their own.
+    /// Set if it may also hand parts of its work to sessions of their own.
     pub delegates: bool,
     /// Limits and policy.
     pub governance: Governance,
@@ -55,17 +55,17 @@ pub struct Builder {
     pub sandbox: SandboxSettings,
     /// Where sessions are kept.
     pub store: Store,
-    /// What the workspace and the conversation start from.
+    /// The state that the workspace and the conversation start from.
     pub start: Start,
     /// Another file that receives the session's events.
     pub record: Option<PathBuf>,
-    /// Whether the model is offered `update_plan` from the start.
+    /// Set if the model is offered `update_plan` from the start.
     pub offers_plan: bool,
-    /// What the user should know about the settings, reported after `session_started`.
+    /// Notices about the settings for the user, reported after `session_started`.
     pub notices: Vec<Notice>,
 }
 
-/// What a session starts from.
+/// The state that a session starts from.
 pub enum Start {
     /// The workspace as it is.
     New,
@@ -73,7 +73,7 @@ pub enum Start {
     Resume(Box<Resume>, Option<Population>),
     /// The workspace as it was when this other session began.
     Rewind(SessionId),
-    /// What another session's model delegates.
+    /// The task that another session's model delegates.
     Delegated(Box<Origin>),
 }
 
@@ -358,7 +358,7 @@ impl Builder {
         Ok(tools)
     }
 
-    /// What stands before every tool call: that of the session that delegates to this one, or one of its own.
+    /// Returns what stands before every tool call: that of the session that delegates to this one, or one of its own.
     fn gate(&self, parent: Option<&Parent>, frontend: &dyn Frontend) -> Result<Arc<Gate>> {
         let Governance { rules, approve, .. } = &self.governance;
         match parent {
@@ -418,11 +418,11 @@ struct Opened {
     population: Option<Population>,
     plan: Plan,
     parent: Option<Parent>,
-    /// What the user made of the list of hosts.
+    /// The list of hosts as the user has changed it.
     network: Option<network::Rules>,
 }
 
-/// What a session begins with, beside its sandbox.
+/// The beginning of a session, beside its sandbox.
 struct Beginning {
     earlier: Option<Earlier>,
     gate: Arc<Gate>,

@@ -80,7 +80,7 @@ impl CheckSandbox {
         Ok((ready, text))
     }
 
-    /// Whether it is the session's sandbox once more.
+    /// Returns whether it is the session's sandbox once more.
     pub fn is_copy(&self) -> bool {
         !matches!(self.beside, Beside::Nothing)
     }

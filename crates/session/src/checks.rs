@@ -24,7 +24,7 @@ use agent_tools::report_limits;
 pub struct CheckRules {
     /// How often one is run before its failure counts.
     pub attempts: u32,
-    /// Whether the sandbox has the change and nothing else of the session. Otherwise it has what the session has outside of the
+    /// Set if the sandbox has the change and nothing else of the session. Otherwise it has what the session has outside of the
     /// diff too.
     pub is_clean: bool,
 }
@@ -37,7 +37,7 @@ struct Failure {
     command: String,
     outcome: String,
     output: String,
-    /// Whether it ran in a copy of the session's sandbox.
+    /// Set if it ran in a copy of the session's sandbox.
     is_copy: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What the turn loop sees of its session.
+//! The turn loop's view of its session.
 
 use super::checkpoints::Checkpoints;
 use super::hooks::{self, Hooks, Said};

@@ -1,4 +1,4 @@
-//! What the model of a session learns at its beginning: where it works, and with what.
+//! The facts that the model of a session learns at its beginning: where it works, and with what.
 
 use super::settings::{SandboxSettings, WorkspaceSettings};
 use agent_base::machine::Machine;
@@ -14,7 +14,7 @@ use std::path::Path;
 const MAX_RELEASE: u64 = 16 << 10;
 const MAX_SYSTEM: usize = 80;
 
-/// What the system prompt says about the sandbox and the workspace. Blocking.
+/// Returns what the system prompt says about the sandbox and the workspace. Blocking.
 pub(super) fn facts(
     sandbox: &SandboxSettings,
     workspace: &WorkspaceSettings,
@@ -55,7 +55,7 @@ fn system(machine: &Machine) -> String {
     format!("{}, {}", one_line(name, MAX_SYSTEM), std::env::consts::ARCH)
 }
 
-/// Whether the sandbox has this machine's own system: an engine on another machine shows that machine's, or that of an
+/// Returns whether the sandbox has this machine's own system: an engine on another machine shows that machine's, or that of an
 /// image.
 fn shows_this_machine(sandbox: &SandboxSettings) -> bool {
     sandbox.backend.capabilities().host_paths && sandbox.image.as_deref().is_none_or(|image| image == "host")

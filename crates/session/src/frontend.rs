@@ -1,4 +1,4 @@
-//! What a session needs from the program that drives it: a terminal, a script, an editor, a web page.
+//! The interface that a session needs from the program that drives it: a terminal, a script, an editor, a web page.
 
 use agent_base::error::Result;
 use agent_event::{Event, Events, Listener};
@@ -15,18 +15,18 @@ pub trait Frontend: Send + Sync {
         None
     }
 
-    /// Whether the user is there to be asked about connections of a sandbox whose network nobody has named. Otherwise it
+    /// Returns whether the user is there to be asked about connections of a sandbox whose network nobody has named. Otherwise it
     /// has none.
     fn asks_about_network(&self) -> bool {
         false
     }
 
-    /// What the user types to allow the sandbox more hosts, for messages.
+    /// Returns what the user types to allow the sandbox more hosts, for messages.
     fn network_command(&self) -> &'static str {
         "--network"
     }
 
-    /// What the user types, with a port, to reach a server in the sandbox.
+    /// Returns what the user types, with a port, to reach a server in the sandbox.
     fn forward_command(&self) -> &'static str {
         "agent forward"
     }

@@ -82,7 +82,7 @@ pub struct Session {
     plan: Arc<Plan>,
     hooks: Arc<Hooks>,
     servers: SessionServers,
-    /// Whether the hooks of its start have run.
+    /// Set if the hooks of its start have run.
     begun: bool,
     /// Where its model may delegate.
     delegate: Option<Arc<Delegate>>,
@@ -281,7 +281,7 @@ impl Session {
         finish(&*self.frontend, Some(self), result).await
     }
 
-    /// What programs missed of the network, for a user who was not asked and did not say that there is to be none.
+    /// Returns what programs missed of the network, for a user who was not asked and did not say that there is to be none.
     fn missed_network(&self) -> Option<String> {
         let gateway = self.startup.gateway();
         let SandboxSettings { network, network_origin, .. } = &self.sandbox;
@@ -304,22 +304,22 @@ impl Session {
         &self.skills
     }
 
-    /// What listens in its sandbox.
+    /// Returns what listens in its sandbox.
     pub fn ports(&self) -> &Ports {
         &self.ports
     }
 
-    /// Whether its sandbox, with what runs there, ends with it.
+    /// Returns whether its sandbox, with what runs there, ends with it.
     pub fn ends_its_sandbox(&self) -> bool {
         self.sandbox.retention == Retention::Remove
     }
 
-    /// What undoes and redoes its prompts.
+    /// Returns what undoes and redoes its prompts.
     pub fn checkpoints(&self) -> &Checkpoints {
         &self.checkpoints
     }
 
-    /// Whether an earlier process began it.
+    /// Returns whether an earlier process began it.
     pub fn is_resumed(&self) -> bool {
         self.resumed
     }

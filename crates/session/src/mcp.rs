@@ -102,7 +102,7 @@ impl Session {
 }
 
 impl Session {
-    /// Whether the user wants tools that a server has changed, or added, since the user's prompts began. Where nobody can be asked
+    /// Returns whether the user wants tools that a server has changed, or added, since the user's prompts began. Where nobody can be asked
     /// they are named.
     async fn are_wanted(&self, others: &BTreeMap<String, String>) -> Result<bool> {
         if others.is_empty() {
@@ -136,7 +136,7 @@ fn description(tool: &Arc<dyn Tool>) -> String {
     format!("{}\n{}", tool.description(), tool.parameters())
 }
 
-/// What a session provides to its servers.
+/// The services of a session for its servers.
 struct SessionSite {
     environment: Arc<SessionEnvironment>,
     workspace: PathBuf,
@@ -184,7 +184,7 @@ impl Site for SessionSite {
     }
 }
 
-/// What a sandbox for one command provides to a server that is tried in it.
+/// The services of a sandbox for one command for a server that is tried in it.
 pub struct CheckSite {
     one_shot: Arc<OneShot>,
     workspace: PathBuf,

@@ -43,7 +43,7 @@ struct Mention {
     lines: Option<(u64, u64)>,
 }
 
-/// What is sent for a mention.
+/// The form in which a mention is sent.
 enum Attachment {
     Text(String),
     /// A `data:` URL, and a line about it.
@@ -143,7 +143,7 @@ impl Session {
     }
 }
 
-/// What could not be read is said to the model in its place; a lost sandbox ends the prompt.
+/// Returns what could not be read is said to the model in its place; a lost sandbox ends the prompt.
 fn refused(error: agent_base::error::Error) -> Result<Attachment> {
     match error.kind() {
         Kind::InSandbox => Ok(Attachment::Text(format!("(not read: {error})"))),

@@ -7,7 +7,7 @@ use agent_tools::{Plan, UpdatePlan};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What the model learns when planning begins.
+/// The text that tells the model that planning begins.
 const BEGUN: &str = agent_prompts::PLAN;
 const ACCEPTED: &str = "The user accepted the plan: the workspace can be changed now.";
 const LEFT: &str = "The user wants no plan any more: the workspace can be changed now.";

@@ -13,10 +13,10 @@ use tokio::time::timeout;
 /// How long a look may take: it is made between two turns.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What listens in a session's sandbox, as far as the user knows.
+/// The ports that listen in a session's sandbox, as far as the user knows.
 pub struct Ports {
     startup: Arc<Startup>,
-    /// What listened at the last look; `None` before the first one.
+    /// The ports of the last look; `None` before the first one.
     known: Lock<Option<BTreeSet<u16>>>,
 }
 

@@ -71,7 +71,7 @@ pub struct ProjectSetup {
 }
 
 impl ProjectSetup {
-    /// What its result is kept under: the hash of everything that it follows from.
+    /// Returns what its result is kept under: the hash of everything that it follows from.
     fn key(&self, root: &Path, settings: &SandboxSettings) -> Hash {
         let mut text = Vec::new();
         let mut add = |part: &[u8]| {
@@ -315,7 +315,7 @@ impl Preparation {
     }
 }
 
-/// Whether a complete result is there, which is noted as used.
+/// Returns whether a complete result is there, which is noted as used.
 fn use_again(kept: &Path) -> bool {
     let Ok(record) = File::options().append(true).open(kept.join(RECORD)) else { return false };
     // Only its removal goes by that.

@@ -16,11 +16,11 @@ use std::sync::Arc;
 pub struct Resume {
     /// Its id.
     pub id: SessionId,
-    /// What happened in it.
+    /// Its history.
     pub history: History,
     /// Its file, ready for further events.
     pub(super) file: SessionFile,
-    /// What the user should know about its file.
+    /// Losses of its file, for the user.
     pub(super) losses: Vec<String>,
 }
 

@@ -21,7 +21,7 @@ const SCRATCH: &str = "scratch";
 struct ServerSandbox {
     one_shot: OneShot,
     program: ImageProgram,
-    /// What its workspace is filled from: nothing.
+    /// The empty directory that its workspace is filled from.
     _empty: TempDir,
 }
 

@@ -1,4 +1,4 @@
-//! What a session is built from: resolved settings, as plain data.
+//! The settings that a session is built from: resolved, as plain data.
 
 use super::frontend::Frontend;
 use super::hooks::Hook;
@@ -36,9 +36,9 @@ pub struct ModelSettings {
     pub base_url: String,
     /// The context window in tokens, where it is known.
     pub context_window: Option<u64>,
-    /// What its tokens cost, where it is known.
+    /// The price of its tokens, where it is known.
     pub price: Option<Price>,
-    /// Whether older turns are summarised when the context window fills up.
+    /// Set if older turns are summarised when the context window fills up.
     pub compaction: bool,
     /// A JSON Schema that the final answer has to satisfy.
     pub answer_schema: Option<Value>,
@@ -77,7 +77,7 @@ impl ModelSettings {
 /// Limits, and what needs the user's consent.
 #[derive(Debug, Clone, Default)]
 pub struct Governance {
-    /// What ends the work on one prompt.
+    /// The limits that end the work on one prompt.
     pub limits: RunLimits,
     /// The bounds of one tool call.
     pub bounds: Bounds,
@@ -98,7 +98,7 @@ pub struct WorkspaceSettings {
     pub machine: Arc<Machine>,
     /// The host directory, absolute.
     pub root: PathBuf,
-    /// Whether the user named it. If not, `$HOME` itself is refused.
+    /// Set if the user named it. If not, `$HOME` itself is refused.
     pub named: bool,
     /// How the sandbox gets it.
     pub mode: Mode,
@@ -138,7 +138,7 @@ impl WorkspaceSettings {
         }
     }
 
-    /// Whether the sandbox has a file of this directory. Blocking.
+    /// Returns whether the sandbox has a file of this directory. Blocking.
     pub(super) fn presence(&self, file: &Path) -> Presence {
         let Ok(path) = TreePath::new(file.as_os_str().as_bytes()) else { return Presence::Excluded };
         let is_excluded = select::globs(&self.root, &self.exclude, "--exclude")
@@ -177,7 +177,7 @@ impl WorkspaceSettings {
     }
 }
 
-/// What a session's sandboxes are.
+/// The settings of a session's sandboxes.
 #[derive(Clone)]
 pub struct SandboxSettings {
     /// Where they run.
@@ -186,7 +186,7 @@ pub struct SandboxSettings {
     pub image: Option<String>,
     /// Another OCI runtime.
     pub runtime: Option<String>,
-    /// What they may reach.
+    /// The network that they may reach.
     pub network: Network,
     /// Who says that.
     pub network_origin: NetworkOrigin,
@@ -264,7 +264,7 @@ impl SandboxSettings {
         }
     }
 
-    /// Whether `frontend`'s user is asked about each host.
+    /// Returns whether `frontend`'s user is asked about each host.
     pub(super) fn asks_about_network(&self, frontend: &dyn Frontend) -> bool {
         let is_open = self.network == Network::None && self.network_origin == NetworkOrigin::Nobody;
         is_open && frontend.asks_about_network()
@@ -282,7 +282,7 @@ impl SandboxSettings {
         Self { image, runtime, limits: existing.limits.clone(), network, ..self }
     }
 
-    /// What `session_started` reports.
+    /// Returns what `session_started` reports.
     pub(super) fn describe(&self, id: &SessionId) -> SandboxInfo {
         // An engine that can mount this machine's paths can show this machine's programs as well.
         let default_image = || self.backend.capabilities().host_paths.then(|| "host".to_owned());

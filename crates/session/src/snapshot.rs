@@ -64,7 +64,7 @@ impl NotedSnapshot {
         Ok(snapshot)
     }
 
-    /// What is noted for `fork`; what cannot be read is not.
+    /// Returns what is noted for `fork`; what cannot be read is not.
     pub fn of(store: &Store, fork: &SessionId) -> Option<Self> {
         let file = store.snapshot(fork);
         let snapshot: Self = serde_json::from_slice(&std::fs::read(&file).ok()?).ok()?;

@@ -31,11 +31,11 @@ const END_TIMEOUT: Duration = Duration::from_millis(1500);
 pub struct Ready {
     /// The handle.
     pub sandbox: Sandbox,
-    /// What the backend started.
+    /// The facts about the sandbox that the backend started.
     pub info: SandboxInfo,
     /// The workspace in it.
     pub workspace: Arc<Workspace>,
-    /// Whether it ran before this process.
+    /// Set if it ran before this process.
     pub reattached: bool,
 }
 
@@ -51,9 +51,9 @@ pub enum Population {
     Reattach(Arc<Workspace>, String),
 }
 
-/// What the sandbox of a fork begins with.
+/// The files that the sandbox of a fork begins with.
 pub enum ForkedFrom {
-    /// What the other sandbox had written, in this directory.
+    /// The directory of what the other sandbox had written.
     Layer(PathBuf),
     /// A copy of the other sandbox, at its backend.
     Snapshot(NotedSnapshot),
@@ -129,7 +129,7 @@ impl Startup {
         }
     }
 
-    /// Whether it is up, or starting.
+    /// Returns whether it is up, or starting.
     pub(super) fn has_begun(&self) -> bool {
         self.begun().is_some()
     }
@@ -155,7 +155,7 @@ impl Startup {
         self.begun()?.now_or_never()?.ok()
     }
 
-    /// Whether it is a sandbox that ran before this process.
+    /// Returns whether it is a sandbox that ran before this process.
     pub(super) async fn is_reattached(&self) -> bool {
         self.reattaches && self.ready_silently().await.is_ok_and(|ready| ready.reattached)
     }
@@ -165,7 +165,7 @@ impl Startup {
         &self.backend
     }
 
-    /// What drives the session.
+    /// Returns what drives the session.
     pub(super) fn frontend(&self) -> &Arc<dyn Frontend> {
         &self.frontend
     }
@@ -175,7 +175,7 @@ impl Startup {
         self.frontend.events()
     }
 
-    /// What its connections go through.
+    /// Returns what its connections go through.
     pub fn gateway(&self) -> &Arc<Gateway> {
         &self.gateway
     }

@@ -1,4 +1,4 @@
-//! What the start of a sandbox waits for, as its backend reports it.
+//! The progress of a sandbox's start, as its backend reports it.
 
 use agent_base::lock::Lock;
 
@@ -16,7 +16,7 @@ struct Last {
 }
 
 impl Waits {
-    /// Whether `what` is a wait that was reported before: once for each.
+    /// Returns whether `what` is a wait that was reported before: once for each.
     pub fn is_repeated(&self, what: &str) -> bool {
         let mut last = self.0.lock();
         if !what.starts_with(WAITING) || last.what != what {

@@ -13,7 +13,7 @@ use rustyline::completion::Pair;
 use rustyline::history::DefaultHistory;
 use std::io::{self, IsTerminal};
 
-/// Whether the user can be asked: stdin and stderr are terminals.
+/// Returns whether the user can be asked: stdin and stderr are terminals.
 pub fn is_possible() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
@@ -87,7 +87,7 @@ pub async fn reply(
     }
 }
 
-/// Whether a line is something said, and not a mistyped answer.
+/// Returns whether a line is something said, and not a mistyped answer.
 fn is_said(line: &str) -> bool {
     let line = line.trim();
     line.contains(char::is_whitespace) || line.len() > MAX_TYPO || !line.is_ascii()

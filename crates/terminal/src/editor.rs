@@ -12,10 +12,10 @@ use std::process::Stdio;
 
 /// Bytes of an edited text.
 const MAX_BYTES: u64 = 16 << 20;
-/// What most machines have.
+/// The editor that most machines have.
 const DEFAULT: &str = "vi";
 
-/// What the user makes of `text` in `$VISUAL`, `$EDITOR` or `vi`, in a file whose name ends in `suffix`. Waits while
+/// Returns what the user makes of `text` in `$VISUAL`, `$EDITOR` or `vi`, in a file whose name ends in `suffix`. Waits while
 /// something else reads the keyboard.
 ///
 /// # Errors

@@ -35,7 +35,7 @@ pub struct CommandHelp {
     pub name: Cow<'static, str>,
     /// Its arguments as the help shows them; empty if it has none.
     pub arguments: Cow<'static, str>,
-    /// What it does, in half a sentence.
+    /// Its effect, in half a sentence.
     pub help: Cow<'static, str>,
 }
 
@@ -165,7 +165,7 @@ pub(super) fn join_continued(line: &str) -> String {
     if line.starts_with('!') { line.to_string() } else { line.replace("\\\n", "\n") }
 }
 
-/// Whether another line must follow: after a backslash at the end, and within a code fence.
+/// Returns whether another line must follow: after a backslash at the end, and within a code fence.
 pub(super) fn is_incomplete(text: &str) -> bool {
     let backslashes = text.bytes().rev().take_while(|byte| *byte == b'\\').count();
     let fences = text.lines().filter(|line| line.trim_start().starts_with("```")).count();

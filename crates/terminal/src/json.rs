@@ -38,7 +38,7 @@ pub fn output_error(error: io::Error) -> Error {
     }
 }
 
-/// Whether a write failed because the terminal was closed. On a disk the same error is an I/O failure.
+/// Returns whether a write failed because the terminal was closed. On a disk the same error is an I/O failure.
 fn is_hang_up(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EIO)
         && rustix::fs::fstat(io::stdout())

@@ -56,7 +56,7 @@ impl<'de> Deserialize<'de> for Notify {
 const EXPECTED: &str =
     "notify is \"off\", \"bell\", \"osc9\", \"osc777\" or a command: [\"notify-send\", \"agent\"]";
 
-/// What the process notifies of, and how; set once the configuration is read.
+/// The notifications of the process; set once the configuration is read.
 struct Notifications {
     notify: Notify,
     after: Duration,

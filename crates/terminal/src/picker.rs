@@ -86,7 +86,7 @@ fn erase(lines: usize) -> String {
     }
 }
 
-/// What was typed: one key, or several that were typed ahead or pasted.
+/// Returns what was typed: one key, or several that were typed ahead or pasted.
 fn read_keys() -> io::Result<Vec<u8>> {
     let stdin = rustix::stdio::stdin();
     let (mut typed, mut buffer) = (Vec::new(), [0; 64]);
@@ -124,7 +124,7 @@ fn split(mut typed: &[u8]) -> Vec<&[u8]> {
     keys
 }
 
-/// Whether this is the beginning of an escape sequence.
+/// Returns whether this is the beginning of an escape sequence.
 fn is_partial(key: &[u8]) -> bool {
     match key {
         b"\x1b" | b"\x1b[" | b"\x1bO" => true,
@@ -135,7 +135,7 @@ fn is_partial(key: &[u8]) -> bool {
 
 struct PickList {
     items: Vec<String>,
-    /// What the lines that are shown contain.
+    /// The text that the shown lines contain.
     filter: String,
     /// Of those that are shown, counting from 0.
     selected: usize,
@@ -196,7 +196,7 @@ impl PickList {
         self.selected = 0;
     }
 
-    /// What is on the screen, each line with its line feed.
+    /// Returns what is on the screen, each line with its line feed.
     fn lines(&self, title: &str, columns: usize, colours: Colours) -> Vec<String> {
         let fit = |text: &str| truncate(text, columns.saturating_sub(1).max(1));
         let shown = self.shown();

@@ -42,7 +42,7 @@ struct DrawnProgress {
 struct ProgressText {
     activity: String,
     tail: Tail,
-    /// What the user types meanwhile, a line each.
+    /// The lines that the user types meanwhile.
     typed: Vec<String>,
 }
 

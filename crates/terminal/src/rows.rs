@@ -34,7 +34,7 @@ impl Rows {
         Self { bars: Some((bars, [vec![title], rows].concat())) }
     }
 
-    /// Whether the rows are drawn.
+    /// Returns whether the rows are drawn.
     pub fn are_drawn(&self) -> bool {
         self.bars.is_some()
     }

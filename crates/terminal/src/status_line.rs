@@ -7,7 +7,7 @@ const BETWEEN: &str = " · ";
 /// Its text stands under the prompt's.
 const INDENT: &str = "  ";
 
-/// What the line may show; `[ui] status` lists them in order.
+/// An item of the line; `[ui] status` lists them in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StatusItem {
@@ -15,7 +15,7 @@ pub enum StatusItem {
     Model,
     /// How full its context window is.
     Context,
-    /// What the session has cost, where prices are configured.
+    /// The session's cost, where prices are configured.
     Cost,
     /// The branch of the workspace's repository.
     Branch,
@@ -27,7 +27,7 @@ pub enum StatusItem {
     Network,
 }
 
-/// What the line shows, sanitised.
+/// The content of the line, sanitised.
 #[derive(Debug, Clone, Default)]
 pub struct StatusLine {
     pub parts: Vec<String>,

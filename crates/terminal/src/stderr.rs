@@ -27,7 +27,7 @@ pub(super) struct Canvas {
 
 #[derive(Debug, Default)]
 struct Drawing {
-    /// What is drawn until the next flush.
+    /// The output that is drawn with the next flush.
     pending: String,
     /// The columns of the lines in it.
     widths: Vec<usize>,
@@ -38,7 +38,7 @@ struct Drawing {
 }
 
 impl Drawing {
-    /// What erases the lines on the screen where the window has become narrower and has broken them, with the cursor where
+    /// Returns what erases the lines on the screen where the window has become narrower and has broken them, with the cursor where
     /// the library expects it: as many rows below the first as there are lines.
     fn erase_broken(&self, columns: usize) -> String {
         let (widths, drawn) = &self.shown;

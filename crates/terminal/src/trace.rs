@@ -55,7 +55,7 @@ pub struct Trace {
     /// The width of the terminal; without one, lines are not broken.
     columns: Option<usize>,
     output: LineCount,
-    /// Whether what happens is laid out for the eye: see [`TraceStyle::Plain`].
+    /// Set if what happens is laid out for the eye: see [`TraceStyle::Plain`].
     is_plain: bool,
     edits: Edits,
     /// The arguments of the calls that run, by their id.
@@ -176,7 +176,7 @@ impl Trace {
         Some(self.colours.paint(DIM, sanitise::one_line(&line, columns)) + "\n")
     }
 
-    /// What is shown even with `-q`.
+    /// Returns what is shown even with `-q`.
     fn failure(&self, event: &Event) -> Option<String> {
         match event {
             Event::LimitReached { limit } => Some(self.tagged(BAD, "LIMIT", &limit_text(limit))),
@@ -315,7 +315,7 @@ impl Trace {
         }
     }
 
-    /// What is shown only with `-v`.
+    /// Returns what is shown only with `-v`.
     fn detail(&self, record: &Record) -> Option<String> {
         Some(match &record.event {
             Event::SessionStarted { model, base_url, workspace, sandbox, .. } => {

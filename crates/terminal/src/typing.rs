@@ -1,4 +1,4 @@
-//! What the user types while the model works: a queue of lines, which can be edited until they are sent.
+//! The lines that the user types while the model works: a queue, which can be edited until it is sent.
 
 use super::input::{is_incomplete, join_continued};
 use super::line_editor::{edit, text::Text};
@@ -91,7 +91,7 @@ impl Typing {
         self.queue.pop_front()
     }
 
-    /// What was not complete yet.
+    /// Returns what was not complete yet.
     pub fn take_text(&mut self) -> String {
         self.text.take()
     }

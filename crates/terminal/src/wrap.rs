@@ -28,7 +28,7 @@ pub fn terminal_rows(stream: &impl AsFd) -> usize {
     size.map_or(DEFAULT_ROWS, |(_, height)| usize::from(height.0).max(1))
 }
 
-/// Whether lines are broken anew when the window becomes narrower. Most terminals do that.
+/// Returns whether lines are broken anew when the window becomes narrower. Most terminals do that.
 pub fn reflows() -> bool {
     let is_set = |name| std::env::var_os(name).is_some();
     !is_set("XTERM_VERSION") && !is_set("STY") && std::env::var("TERM").is_ok_and(|term| term != "linux")

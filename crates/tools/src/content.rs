@@ -1,16 +1,16 @@
-//! What a tool returns: text, and parts that are more than text.
+//! The result of a tool: text, and parts that are more than text.
 
 use super::code::display::Collected;
 use agent_event::{Artifact, Content, FileEdit};
 
-/// What a tool returns.
+/// The result of a tool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ToolResult {
-    /// Whether it did what was asked.
+    /// Set if it did what was asked.
     pub ok: bool,
     /// The command's exit code, where a command ran and exited.
     pub exit_code: Option<i32>,
-    /// Whether part of the output is missing.
+    /// Set if part of the output is missing.
     pub truncated: bool,
     /// The text view: what a model that takes only text reads. It has a line for each image and artifact.
     pub text: String,

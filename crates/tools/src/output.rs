@@ -19,11 +19,11 @@ pub struct Collector {
     gap: bool,
 }
 
-/// What the model reads.
+/// The text for the model.
 pub struct Collected {
     /// The note, where something is missing, and the output.
     pub text: String,
-    /// Whether something is missing.
+    /// Set if something is missing.
     pub truncated: bool,
 }
 

@@ -28,7 +28,7 @@ impl Plan {
         self.0.lock().steps.clone()
     }
 
-    /// Whether the workspace is read-only until the user accepts it.
+    /// Returns whether the workspace is read-only until the user accepts it.
     pub fn is_read_only(&self) -> bool {
         self.0.lock().read_only
     }

@@ -71,7 +71,7 @@ impl ShownLines {
         shown
     }
 
-    /// Whether a line has begun and not ended.
+    /// Returns whether a line has begun and not ended.
     pub fn is_mid_line(&self) -> bool {
         self.is_continued || !self.line.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What a tool is, and what it has at hand while it runs.
+//! The definition of a tool, and the context that it runs in.
 
 use super::ToolResult;
 use agent_base::error::{Kind, Result};
@@ -16,7 +16,7 @@ pub trait Tool: Send + Sync {
     /// The name that the model calls it by.
     fn name(&self) -> &str;
 
-    /// What it does, for the model.
+    /// Returns what it does, for the model.
     fn description(&self) -> &str;
 
     /// The JSON Schema of its arguments; by default it has none.
@@ -24,7 +24,7 @@ pub trait Tool: Send + Sync {
         json!({ "type": "object", "properties": {} })
     }
 
-    /// What the policy judges before the call runs; `None` where there is nothing to judge.
+    /// Returns what the policy judges before the call runs; `None` where there is nothing to judge.
     fn action<'a>(&'a self, arguments: &'a Value) -> Option<Action<'a>> {
         let _ = arguments;
         None
@@ -36,7 +36,7 @@ pub trait Tool: Send + Sync {
         None
     }
 
-    /// Whether its calls hand work to sessions of their own. Such calls of one message run at the same time, on the workspace as
+    /// Returns whether its calls hand work to sessions of their own. Such calls of one message run at the same time, on the workspace as
     /// it was recorded right before them, and end by themselves when the turn is stopped.
     fn delegates(&self) -> bool {
         false
@@ -67,7 +67,7 @@ impl dyn Tool + '_ {
     }
 }
 
-/// What a tool has at hand while it runs.
+/// The context that a tool runs in.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
     /// The session's sandbox.
@@ -78,13 +78,13 @@ pub struct Context<'a> {
     pub artifacts: &'a Artifacts,
     /// The id of the call.
     pub call: &'a str,
-    /// What it may ask of the network.
+    /// Its requests of the network.
     pub reach: &'a dyn Reach,
     /// The bounds of the call.
     pub bounds: Bounds,
 }
 
-/// What a tool may ask of the network.
+/// The requests that a tool may make of the network.
 pub trait Reach: Send + Sync {
     /// Makes sure that programs in the sandbox may connect to these hosts; asks the user where they may not yet. What to do
     /// about it, where they may not.
@@ -156,7 +156,7 @@ pub struct Bounds {
     pub max_timeout: Duration,
     /// The timeout of a check.
     pub check_timeout: Duration,
-    /// Whether private keys and well-known tokens in a result are replaced before the model gets it.
+    /// Set if private keys and well-known tokens in a result are replaced before the model gets it.
     pub redact_secrets: bool,
 }
 

@@ -11,7 +11,7 @@ pub const IF_GREATER: u16 = 0x25;
 pub const IF_ANY_BIT: u16 = 0x45;
 pub const RETURN: u16 = 0x06;
 
-/// What a program returns: the call is made, or fails with the error number in the lower half.
+/// The return value of a program that lets a call be made; with an error number in the lower half, the call fails.
 pub const ALLOW: u32 = 0x7fff_0000;
 pub const FAIL: u32 = 0x0005_0000;
 
@@ -44,7 +44,7 @@ pub fn store(programs: &[Vec<[u8; 8]>]) -> Vec<u8> {
     out
 }
 
-/// What [`store`] has stored; `None` where it is damaged.
+/// Returns what [`store`] has stored; `None` where it is damaged.
 pub fn stored(mut bytes: &[u8]) -> Option<Vec<&[[u8; 8]]>> {
     let mut programs = Vec::new();
     while !bytes.is_empty() {

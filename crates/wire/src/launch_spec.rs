@@ -16,7 +16,7 @@ record! {
         /// The user and group that run inside. A launcher that is not root can only keep its own.
         uid: u32,
         gid: u32,
-        /// What to run as PID 1: program (looked up inside; `/proc/self/exe` is the guest) and arguments.
+        /// The command of process 1: program (looked up inside; `/proc/self/exe` is the guest) and arguments.
         argv: Vec<OsString>,
         /// Its whole environment.
         env: Vec<(OsString, OsString)>,
@@ -48,13 +48,13 @@ record! {
         rlimits: Vec<(i32, u64)>,
         /// Seccomp programs, as `bpf.rs` stores them.
         seccomp: Vec<u8>,
-        /// Whether the host's network is shared.
+        /// Set if the host's network is shared.
         host_network: bool,
         /// Sizes of `/tmp`, `/dev/shm` and `/run` in bytes.
         tmp_bytes: u64,
         shm_bytes: u64,
         run_bytes: u64,
-        /// Whether the private directory stays when the sandbox ends.
+        /// Set if the private directory stays when the sandbox ends.
         keep: bool,
     }
 }

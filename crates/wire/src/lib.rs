@@ -72,7 +72,7 @@ pub const CHUNK: usize = 64 << 10;
 pub const WINDOW: u32 = 512 << 10;
 /// The most credit that a stream can have in one direction.
 pub const MAX_WINDOW: u32 = 16 << 20;
-/// What a frame costs beyond the bytes that it carries.
+/// The cost of a frame beyond the bytes that it carries.
 pub const FRAME_COST: u32 = 64;
 /// The most changes that one `Block` holds.
 pub const MAX_CHANGES: usize = 64;
@@ -82,7 +82,7 @@ pub fn cost(carried: usize) -> u32 {
     carried as u32 + FRAME_COST
 }
 
-/// What a guest proves itself by is the SHA-256 of this. `build` is the hash of the sources that it was built from.
+/// Returns what a guest proves itself by is the SHA-256 of this. `build` is the hash of the sources that it was built from.
 pub fn proven(nonce: &[u8; 32], build: &str) -> Vec<u8> {
     [&nonce[..], build.as_bytes()].concat()
 }
@@ -99,14 +99,14 @@ pub fn quota_used_up(bytes: u64) -> String {
     format!("the disk quota of {size} {name} (or {} files) is used up", files_of_quota(bytes))
 }
 
-/// What an entry adds to the cost of an `Entries`: as if it took 64 bytes, its path and its target.
+/// Returns what an entry adds to the cost of an `Entries`: as if it took 64 bytes, its path and its target.
 pub fn entry_cost(entry: &Entry) -> u32 {
     let target = if let EntryKind::Symlink(target) = &entry.kind { target.as_os_str().len() } else { 0 };
     cost(entry.path.as_os_str().len() + target)
 }
 
 tagged! {
-    /// What to run.
+    /// The program to run.
     Program {
         /// Text for the shell: `bash -c`, or `sh -c` where there is no bash.
         0 = Shell(text: String),
@@ -129,7 +129,7 @@ record! {
         /// which is sent after a gap when the command has ended. `u64::MAX` streams everything, with back-pressure on
         /// the command.
         live_bytes: u64,
-        /// Whether the caller feeds standard input; otherwise it is `/dev/null`.
+        /// Set if the caller feeds standard input; otherwise it is `/dev/null`.
         stdin: bool,
     }
 }
@@ -190,7 +190,7 @@ impl Finished {
 }
 
 tagged! {
-    /// What a directory entry is.
+    /// The kind of a directory entry.
     EntryKind {
         0 = File,
         /// A symbolic link and its target, as written.
@@ -218,14 +218,14 @@ record! {
         ctime_ns: i64,
         /// SHA-256 of a regular file, where it was asked for and the file can be read.
         hash: Option<[u8; 32]>,
-        /// Whether the directory could be listed, the file hashed. What is below a directory that cannot be listed is
+        /// Set if the directory could be listed, the file hashed. What is below a directory that cannot be listed is
         /// missing from a walk.
         readable: bool,
     }
 }
 
 tagged! {
-    /// What to write.
+    /// The node to write.
     Node {
         0 = Regular(content: Vec<u8>),
         /// A symbolic link with this target.
@@ -243,7 +243,7 @@ record! {
         mode: Option<u32>,
         /// Modification time in nanoseconds since 1970; `None` is now. Not for directories.
         mtime_ns: Option<i64>,
-        /// Whether a symbolic link at `path` is followed, as an editor does; otherwise it is replaced.
+        /// Set if a symbolic link at `path` is followed, as an editor does; otherwise it is replaced.
         follow: bool,
     }
 }
@@ -294,7 +294,7 @@ tagged! {
 }
 
 record! {
-    /// What a file should be, for the question whether the sandbox has it already.
+    /// The state that a file should have, for the question whether the sandbox has it already.
     FileState {
         path: PathBuf,
         mode: u32,
@@ -319,15 +319,15 @@ record! {
     WalkEnd {
         /// Names this state of the tree, for a later walk's `since`; 0 where it was not kept.
         generation: u64,
-        /// Whether all entries were listed, because the state asked for is not known.
+        /// Set if all entries were listed, because the state asked for is not known.
         complete: bool,
     }
 }
 
 record! {
-    /// What the guest knows about its sandbox. What it cannot find out is `None`.
+    /// Facts that the guest knows about its sandbox. Those that it cannot find out are `None`.
     Facts {
-        /// Whether there is a bash; shell text runs in `sh` otherwise.
+        /// Set if there is a bash; shell text runs in `sh` otherwise.
         bash: bool,
         /// Those of the tools asked for that are on `PATH`.
         tools: Vec<String>,
@@ -374,7 +374,7 @@ tagged! {
         0x06 = Failed {
             /// The kernel's error number; 0 where there is none.
             errno: i32,
-            /// What failed and why.
+            /// The step that failed, and why.
             message: String,
         },
         /// Both ways: encoded changes or parts, see [`pack`] and [`unpack`]. At most [`CHUNK`], decompressed as well.
@@ -397,7 +397,7 @@ tagged! {
         0x10 = Run {
             command: Command,
             terminal: Option<TerminalSize>,
-            /// Whether the command, and what it starts, cannot change the workspace.
+            /// Set if the command, and what it starts, cannot change the workspace.
             read_only: bool,
         },
         /// Run a command in the background; `live_bytes` is ignored. `JobStarted`.
@@ -409,7 +409,7 @@ tagged! {
         },
         /// Kill the command, or give the request up. A job that is attached to is detached from.
         0x12 = Kill {},
-        /// What a job has written since the last of these. `Output` and `Gap`, then `JobState`.
+        /// Output that a job has written since the last of these. `Output` and `Gap`, then `JobState`.
         0x13 = JobOutput {
             job: u64,
             /// Wait this long for output or the end, in milliseconds.
@@ -436,13 +436,13 @@ tagged! {
         /// Read regular files. `Block`s of [`Part`], then `Done`.
         0x18 = ReadFiles {
             paths: Vec<PathBuf>,
-            /// Whether the blocks may be compressed.
+            /// Set if the blocks may be compressed.
             compress: bool,
         },
         /// List a tree, parents before children. `Entries`, the last of them marked.
         0x19 = Walk {
             root: PathBuf,
-            /// Whether regular files are hashed.
+            /// Set if regular files are hashed.
             hash: bool,
             /// Relative paths of directories that are not looked into.
             exclude: Vec<PathBuf>,
@@ -498,7 +498,7 @@ tagged! {
         /// Kill everything that runs but the guest: commands, jobs and what they left running. `Done`.
         0x23 = EndProcesses {},
 
-        /// What a command wrote. At most [`CHUNK`].
+        /// Output of a command. At most [`CHUNK`].
         0x30 = Output {
             stderr: bool,
             bytes: Vec<u8>,
@@ -548,7 +548,7 @@ tagged! {
         0x3b = Updated {
             /// In order.
             failures: Vec<ChangeFailure>,
-            /// Whether the changes after the last failure were not tried, because too many failed.
+            /// Set if the changes after the last failure were not tried, because too many failed.
             aborted: bool,
         },
         0x3c = MissingAre {

@@ -20,7 +20,7 @@ const CLOSE: u8 = 8;
 const PING: u8 = 9;
 const PONG: u8 = 10;
 
-/// What a client's first bytes are.
+/// The kind of a client, by its first bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Handshake {
     /// The head is not complete yet.

@@ -2,7 +2,7 @@
 
 use super::{MAX_WINDOW, WINDOW};
 
-/// What the windows of one connection may grow by together, so that memory stays bounded however many streams there are.
+/// The bytes that the windows of one connection may grow by together, so that memory stays bounded however many streams there are.
 #[derive(Debug)]
 pub struct WindowBudget(u32);
 
@@ -17,7 +17,7 @@ impl WindowBudget {
 #[derive(Debug)]
 pub struct ReceiveWindow {
     size: u32,
-    /// What the sender may still send.
+    /// The bytes that the sender may still send.
     available: u32,
     /// Consumed, and not returned to the sender yet.
     consumed: u32,

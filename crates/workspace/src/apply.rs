@@ -28,13 +28,13 @@ pub struct Conflict {
     pub reason: String,
 }
 
-/// What an apply is going to do, checked against the host.
+/// The steps of an apply, checked against the host.
 #[derive(Debug, Default)]
 pub struct Plan {
     steps: BTreeMap<TreePath, Step>,
     merged: Vec<TreePath>,
     settled: BTreeMap<TreePath, Settled>,
-    /// Whether what is made gets all of its permission bits, because it was there before.
+    /// Set if what is made gets all of its permission bits, because it was there before.
     restores: bool,
 }
 
@@ -106,14 +106,14 @@ impl Plan {
         &self.settled
     }
 
-    /// What will be written, as a change set from what the host has now. Its reverse undoes the apply.
+    /// Returns what will be written, as a change set from what the host has now. Its reverse undoes the apply.
     pub fn record(&self) -> ChangeSet {
         let change = |step: &Step| Change { before: step.found.node.clone(), after: step.write.clone() };
         let changes = self.steps.iter().map(|(path, step)| (path.clone(), change(step))).collect();
         ChangeSet { changes, ..ChangeSet::default() }
     }
 
-    /// Whether there is nothing left to write.
+    /// Returns whether there is nothing left to write.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
@@ -137,7 +137,7 @@ impl Plan {
     }
 }
 
-/// What a change meets on the host.
+/// The verdict on a change, given what is on the host.
 enum Verdict {
     /// The host has it already.
     Done,
@@ -283,7 +283,7 @@ impl Writer<'_> {
         self.touch(path, |host| write_node(host, store, path, step, is_new))
     }
 
-    /// Whether something new gets exactly these permission bits: as with git the executable bit is taken, and the umask decides
+    /// Returns whether something new gets exactly these permission bits: as with git the executable bit is taken, and the umask decides
     /// about the others; what is nobody else's stays so, and what its owner may not write.
     fn sets_mode(&self, mode: u32) -> bool {
         self.restores || mode & 0o077 == 0 || mode & 0o200 == 0
@@ -309,7 +309,7 @@ fn is_file(node: &Option<Node>) -> bool {
     matches!(node, Some(Node::File { .. } | Node::Symlink { .. }))
 }
 
-/// What the host has. A name below something that this change set turns into a directory is not there yet.
+/// Returns what the host has. A name below something that this change set turns into a directory is not there yet.
 fn observe(host: &HostDir, path: &TreePath, changes: &ChangeSet) -> io::Result<Observed> {
     let becomes_directory = |path: TreePath| {
         changes.changes.get(&path).is_some_and(|change| {
@@ -327,7 +327,7 @@ fn observe(host: &HostDir, path: &TreePath, changes: &ChangeSet) -> io::Result<O
     }
 }
 
-/// Whether the host already has what would be written.
+/// Returns whether the host already has what would be written.
 pub(super) fn is_done(found: Option<&Node>, change: &Change) -> bool {
     match (found, &change.after) {
         (None, None) => true,
@@ -339,13 +339,13 @@ pub(super) fn is_done(found: Option<&Node>, change: &Change) -> bool {
     }
 }
 
-/// Whether something that was made has the permission bits that it was made for, as far as the umask left them.
+/// Returns whether something that was made has the permission bits that it was made for, as far as the umask left them.
 fn has_mode_of(found: &Node, made: &Node) -> bool {
     let is_executable = |node: &Node| node.mode().is_some_and(|mode| mode & 0o100 != 0);
     is_executable(found) == is_executable(made)
 }
 
-/// Whether the host still has what the change starts from.
+/// Returns whether the host still has what the change starts from.
 pub(super) fn is_base(found: Option<&Node>, change: &Change) -> bool {
     match (found, &change.before) {
         (None, None) => true,
@@ -360,7 +360,7 @@ pub(super) fn is_base(found: Option<&Node>, change: &Change) -> bool {
     }
 }
 
-/// What is written: with the host's own permission bits where the change is not about them.
+/// Returns what is written: with the host's own permission bits where the change is not about them.
 pub(super) fn keep_host_mode(found: Option<&Node>, change: &Change) -> Option<Node> {
     let after = change.after.clone()?;
     match found.and_then(Node::mode) {

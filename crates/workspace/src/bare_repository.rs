@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Why nothing of one is written, to stand after a colon.
 pub const REASON: &str = "git would take it for a repository of its own, whose settings run programs";
 
-/// What makes a repository (`is_git_directory` in git's `setup.c`), and what such a one obeys. A file system may not tell
+/// The marks of a repository (`is_git_directory` in git's `setup.c`), and what such a one obeys. A file system may not tell
 /// upper from lower case.
 const HEAD: &[u8] = b"HEAD";
 const OBJECTS: &[u8] = b"objects";

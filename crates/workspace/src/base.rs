@@ -10,7 +10,7 @@ use agent_base::hash::Hash;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What was selected and how the host's files looked then.
+/// The selection, and how the host's files looked when it was made.
 ///
 /// A file's hash is [`Hash::UNKNOWN`] until the file is read: with an overlay that is not at the start.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -19,9 +19,9 @@ pub struct Base {
     pub nodes: Manifest,
     /// How each regular file looked on the host.
     pub stamps: BTreeMap<TreePath, Stamp>,
-    /// What was left out; nothing from the sandbox is written there.
+    /// Paths that were left out; nothing from the sandbox is written there.
     pub left_out: BTreeMap<TreePath, LeftOut>,
-    /// Whether `.git` is one of the sandbox's own, made from a repository that does not lie in the workspace as a whole.
+    /// Set if `.git` is one of the sandbox's own, made from a repository that does not lie in the workspace as a whole.
     #[serde(default)]
     pub has_own_git: bool,
 }
@@ -91,7 +91,7 @@ impl Base {
     }
 }
 
-/// Whether a path is the workspace's `.git` or below it.
+/// Returns whether a path is the workspace's `.git` or below it.
 pub fn is_own_git(path: &TreePath) -> bool {
     path.names().next() == Some(b".git")
 }

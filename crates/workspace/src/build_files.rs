@@ -86,18 +86,18 @@ const RULES: &[Rule] = {
     ]
 };
 
-/// Whether a file begins as a core dump in ELF: of that type (`ET_CORE`), whatever its byte order.
+/// Returns whether a file begins as a core dump in ELF: of that type (`ET_CORE`), whatever its byte order.
 fn is_core_dump(head: &[u8]) -> bool {
     let kind = head.get(16..18);
     head.starts_with(b"\x7fELF") && (kind == Some(&[4, 0]) || kind == Some(&[0, 4]))
 }
 
-/// What is kept out of a change because only a tool writes it.
+/// Files that are kept out of a change because only a tool writes them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BuildFiles {
     changes: BTreeMap<TreePath, Change>,
     refused: Vec<Refused>,
-    /// What the table knows them by, with how many files each has.
+    /// Their names in the table, with how many files each has.
     names: BTreeMap<String, u64>,
 }
 
@@ -133,13 +133,13 @@ impl BuildFiles {
     }
 }
 
-/// What the host knows, what the sandbox has, and the contents.
+/// The trees of host and sandbox, and their contents.
 pub struct Trees<'a> {
     /// The tree that the session began with.
     pub base: &'a Manifest,
-    /// What the host has otherwise, because an apply wrote it.
+    /// Differences of the host from the base that an apply wrote.
     pub accepted: &'a Delta,
-    /// What the sandbox has otherwise.
+    /// Differences of the sandbox from the base.
     pub delta: &'a Delta,
     /// Where contents are.
     pub store: &'a Store,
@@ -180,7 +180,7 @@ struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// What the table knows a new path by.
+    /// Returns what the table knows a new path by.
     fn name_of(&mut self, path: &TreePath, node: Option<&Node>) -> Option<String> {
         // The outermost directory counts: all of it is one thing.
         let mut above: Vec<TreePath> = path.ancestors().collect();
@@ -229,7 +229,7 @@ impl Judge<'_> {
         self.trees.delta.get(&directory.join(name.as_bytes()).ok()?)?.as_ref()
     }
 
-    /// Whether the host has something at or below a directory that is not itself a directory.
+    /// Returns whether the host has something at or below a directory that is not itself a directory.
     fn host_knows(&self, directory: &TreePath) -> bool {
         let begin = [directory.as_bytes(), b"/"].concat();
         let from = || (Bound::Included(&begin[..]), Bound::<&[u8]>::Unbounded);
@@ -263,7 +263,7 @@ fn shown(path: &TreePath) -> String {
     String::from_utf8_lossy(path.name()).into_owned()
 }
 
-/// Whether a name is as `pattern` says, in which `*` stands for any characters.
+/// Returns whether a name is as `pattern` says, in which `*` stands for any characters.
 fn matches(pattern: &str, name: &[u8]) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default().as_bytes();

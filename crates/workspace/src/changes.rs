@@ -31,14 +31,14 @@ const MAX_POINTER: u64 = 1024;
 /// One path that differs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// What the host has, as far as the session knows; `None` for nothing.
+    /// The node of the host, as far as the session knows; `None` for nothing.
     pub before: Option<Node>,
-    /// What the sandbox has; `None` for nothing.
+    /// The node of the sandbox; `None` for nothing.
     pub after: Option<Node>,
 }
 
 impl Change {
-    /// Whether it is about directories alone: nothing that a patch could show.
+    /// Returns whether it is about directories alone: nothing that a patch could show.
     pub fn is_directory_only(&self) -> bool {
         [&self.before, &self.after].into_iter().flatten().all(Node::is_directory)
     }
@@ -48,7 +48,7 @@ impl Change {
         Change { before: self.after.clone(), after: self.before.clone() }
     }
 
-    /// Whether the permission bits are part of the change.
+    /// Returns whether the permission bits are part of the change.
     pub fn changes_mode(&self) -> bool {
         let mode = |node: &Option<Node>| node.as_ref().and_then(Node::mode);
         mode(&self.before) != mode(&self.after)
@@ -64,15 +64,15 @@ pub struct Refused {
     pub reason: String,
 }
 
-/// What is never written, whatever the sandbox has there.
+/// Paths that are never written, whatever the sandbox has there.
 pub struct Exclusions<'a> {
-    /// What the workspace keeps out of the sandbox.
+    /// Paths that the workspace keeps out of the sandbox.
     pub left_out: &'a BTreeMap<TreePath, LeftOut>,
-    /// What the sandbox has there cannot be applied.
+    /// Paths where what the sandbox has cannot be applied.
     pub rejected: &'a Rejected,
-    /// What the ignore rules leave out.
+    /// Paths that the ignore rules leave out.
     pub ignored: &'a IgnoredEntries,
-    /// Whether the sandbox writes straight into the host's tree, so that nothing of this keeps anything out.
+    /// Set if the sandbox writes straight into the host's tree, so that nothing of this keeps anything out.
     pub in_place: bool,
 }
 
@@ -81,12 +81,12 @@ pub struct Exclusions<'a> {
 pub struct ChangeSet {
     /// By path.
     pub changes: BTreeMap<TreePath, Change>,
-    /// What is never written to the host.
+    /// Paths that are never written to the host.
     pub refused: Vec<Refused>,
-    /// What else the user should know, a sentence each.
+    /// Further remarks for the user, a sentence each.
     #[serde(default)]
     pub remarks: Vec<String>,
-    /// Whether all of it is in the host's tree already: the sandbox wrote straight into it.
+    /// Set if all of it is in the host's tree already: the sandbox wrote straight into it.
     #[serde(default)]
     pub in_place: bool,
     /// New files that only a tool writes, which are not part of it.
@@ -98,7 +98,7 @@ pub struct ChangeSet {
 }
 
 impl ChangeSet {
-    /// What of the sandbox's tree may be written to the host.
+    /// Returns what of the sandbox's tree may be written to the host.
     ///
     /// `base` is the tree that the session began with, `delta` what the sandbox has otherwise, `accepted` what the
     /// host has otherwise because an earlier apply wrote it. git's own administration never takes part.
@@ -213,7 +213,7 @@ impl ChangeSet {
         Ok(self)
     }
 
-    /// Whether there is nothing to apply.
+    /// Returns whether there is nothing to apply.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
@@ -310,7 +310,7 @@ fn shortened(name: &str) -> String {
 /// How a remark about new files begins that the ignore rules leave out. It is the same after every prompt.
 const OF_IGNORED: &str = "New files that .gitignore names";
 
-/// What is not part of the changes without having been refused.
+/// Returns what is not part of the changes without having been refused.
 fn remarks(delta: &Delta, exclusions: &Exclusions<'_>) -> Vec<String> {
     let ignored = exclusions.ignored;
     let mut remarks = Vec::new();
@@ -345,7 +345,7 @@ fn remarks(delta: &Delta, exclusions: &Exclusions<'_>) -> Vec<String> {
     remarks
 }
 
-/// Whether a path is one where git keeps what somebody made: commits, branches, settings. The index and the objects
+/// Returns whether a path is one where git keeps what somebody made: commits, branches, settings. The index and the objects
 /// change by looking alone.
 fn is_git_history(path: &TreePath) -> bool {
     let mut below = path.names().skip_while(|name| *name != b".git").skip(1);

@@ -72,9 +72,9 @@ struct Blob {
 struct Entry {
     /// From the top of the work tree.
     path: Vec<u8>,
-    /// What the commit has; `None` for a deletion.
+    /// The file in the commit; `None` for a deletion.
     committed: Option<Blob>,
-    /// What the user's index gets.
+    /// The file in the user's index.
     staged: Option<Blob>,
 }
 
@@ -93,7 +93,7 @@ pub struct Made {
     pub id: String,
     /// `a1b2c3d on main`
     pub name: String,
-    /// What the user should know, a sentence each.
+    /// Remarks for the user, a sentence each.
     pub remarks: Vec<String>,
 }
 
@@ -171,7 +171,7 @@ impl Plan {
         Ok(Entry { path: name, committed, staged })
     }
 
-    /// Whether nothing of it can be committed.
+    /// Returns whether nothing of it can be committed.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -240,7 +240,7 @@ struct Place {
     machine: Machine,
     root: PathBuf,
     repository: Repository,
-    /// Whether objects of it are in other repositories.
+    /// Set if objects of it are in other repositories.
     is_borrowing: bool,
     /// The workspace's path in the work tree, with a slash at its end; empty at the top.
     prefix: String,
@@ -315,7 +315,7 @@ impl Place {
         self.settings.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// What the environment says about who commits. An empty variable says nothing, but git would take it.
+    /// Returns what the environment says about who commits. An empty variable says nothing, but git would take it.
     fn who(&self) -> impl Iterator<Item = (&'static str, &OsStr)> {
         let set = |name| self.machine.variable(name).filter(|value| !value.is_empty());
         COMMITTER_NAMES.into_iter().filter_map(move |name| Some((name, set(name)?)))
@@ -442,7 +442,7 @@ impl Git {
         beside.entries(paths)
     }
 
-    /// What the index has of `paths`.
+    /// Returns what the index has of `paths`.
     fn entries(&self, paths: &[Vec<u8>]) -> Result<BTreeMap<Vec<u8>, Blob>> {
         let mut entries = BTreeMap::new();
         for some in paths.chunks(PATHS_AT_ONCE) {
@@ -493,7 +493,7 @@ impl Git {
         Ok(Some(Blob { mode: mode.to_owned(), id }))
     }
 
-    /// What `ours` becomes by the change from `base` to `theirs`; `None` where both changed the same lines.
+    /// Returns what `ours` becomes by the change from `base` to `theirs`; `None` where both changed the same lines.
     fn merged(&self, base: &Blob, ours: &Blob, theirs: Option<&Blob>) -> Result<Option<Blob>> {
         let Some(theirs) = theirs else { return Ok(None) };
         let mode = if base.mode == theirs.mode { &ours.mode } else { &theirs.mode };
@@ -528,7 +528,7 @@ impl Git {
         self.run(&["update-index", "-z", "--index-info"], &input).map(drop)
     }
 
-    /// What the user's own `git commit` would do, and this one does not.
+    /// Returns what the user's own `git commit` would do, and this one does not.
     fn left_undone(&self) -> Vec<String> {
         let Place { repository, settings, .. } = &*self.place;
         let hooks = match self.place.setting("core.hookspath") {

@@ -30,7 +30,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// What `node` holds, up to `max` bytes.
+    /// Returns what `node` holds, up to `max` bytes.
     pub fn load(node: Option<&Node>, store: &Store, max: u64) -> Result<Side> {
         match node {
             None | Some(Node::Directory { .. }) => Ok(Side::Absent),
@@ -66,12 +66,12 @@ impl Side {
         encoding.decodes(bytes).then(|| String::from_utf8(text.into_owned()).ok()).flatten()
     }
 
-    /// Whether git would call it binary: a NUL among the first 8,000 bytes (`buffer_is_binary` in xdiff-interface.c).
+    /// Returns whether git would call it binary: a NUL among the first 8,000 bytes (`buffer_is_binary` in xdiff-interface.c).
     pub fn is_binary(&self) -> bool {
         self.bytes().iter().take(8000).any(|&b| b == 0)
     }
 
-    /// Whether most of it is not text, at its beginning and as a whole. Single bytes do not decide it: shells, make and
+    /// Returns whether most of it is not text, at its beginning and as a whole. Single bytes do not decide it: shells, make and
     /// interpreters run a script that holds a NUL or is not UTF-8.
     pub fn is_unreadable(&self) -> bool {
         let bytes = self.bytes();
@@ -81,7 +81,7 @@ impl Side {
     }
 }
 
-/// Whether more than two fifths of the bytes are neither UTF-8 nor anything that a text has. Of compressed data it is a little
+/// Returns whether more than two fifths of the bytes are neither UTF-8 nor anything that a text has. Of compressed data it is a little
 /// more than half.
 fn is_mostly_binary(bytes: &[u8]) -> bool {
     let is_text =

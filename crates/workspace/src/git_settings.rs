@@ -1,4 +1,4 @@
-//! What of the user's own git configuration decides about contents, as files of the sandbox's home: with it git says the same
+//! The user's own git settings that decide about contents, as files of the sandbox's home: with them git says the same
 //! inside as outside.
 //!
 //! Filters are programs of the host (Git LFS, git-crypt) that are not inside, where their files would all look changed. There

@@ -29,7 +29,7 @@ pub struct Checkpoint {
     /// How many older checkpoints were removed to make space for it.
     #[serde(default)]
     pub forgotten: usize,
-    /// Whether the state that it was made after is not kept any more.
+    /// Set if the state that it was made after is not kept any more.
     #[serde(default)]
     pub after_gap: bool,
 }
@@ -41,7 +41,7 @@ pub struct History {
     /// Index of the one that the sandbox is at.
     at: usize,
     next: u64,
-    /// What the sandbox has at `at`.
+    /// The differences of the sandbox at `at`.
     #[serde(skip)]
     delta: Delta,
 }
@@ -83,7 +83,7 @@ impl History {
         self.at
     }
 
-    /// What the sandbox has otherwise than the base, at the current checkpoint.
+    /// Returns what the sandbox has otherwise than the base, at the current checkpoint.
     pub fn delta(&self) -> &Delta {
         &self.delta
     }
@@ -142,13 +142,13 @@ impl History {
         files
     }
 
-    /// What is not in `delta` as it is in the current state.
+    /// Returns what is not in `delta` as it is in the current state.
     fn differing<'a>(&'a self, delta: &'a Delta) -> impl Iterator<Item = &'a TreePath> {
         let paths = delta.keys().chain(self.delta.keys().filter(|path| !delta.contains_key(*path)));
         paths.filter(|path| delta.get(*path) != self.delta.get(*path))
     }
 
-    /// What each checkpoint holds.
+    /// Returns what each checkpoint holds.
     pub fn deltas(&self, store: &Store) -> Result<Vec<Delta>> {
         (0..self.checkpoints.len()).map(|index| self.read(store, index)).collect()
     }

@@ -20,7 +20,7 @@ pub async fn save(sandbox: &Sandbox, session: &Path) -> Result<()> {
     saved_tree::save(sandbox, Path::new(HOME), &directory(session)).await
 }
 
-/// Whether anything is saved for the session in the directory `session`.
+/// Returns whether anything is saved for the session in the directory `session`.
 pub fn is_saved(session: &Path) -> bool {
     directory(session).join(TREE).exists()
 }

@@ -1,4 +1,4 @@
-//! What changed in the host's tree since the session looked last: found by metadata, without reading a file.
+//! The changes of the host's tree since the session looked last: found by metadata, without reading a file.
 //!
 //! Files are compared by their stamps. A directory whose own stamp differs has other names in it and is listed again; the
 //! rest of the tree is not. Where the tree is watched, only what was touched is compared.
@@ -36,18 +36,18 @@ pub struct HostView {
     watch: Option<HostWatch>,
     /// When everything was compared last.
     compared: Option<Instant>,
-    /// What differed when everything was compared ahead of a refresh.
+    /// Paths that differed when everything was compared ahead of a refresh.
     pending: BTreeSet<TreePath>,
     /// Files with several names, of which one may lie outside of the tree: they are always compared.
     linked: BTreeSet<TreePath>,
 }
 
-/// What may have changed.
+/// Paths of the host that may have changed.
 #[derive(Debug, Default)]
 pub struct HostChanges {
-    /// What is there now; `None` for what is gone. In the order of the paths.
+    /// The present state of each; `None` for what is gone. In the order of the paths.
     pub paths: BTreeMap<TreePath, Option<Picked>>,
-    /// What is there now and is excluded.
+    /// Paths that are there now and are excluded.
     pub left_out: BTreeMap<TreePath, LeftOut>,
 }
 
@@ -67,7 +67,7 @@ impl HostView {
         self.ignored.extend(selection.ignored.iter().cloned());
     }
 
-    /// What git ignores, as it was listed; some of it may be gone.
+    /// Returns what git ignores, as it was listed; some of it may be gone.
     pub fn ignored(&self) -> impl Iterator<Item = &TreePath> {
         self.ignored.iter()
     }
@@ -82,7 +82,7 @@ impl HostView {
         self.known.remove(path);
     }
 
-    /// Whether everything is to be compared ahead of the next refresh.
+    /// Returns whether everything is to be compared ahead of the next refresh.
     pub fn is_due(&self) -> bool {
         self.compared.is_none_or(|compared| compared.elapsed() >= COMPARE_ALL_AFTER)
     }
@@ -145,7 +145,7 @@ impl HostView {
         Ok(changes)
     }
 
-    /// What is new or another thing among what was listed again. Files that are known were looked at already.
+    /// Returns what is new or another thing among what was listed again. Files that are known were looked at already.
     fn add(&self, changes: &mut HostChanges, selection: Selection, base: &Base) {
         for (path, picked) in selection.picked {
             if base.has_own_git && is_own_git(&path) {
@@ -166,7 +166,7 @@ impl HostView {
         changes.left_out.retain(|path, _| !base.left_out.contains_key(path));
     }
 
-    /// What was touched; `None` where everything is to be compared. Begins to watch the tree where that is possible.
+    /// Returns what was touched; `None` where everything is to be compared. Begins to watch the tree where that is possible.
     fn touched(&mut self, root: &Path, now: Option<Stamp>) -> Option<Touched> {
         let mut pending = std::mem::take(&mut self.pending);
         let is_same_root = now.map(|now| now.inode) == self.root.map(|root| root.inode);
@@ -193,7 +193,7 @@ impl HostView {
         }
     }
 
-    /// What differs from before of what the base knows, or of what was touched of that.
+    /// Returns what differs from before of what the base knows, or of what was touched of that.
     fn look(&mut self, root: &OwnedFd, base: &Base, touched: Option<Touched>) -> Vec<(TreePath, Looked)> {
         let nodes = self.to_compare(base, touched.as_ref());
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8);
@@ -210,7 +210,7 @@ impl HostView {
         found
     }
 
-    /// What of the base is to be compared.
+    /// Returns what of the base is to be compared.
     fn to_compare<'a>(
         &'a self,
         base: &'a Base,
@@ -226,7 +226,7 @@ impl HostView {
         all.filter(|(path, _)| !is_own(path)).collect::<BTreeMap<_, _>>().into_iter().collect()
     }
 
-    /// What of `nodes` differs, and which of them have several names.
+    /// Returns what of `nodes` differs, and which of them have several names.
     fn look_at_all(
         &self,
         root: &OwnedFd,
@@ -284,7 +284,7 @@ impl HostView {
 enum Looked {
     /// A directory with other names in it.
     Listing,
-    /// What is there now.
+    /// The present state of the path.
     Now(Option<Box<Picked>>),
 }
 

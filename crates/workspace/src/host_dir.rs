@@ -24,10 +24,10 @@ pub struct HostDir {
     root: OwnedFd,
 }
 
-/// What was at a path when somebody looked.
+/// The state of a path when somebody looked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observed {
-    /// What was there; `None` for nothing.
+    /// The node that was there; `None` for nothing.
     pub node: Option<Node>,
     /// Device, inode, size, modification and change time: unchanged as long as the file is.
     identity: Option<Identity>,
@@ -66,7 +66,7 @@ impl HostDir {
         self.look(path, true)
     }
 
-    /// Whether `path` is still as it was observed. Unchanged metadata is enough. If only the change time differs, as
+    /// Returns whether `path` is still as it was observed. Unchanged metadata is enough. If only the change time differs, as
     /// after another name of the file was removed, the content decides.
     pub fn is_still(&self, path: &TreePath, observed: &Observed) -> io::Result<bool> {
         let now = self.look(path, false)?;

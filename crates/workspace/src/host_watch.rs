@@ -1,4 +1,4 @@
-//! What of the host's tree somebody has written to, as the kernel reports it: no file needs to be looked at for that.
+//! The paths of the host's tree that somebody has written to, as the kernel reports them: no file needs to be looked at for that.
 //!
 //! Each directory has a watch (inotify), so it is an offer: of a file system that other machines write to as well, of a
 //! tree with very many directories and beside too many other watches there is none, and the tree is compared instead.
@@ -36,12 +36,12 @@ pub struct HostWatch {
     directories: HashMap<i32, Option<TreePath>>,
     watches: BTreeMap<TreePath, i32>,
     max_directories: usize,
-    /// What was there before it was watched.
+    /// Paths that were there before the tree was watched.
     unsettled: BTreeSet<TreePath>,
     _counted: Counted,
 }
 
-/// What may have changed since the last look.
+/// Paths that may have changed since the last look.
 #[derive(Debug, Default)]
 pub struct Touched {
     pub paths: BTreeSet<TreePath>,
@@ -110,7 +110,7 @@ impl HostWatch {
         }
     }
 
-    /// What was touched since the last call; `None` where that is not known.
+    /// Returns what was touched since the last call; `None` where that is not known.
     pub fn take(&mut self) -> Option<Touched> {
         let mut touched = Touched { paths: BTreeSet::new(), trees: std::mem::take(&mut self.unsettled) };
         let mut gone = Vec::new();

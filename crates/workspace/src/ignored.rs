@@ -29,7 +29,7 @@ pub struct Ignored {
     rules: HashMap<Vec<u8>, DirectoryRules>,
     /// All patterns.
     patterns: usize,
-    /// What is included whatever the rules say.
+    /// Patterns of what is included whatever the rules say.
     include: Option<Gitignore>,
     /// Directories that were judged already.
     judged: BTreeMap<TreePath, bool>,
@@ -83,7 +83,7 @@ impl PatternBudget {
         rules.globs
     }
 
-    /// Whether there were more patterns than are used.
+    /// Returns whether there were more patterns than are used.
     pub fn is_used_up(&self) -> bool {
         self.0.lock().is_used_up
     }
@@ -126,7 +126,7 @@ impl Rules {
         Self(Some(Arc::new(Link { globs, above: self })))
     }
 
-    /// Whether they ignore something in that directory. The innermost rule that matches decides.
+    /// Returns whether they ignore something in that directory. The innermost rule that matches decides.
     pub fn ignore(&self, root: &Path, path: &TreePath, is_directory: bool) -> bool {
         let mut rules = self;
         while let Some(link) = &rules.0 {
@@ -187,7 +187,7 @@ impl Ignored {
         self
     }
 
-    /// Whether something in an ignored directory may be included.
+    /// Returns whether something in an ignored directory may be included.
     pub fn may_include_below(&self) -> bool {
         self.include.is_some()
     }
@@ -212,7 +212,7 @@ impl Ignored {
         }
     }
 
-    /// Whether `path` or a directory above it is ignored.
+    /// Returns whether `path` or a directory above it is ignored.
     pub fn contains(&mut self, path: &TreePath, is_directory: bool) -> bool {
         if let Some(judged) = self.judged.get(path) {
             return *judged;

@@ -40,7 +40,7 @@ const MAX_LISTED: usize = 20;
 /// Columns of a commit's subject, and of what git says.
 const SUBJECT: usize = 100;
 const SAID: usize = 300;
-/// What bounds the memory that git takes, since a few bytes of the sandbox's may stand for any number of them: for one
+/// The bound on the memory that git takes, since a few bytes of the sandbox's may stand for any number of them: for one
 /// object, in all, and through the size from which the content of a file is read piece by piece.
 const MAX_ALLOCATION: &str = "256m";
 const MAX_MEMORY: u64 = 512 << 20;
@@ -59,13 +59,13 @@ const MAX_REFERENCE: u64 = 4096;
 const SYMLINK: &str = "120000";
 const SUBMODULE: &str = "160000";
 
-/// What was recorded of the sandbox.
+/// The recorded state of the sandbox.
 pub struct Recorded<'a> {
     /// The workspace on the host.
     pub root: &'a Path,
     /// The tree that the session began with.
     pub base: &'a Manifest,
-    /// What the sandbox has otherwise.
+    /// Differences of the sandbox from the base.
     pub delta: &'a Delta,
     /// Contents.
     pub store: &'a Store,
@@ -320,7 +320,7 @@ fn packed(common: &Path) -> Result<Vec<(String, String)>> {
     Ok(lines.filter_map(|(id, name)| Some((object_name(id)?, name.to_owned()))).collect())
 }
 
-/// What `--stdin` of rev-list takes: one commit and its ancestors, without others and theirs.
+/// Returns what `--stdin` of rev-list takes: one commit and its ancestors, without others and theirs.
 fn range(id: &str, known: &[String]) -> Vec<u8> {
     let without: String = known.iter().map(|known| format!("^{known}\n")).collect();
     format!("{id}\n{without}").into_bytes()

@@ -1,4 +1,4 @@
-//! What a tree holds: each path with its kind, mode and the hash of its content.
+//! The entries of a tree: each path with its kind, mode and the hash of its content.
 
 use crate::tree_path::{TreePath, from_text, to_text};
 use agent_base::hash::Hash;
@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 /// A tree: every path with what is there.
 pub type Manifest = BTreeMap<TreePath, Node>;
 
-/// What differs from another tree: `None` where that tree has something and this one has not.
+/// Differences from another tree: `None` where that tree has something and this one has not.
 pub type Delta = BTreeMap<TreePath, Option<Node>>;
 
-/// What is at a path.
+/// An entry at a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Node {
@@ -37,7 +37,7 @@ pub enum Node {
 }
 
 impl Node {
-    /// Whether it is a directory.
+    /// Returns whether it is a directory.
     pub fn is_directory(&self) -> bool {
         matches!(self, Node::Directory { .. })
     }
@@ -58,7 +58,7 @@ impl Node {
         self
     }
 
-    /// Whether kind and content are the same, whatever the permission bits.
+    /// Returns whether kind and content are the same, whatever the permission bits.
     pub fn same_content(&self, other: &Node) -> bool {
         match (self, other) {
             (Node::File { hash: a, .. }, Node::File { hash: b, .. }) => a == b && *a != Hash::UNKNOWN,
@@ -74,7 +74,7 @@ impl Node {
 pub struct Target(pub Vec<u8>);
 
 impl Target {
-    /// Whether the link, standing at `path`, leads out of the tree, or could.
+    /// Returns whether the link, standing at `path`, leads out of the tree, or could.
     ///
     /// Judged by the names alone: absolute targets lead out, and so may a `..` that comes after a name (that name
     /// may be another link). A link through another link is caught because that other one is judged too.
@@ -101,7 +101,7 @@ impl<'de> Deserialize<'de> for Target {
     }
 }
 
-/// What turns `from` into `to`.
+/// Returns what turns `from` into `to`.
 pub fn delta(from: &Manifest, to: &Manifest) -> Delta {
     let gone = from.keys().filter(|path| !to.contains_key(*path)).map(|path| (path.clone(), None));
     let there = to

@@ -17,7 +17,7 @@ const MAX_DIFFERENCES: u64 = 10_000;
 /// Most places that are named where lines conflict.
 const MAX_PLACES: usize = 5;
 
-/// What came of a merge.
+/// The outcome of a merge.
 pub enum Merged {
     /// This is to be written.
     Clean(Node),
@@ -27,7 +27,7 @@ pub enum Merged {
 
 /// The side that a change is merged with.
 pub struct Ours<'a> {
-    /// What it has.
+    /// The node that it has.
     pub found: Option<&'a Node>,
     /// Reads the beginning of that file, at most so many bytes.
     pub read: &'a dyn Fn(u64) -> Result<Vec<u8>>,
@@ -112,7 +112,7 @@ pub enum Unmerged {
     TooDifferent,
 }
 
-/// What `base` becomes with the changes of both sides.
+/// Returns what `base` becomes with the changes of both sides.
 pub fn lines_merged(base: &[u8], ours: &[u8], theirs: &[u8]) -> std::result::Result<Vec<u8>, Unmerged> {
     if ![ours, theirs].iter().all(|side| is_near(base, side)) {
         return Err(Unmerged::TooDifferent);
@@ -120,7 +120,7 @@ pub fn lines_merged(base: &[u8], ours: &[u8], theirs: &[u8]) -> std::result::Res
     diffy::merge_bytes(base, ours, theirs).map_err(|_| Unmerged::Conflict)
 }
 
-/// Whether the files differ in so few lines that they can be merged.
+/// Returns whether the files differ in so few lines that they can be merged.
 fn is_near(base: &[u8], side: &[u8]) -> bool {
     let (base, side) = (hunks::lines(base), hunks::lines(side));
     let begin = base.iter().zip(&side).take_while(|(one, other)| one == other).count();

@@ -28,7 +28,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Whether the sandbox sees what git ignores, where it can have an overlay.
+    /// Returns whether the sandbox sees what git ignores, where it can have an overlay.
     pub fn shows_ignored(self, can_overlay: bool) -> bool {
         can_overlay && matches!(self, Mode::Auto | Mode::Overlay)
     }
@@ -39,11 +39,11 @@ impl Mode {
 const SMALL_PATHS: usize = 2_000;
 const SMALL_BYTES: u64 = 32 << 20;
 
-/// What was decided.
+/// The decisions.
 pub struct Decided {
-    /// What the backend is to make.
+    /// The mount that the backend is to make.
     pub mount: WorkspaceMount,
-    /// Whether the files are copied into it: all of them, or, into an overlay, those that git does not ignore.
+    /// Set if the files are copied into it: all of them, or, into an overlay, those that git does not ignore.
     pub copies: bool,
     /// With [`Mode::Auto`], the reason why there is no overlay although one would have been used.
     pub notice: Option<String>,
@@ -91,7 +91,7 @@ pub fn decide(
     }
 }
 
-/// Whether the sandbox may write to a bound `root`, so that a failing command is not the first sign of it.
+/// Returns whether the sandbox may write to a bound `root`, so that a failing command is not the first sign of it.
 ///
 /// # Errors
 /// `Usage`: its user may not write to the directory itself.
@@ -122,7 +122,7 @@ pub fn copied(obstacle: &str) -> String {
     format!("The workspace is copied, because an overlay is not possible here: {obstacle}.")
 }
 
-/// What of the tree an overlay could not show, or not let the sandbox change.
+/// Returns what of the tree an overlay could not show, or not let the sandbox change.
 fn obstacle(root: &Path, selection: &Selection) -> Result<Option<String>> {
     let top = std::fs::metadata(root)?;
     let owner = match geteuid().as_raw() {
@@ -144,7 +144,7 @@ fn obstacle(root: &Path, selection: &Selection) -> Result<Option<String>> {
 /// while a session runs is seen inside.
 const SECRETS_TO_COME: [&str; 4] = [".env", ".env.local", ".env.development", ".env.production"];
 
-/// What an overlay has to hide. Where the files are copied into it, also the host's own: each directory that holds nothing
+/// Returns what an overlay has to hide. Where the files are copied into it, also the host's own: each directory that holds nothing
 /// ignored as a whole, so that the sandbox makes it anew, and can rename it (overlayfs refuses that for a directory that is
 /// underneath as well).
 fn hidden(root: &Path, selection: &Selection, copies: bool) -> Vec<PathBuf> {

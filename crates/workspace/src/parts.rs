@@ -1,4 +1,4 @@
-//! What a user decides about one by one: the hunks of a text file, its mode, and everything else as a whole.
+//! The parts of a change that a user decides about one by one: the hunks of a text file, its mode, and everything else as a whole.
 
 use crate::changes::{Change, ChangeSet};
 use crate::diff::{MAX_SHOWN, Side};
@@ -21,7 +21,7 @@ pub enum Item {
     Whole(Whole),
 }
 
-/// What is taken or left as a whole.
+/// A part that is taken or left as a whole.
 pub struct Whole {
     /// Its changes: two for a rename.
     pub changes: ChangeSet,
@@ -46,7 +46,7 @@ pub struct Hunk {
     edits: Vec<Edit>,
     /// The lines of the old file that may be shown around it: up to the hunks beside it.
     reach: Range<usize>,
-    /// Whether the user wrote it.
+    /// Set if the user wrote it.
     pub is_edited: bool,
 }
 
@@ -168,7 +168,7 @@ impl TextFile {
         }
     }
 
-    /// What paints the lines of its hunks.
+    /// Returns what paints the lines of its hunks.
     pub fn painter(&self, has_colours: bool) -> Painter {
         let new = if has_colours { self.text(&self.hunks) } else { Vec::new() };
         Painter::new(self.path.as_path(), &self.old, &new, has_colours)
@@ -254,7 +254,7 @@ impl TextFile {
         content
     }
 
-    /// Whether the mode is part of the change.
+    /// Returns whether the mode is part of the change.
     pub fn changes_mode(&self) -> bool {
         self.change.changes_mode()
     }
@@ -343,7 +343,7 @@ fn hunks_of(old: &[&[u8]], new: &[&[u8]]) -> Vec<Hunk> {
     hunks
 }
 
-/// What an edited hunk expects of the file, and what it makes of it.
+/// The two sides of an edited hunk: the lines that it expects of the file, and those that it makes of them.
 struct Sides {
     old: Vec<Vec<u8>>,
     new: Vec<Vec<u8>>,
@@ -384,7 +384,7 @@ fn sides(text: &[u8]) -> std::result::Result<Sides, String> {
     Ok(sides)
 }
 
-/// What turns `old`, the lines from `start` of the file, into `new`.
+/// Returns what turns `old`, the lines from `start` of the file, into `new`.
 fn edits_between(old: &[Vec<u8>], new: &[Vec<u8>], start: usize, hunk: &Hunk) -> Vec<Edit> {
     let old: Vec<&[u8]> = old.iter().map(Vec::as_slice).collect();
     let new: Vec<&[u8]> = new.iter().map(Vec::as_slice).collect();

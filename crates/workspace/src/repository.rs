@@ -97,14 +97,14 @@ impl Repository {
         Ok(Some(Self { top: top.to_owned(), git_dir, common, prefix }))
     }
 
-    /// Whether what git needs to know it by lies in it, without symlinks.
+    /// Returns whether what git needs to know it by lies in it, without symlinks.
     pub fn is_plain(&self) -> bool {
         let is_file = |path: PathBuf| path.symlink_metadata().is_ok_and(|found| found.is_file());
         let is_directory = |name| self.common.join(name).symlink_metadata().is_ok_and(|found| found.is_dir());
         is_file(self.git_dir.join("HEAD")) && is_directory("objects") && is_directory("refs")
     }
 
-    /// Whether it is a directory of `root`'s own.
+    /// Returns whether it is a directory of `root`'s own.
     pub fn is_in(&self, root: &Path) -> bool {
         self.common == root.join(".git")
     }
@@ -196,7 +196,7 @@ fn common_of(git_dir: &Path, top: &Path) -> Option<PathBuf> {
     (is_common && leads_back && !is_linked_itself).then(|| common.to_owned())
 }
 
-/// Whether the repository's configuration says that `top` is its work tree, as that of a submodule does.
+/// Returns whether the repository's configuration says that `top` is its work tree, as that of a submodule does.
 fn is_work_tree_of(git_dir: &Path, top: &Path) -> bool {
     ["config.worktree", "config"].iter().any(|name| {
         let config = plain_file::read(&git_dir.join(name), MAX_CONFIG, Links::Refuse).unwrap_or_default();

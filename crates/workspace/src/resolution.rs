@@ -37,7 +37,7 @@ pub struct Undecided {
     pub reason: String,
     /// What the host has.
     pub found: Option<Node>,
-    /// Whether conflict markers are possible: both are text.
+    /// Set if conflict markers are possible: both are text.
     pub can_mark: bool,
 }
 

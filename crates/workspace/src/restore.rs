@@ -10,7 +10,7 @@ use agent_base::hash::Hash;
 use agent_sandbox::Sandbox;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What has to be removed and what written so that a sandbox that has `from` has `to` (both as differences from the
+/// The paths to remove and to write so that a sandbox that has `from` has `to` (both as differences from the
 /// base).
 struct Steps {
     remove: Vec<TreePath>,

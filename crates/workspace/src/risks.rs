@@ -45,7 +45,7 @@ pub fn summary(changes: &ChangeSet) -> Option<String> {
 pub struct OfKind {
     /// `.envrc, sub/.envrc (shell)`
     pub text: String,
-    /// Whether some of them are only counted.
+    /// Set if some of them are only counted.
     is_cut: bool,
 }
 
@@ -80,7 +80,7 @@ fn kind(path: &TreePath, change: &Change, hooks: Option<&Vec<u8>>) -> Option<&'s
     }
 }
 
-/// Whether it lies where the user's git looks for hooks. In the top directory those alone are hooks that are called like one.
+/// Returns whether it lies where the user's git looks for hooks. In the top directory those alone are hooks that are called like one.
 fn is_hook(path: &TreePath, hooks: &[u8]) -> bool {
     match hooks.is_empty() {
         true => path.parent().is_none() && HOOKS.contains(&path.name()),

@@ -42,10 +42,10 @@ const SETTLED: Duration = Duration::from_millis(20);
 /// Ignored entries that are kept by name.
 const MAX_NAMED: usize = 5;
 
-/// What a look found.
+/// The findings of a look.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scan {
-    /// What differs from the base.
+    /// Differences from the base.
     pub delta: Delta,
     /// Entries that can never be applied.
     pub rejected: Rejected,
@@ -62,10 +62,10 @@ pub struct IgnoredEntries {
     pub first: Vec<TreePath>,
 }
 
-/// What was seen at each path, ordered by path.
+/// The sightings at each path, ordered by path.
 type Sightings = Vec<(TreePath, Seen)>;
 
-/// What is remembered from one look to the next.
+/// The memory from one look to the next.
 #[derive(Default)]
 pub struct Scanner {
     listing: Listing,
@@ -75,21 +75,21 @@ pub struct Scanner {
     rules: BTreeMap<TreePath, Hash>,
     /// Ignored directories: not looked into.
     skip: Vec<TreePath>,
-    /// Whether the rules in force are known: there was a look at everything.
+    /// Set if the rules in force are known: there was a look at everything.
     has_looked: bool,
 }
 
-/// What was at a path at the last look.
+/// The sighting of a path at the last look.
 #[derive(Clone)]
 pub struct Seen {
     /// How it looked.
     pub stamp: GuestStamp,
-    /// What it was.
+    /// The kind of failure.
     pub node: Node,
     settled: bool,
 }
 
-/// What the guest reports about a file. Compared, never trusted.
+/// The guest's report about a file. Compared, never trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GuestStamp {
     size: u64,
@@ -104,7 +104,7 @@ impl From<&Entry> for GuestStamp {
 }
 
 impl GuestStamp {
-    /// Whether it matches the host's view of the same inode.
+    /// Returns whether it matches the host's view of the same inode.
     pub fn is_of(self, host: &Stamp) -> bool {
         self == Self { size: host.size, mtime_ns: host.mtime_ns, ctime_ns: host.ctime_ns }
     }
@@ -114,7 +114,7 @@ impl GuestStamp {
     }
 }
 
-/// What is known of a path beforehand.
+/// Facts about a path that are known beforehand.
 #[derive(Clone, Copy)]
 struct Known<'a> {
     seen: Option<&'a Seen>,
@@ -287,7 +287,7 @@ impl Scanner {
         Ok(Scan { delta, rejected: look.rejected, ignored: look.ignored })
     }
 
-    /// What is known of one path.
+    /// Returns what is known of one path.
     fn known<'a>(&'a self, path: &TreePath, base: &'a Base) -> Known<'a> {
         let seen = self.seen.binary_search_by(|(seen, _)| seen.cmp(path)).ok().map(|at| &self.seen[at].1);
         Known { seen, stamp: base.stamps.get(path), base: base.nodes.get(path) }
@@ -322,7 +322,7 @@ impl Scanner {
         }
     }
 
-    /// Whether an entry takes part. Ignored ones do where the base has them, and all of git's own do. Nothing below an
+    /// Returns whether an entry takes part. Ignored ones do where the base has them, and all of git's own do. Nothing below an
     /// ignored directory counts.
     fn is_relevant(&mut self, path: &TreePath, entry: &Entry, known: Known<'_>) -> bool {
         if known.base.is_some() || path.names().any(|name| name == b".git") {
@@ -397,7 +397,7 @@ fn is_rules(path: &TreePath) -> bool {
     path.name() == b".gitignore"
 }
 
-/// What `items`, which are ordered, have at `path`. Paths are asked for in order, so that each item is passed once.
+/// Returns what `items`, which are ordered, have at `path`. Paths are asked for in order, so that each item is passed once.
 fn seek<'a, V>(
     items: &mut Peekable<impl Iterator<Item = (&'a TreePath, &'a V)>>,
     path: &TreePath,
@@ -406,7 +406,7 @@ fn seek<'a, V>(
     items.next_if(|(other, _)| *other == path).map(|(_, value)| value)
 }
 
-/// What `present` has otherwise than `base`.
+/// Returns what `present` has otherwise than `base`.
 fn delta(base: &Manifest, present: &Sightings) -> Delta {
     let mut delta = Delta::new();
     let mut nodes = base.iter().peekable();

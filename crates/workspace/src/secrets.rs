@@ -9,7 +9,7 @@ use std::path::Path;
 /// How much of a file's beginning is looked at.
 pub const HEAD: usize = 64 << 10;
 
-/// What a file's name suggests about its content.
+/// The suspicion that a file's name raises about its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Suspicion {
     /// Nothing.
@@ -31,7 +31,7 @@ pub fn name(path: &TreePath) -> Suspicion {
     }
 }
 
-/// Whether a file that is not part of a workspace is a secret by its name.
+/// Returns whether a file that is not part of a workspace is a secret by its name.
 pub fn is_named_like_one(path: &Path) -> bool {
     match TreePath::new(path.as_os_str().as_bytes()) {
         Ok(path) => matches!(name(&path), Suspicion::Certain(_)),
@@ -39,7 +39,7 @@ pub fn is_named_like_one(path: &Path) -> bool {
     }
 }
 
-/// Whether a file of this name may be a secret because of the directory that it stands in.
+/// Returns whether a file of this name may be a secret because of the directory that it stands in.
 pub fn is_known_by_place(directory: &TreePath, name: &[u8]) -> bool {
     let directory = directory.as_bytes();
     if directory.first() != Some(&b'.') && memmem::find(directory, b"/.").is_none() {
@@ -179,7 +179,7 @@ pub fn content(path: &TreePath, head: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Whether a line of a `key = value` or `key: value` file sets a non-empty value that is no `${VARIABLE}` to a key
+/// Returns whether a line of a `key = value` or `key: value` file sets a non-empty value that is no `${VARIABLE}` to a key
 /// in which one of `words` appears.
 fn sets_any(line: &[u8], words: &[&str]) -> bool {
     let line = String::from_utf8_lossy(line).to_ascii_lowercase();
@@ -204,7 +204,7 @@ fn contains(haystack: &[u8], needle: &[u8]) -> bool {
     haystack.windows(needle.len()).any(|window| window == needle)
 }
 
-/// What of a git configuration git needs inside: no credentials, no programs that it starts on this machine, no settings
+/// Returns what of a git configuration git needs inside: no credentials, no programs that it starts on this machine, no settings
 /// of other tools. `None` where that is all of it.
 pub fn needed_git_config(config: &[u8]) -> Option<Vec<u8>> {
     let mut clean = Vec::with_capacity(config.len());
@@ -233,7 +233,7 @@ pub fn needed_git_config(config: &[u8]) -> Option<Vec<u8>> {
     (clean != config).then_some(clean)
 }
 
-/// Whether a git configuration holds a password or token, in a URL or as a setting.
+/// Returns whether a git configuration holds a password or token, in a URL or as a setting.
 pub fn git_config_has_credentials(config: &[u8]) -> bool {
     config
         .split(|&b| b == b'\n')

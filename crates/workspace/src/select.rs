@@ -39,7 +39,7 @@ pub struct Options {
     pub max_file_bytes: u64,
     /// Bytes in all; more is an error that asks for `--exclude`.
     pub max_total_bytes: u64,
-    /// Whether what git ignores is looked through for what is never shown of it: see [`withheld`] too.
+    /// Set if what git ignores is looked through for what is never shown of it: see [`withheld`] too.
     pub shows_ignored: bool,
 }
 
@@ -101,13 +101,13 @@ impl Options {
     }
 }
 
-/// Whether a file that is there is selected, unless the user excludes it. Blocking.
+/// Returns whether a file that is there is selected, unless the user excludes it. Blocking.
 pub fn is_selected(root: &Path, options: &Options, path: &TreePath) -> bool {
     let selection = list_again(root, options, BTreeSet::from([path.parent()]), &|_| true);
     selection.is_ok_and(|selection| selection.get(path.as_bytes()).is_some())
 }
 
-/// What of `ignored`, files and directories that git ignores, is never shown. Blocking.
+/// Returns what of `ignored`, files and directories that git ignores, is never shown. Blocking.
 ///
 /// # Errors
 /// There are more files than can be looked at.
@@ -134,7 +134,7 @@ pub fn withheld(root: &Path, options: &Options, ignored: &[TreePath]) -> Result<
     Ok(found.withheld.into_iter().collect())
 }
 
-/// Whether git ignores a directory of the tree. Blocking.
+/// Returns whether git ignores a directory of the tree. Blocking.
 pub fn is_ignored(root: &Path, options: &Options, directory: &TreePath) -> bool {
     let walk = Walk::new(root, options, &|_| true);
     walk.is_ok_and(|walk| matches!(walk.directory(Some(directory.clone())).inside, Inside::Ignored(_)))
@@ -165,7 +165,7 @@ struct Directory {
     inside: Inside,
 }
 
-/// What kind of directory something lies in.
+/// The kind of directory that something lies in.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Inside {
     /// One that git would look into.
@@ -176,7 +176,7 @@ enum Inside {
     Ignored(u16),
 }
 
-/// What one thread found.
+/// The findings of one thread.
 #[derive(Default)]
 struct Found {
     picked: Vec<(TreePath, Picked)>,
@@ -184,13 +184,13 @@ struct Found {
     ignored: Vec<TreePath>,
     /// Files that may hold secrets.
     suspects: Vec<(TreePath, Picked, Suspicion)>,
-    /// What `--include` names in an ignored directory.
+    /// Paths in an ignored directory that `--include` names.
     included: Vec<TreePath>,
-    /// What of the ignored entries is never shown.
+    /// Ignored entries that are never shown.
     withheld: Vec<(TreePath, LeftOut)>,
     /// Ignored files that may hold secrets.
     ignored_suspects: Vec<(TreePath, Suspicion)>,
-    /// What the names of ignored files say: packages have the same ones over and over.
+    /// Judgements of the names of ignored files: packages have the same ones over and over.
     judged_names: HashMap<Vec<u8>, Suspicion>,
 }
 
@@ -207,7 +207,7 @@ impl Found {
 }
 
 impl Found {
-    /// What the name of an ignored file suggests.
+    /// Returns what the name of an ignored file suggests.
     fn judge_name(&mut self, directory: &TreePath, name: &[u8]) -> Suspicion {
         if secrets::is_known_by_place(directory, name) {
             return directory.join(name).map_or(Suspicion::Look, |path| secrets::name(&path));
@@ -613,7 +613,7 @@ impl<'a> Walk<'a> {
         hidden.extend(beside);
     }
 
-    /// Whether a file that is suspected by its name holds a secret. Settings are only read where `read_settings`.
+    /// Returns whether a file that is suspected by its name holds a secret. Settings are only read where `read_settings`.
     fn is_secret(&self, path: &TreePath, suspicion: Suspicion, read_settings: bool) -> std::io::Result<bool> {
         match suspicion {
             Suspicion::Certain(_) => Ok(true),

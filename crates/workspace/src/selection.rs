@@ -1,4 +1,4 @@
-//! What of the host directory the sandbox gets, and what it does not, with the reasons.
+//! The parts of the host directory that the sandbox gets, and those that it does not, with the reasons.
 
 use crate::tree_path::TreePath;
 use agent_base::error::{Error, Result};
@@ -8,29 +8,29 @@ use std::collections::BTreeMap;
 /// Most paths that a workspace may have.
 pub const MAX_PATHS: usize = 1_000_000;
 
-/// What is copied, what is left out and why.
+/// The paths that are copied, those that are left out, and why.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
     /// Every path that is picked, in order.
     pub picked: Vec<(TreePath, Picked)>,
-    /// What is left out although git would not ignore it.
+    /// Paths that are left out although git would not ignore them.
     pub left_out: BTreeMap<TreePath, LeftOut>,
-    /// What git ignores, without what is picked of it, each directory as one path.
+    /// Paths that git ignores, without what is picked of them, each directory as one path.
     pub ignored: Vec<TreePath>,
-    /// What the sandbox does not see of the tree although it may see what git ignores.
+    /// Paths that the sandbox does not see of the tree although it may see what git ignores.
     pub hidden: Vec<TreePath>,
-    /// What of [`Selection::ignored`] is never shown, and why. Known only where that was asked for.
+    /// Paths of [`Selection::ignored`] that are never shown, and why. Known only where that was asked for.
     pub withheld: BTreeMap<TreePath, LeftOut>,
     /// Bytes of all picked files.
     pub bytes: u64,
     /// Picked files that look like secrets: git tracks them.
     pub secrets_tracked: Vec<TreePath>,
-    /// Whether some ignore rules are not used because there are too many.
+    /// Set if some ignore rules are not used because there are too many.
     pub has_too_many_rules: bool,
 }
 
 impl Selection {
-    /// What was picked at `path`.
+    /// Returns what was picked at `path`.
     pub fn get(&self, path: &[u8]) -> Option<&Picked> {
         let at = self.picked.binary_search_by(|(other, _)| other.as_bytes().cmp(path)).ok()?;
         Some(&self.picked[at].1)
@@ -56,7 +56,7 @@ impl Selection {
 /// A path that is picked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Picked {
-    /// What it is.
+    /// The obstacle, in words.
     pub kind: PickedKind,
     /// Permission bits.
     pub mode: u32,
@@ -68,7 +68,7 @@ pub struct Picked {
     pub device: u64,
 }
 
-/// What a picked path is.
+/// The kind of a picked path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PickedKind {
     /// A regular file.
@@ -120,7 +120,7 @@ pub enum LeftOut {
     Special,
     /// It could not be looked at.
     Unreadable,
-    /// What is in it is nested deeper than a path may be; the directory itself is picked.
+    /// A directory whose content is nested deeper than a path may be; the directory itself is picked.
     TooDeep,
     /// Matched by `--exclude`.
     Excluded,

@@ -52,19 +52,19 @@ use tokio::sync::{Mutex, MutexGuard, OnceCell};
 /// How a workspace is opened.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// What is selected.
+    /// The options of the selection.
     pub select: select::Options,
     /// How it gets into the sandbox.
     pub mode: Mode,
-    /// Whether the backend can mount an overlay of a directory of this machine.
+    /// Set if the backend can mount an overlay of a directory of this machine.
     pub can_overlay: bool,
-    /// Whether the user named the directory (with `-C`). Otherwise `$HOME` itself is refused.
+    /// Set if the user named the directory (with `-C`). Otherwise `$HOME` itself is refused.
     pub named: bool,
     /// Object directories of the user's that repositories may take objects from.
     pub object_stores: Vec<PathBuf>,
     /// Bytes that kept contents may take; `None`: [`retention::MAX_KEPT`].
     pub max_kept: Option<u64>,
-    /// Whether something is to lie under what the sandbox writes ([`Workspace::lay_beneath`]).
+    /// Set if something is to lie under what the sandbox writes ([`Workspace::lay_beneath`]).
     pub is_layered: bool,
 }
 
@@ -83,9 +83,9 @@ pub struct Workspace {
     root: PathBuf,
     mode: Mode,
     max_kept: u64,
-    /// Whether a fresh sandbox gets the base itself, and not what the session made of it.
+    /// Set if a fresh sandbox gets the base itself, and not what the session made of it.
     rewinds: bool,
-    /// Whether the session's records are somebody else's to write.
+    /// Set if the session's records are somebody else's to write.
     is_transient: bool,
     notices: Vec<String>,
     /// The notice of what was withheld when a sandbox was filled.
@@ -105,7 +105,7 @@ struct State {
     mount: WorkspaceMount,
     /// What lies under what the sandbox writes.
     beneath: Option<PathBuf>,
-    /// Whether the sandbox has copies of the files that git does not ignore, also where the mount shows the others.
+    /// Set if the sandbox has copies of the files that git does not ignore, also where the mount shows the others.
     copies: bool,
     /// The look for what of the ignored files the sandbox is not to see, until it is filled.
     search: Option<Search>,
@@ -116,21 +116,21 @@ struct State {
     /// How the host's tree looked last; `None` until a process that attached to a running sandbox has looked.
     view: Option<HostView>,
     base: Base,
-    /// Whether [`State::base`] is still to be read: it is large, and a fork is ready before anybody needs it.
+    /// Set if [`State::base`] is still to be read: it is large, and a fork is ready before anybody needs it.
     is_unread: bool,
-    /// Whether the base holds edits of the host's that its record does not. A process that ends before it is written finds them
+    /// Set if the base holds edits of the host's that its record does not. A process that ends before it is written finds them
     /// again by looking at the host.
     has_unsaved_edits: bool,
-    /// What a fresh sandbox gets as `.git`, where the workspace's repository does not lie in it as a whole.
+    /// The `.git` of a fresh sandbox, where the workspace's repository does not lie in it as a whole.
     own_git: Option<Manifest>,
     scanner: Scanner,
     history: History,
-    /// What the sandbox had otherwise than the base when the session began; empty unless it is a branch of another one.
+    /// Differences of the sandbox from the base when the session began; empty unless it is a branch of another one.
     origin: Delta,
-    /// What the host has otherwise than the base, because an apply wrote it.
+    /// Differences of the host from the base that an apply wrote.
     accepted: Delta,
     applied: Vec<Record>,
-    /// What the last look found beside the changes.
+    /// The findings of the last look beside the changes.
     skipped: Skipped,
 }
 
@@ -173,7 +173,7 @@ impl State {
     }
 }
 
-/// What a look found beside the changes.
+/// The findings of a look beside the changes.
 #[derive(Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Skipped {
     /// Entries that cannot be applied.
@@ -183,13 +183,13 @@ struct Skipped {
     ignored: IgnoredEntries,
 }
 
-/// What is kept about the workspace beside its base.
+/// The facts that are kept about the workspace beside its base.
 #[derive(Serialize, Deserialize)]
 struct About {
     /// As [`crate::tree_path::to_text`] writes it.
     root: String,
     mount: Mode,
-    /// Whether files were copied into an overlay.
+    /// Set if files were copied into an overlay.
     #[serde(default)]
     copies: bool,
     /// What lies under what the sandbox writes.
@@ -205,13 +205,13 @@ struct Record {
     /// When it was written, RFC 3339; empty in records of older versions.
     #[serde(default)]
     time: String,
-    /// What was written, from what the host had.
+    /// The changes that were written, from what the host had.
     written: ChangeSet,
     /// [`State::accepted`] before it.
     accepted: Delta,
 }
 
-/// What an apply did.
+/// The result of an apply.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Applied {
     /// Files written or deleted on the host.
@@ -220,11 +220,11 @@ pub struct Applied {
     pub merged: Vec<TreePath>,
     /// Files that were hard links and are not any more, a line each.
     pub separated: Vec<String>,
-    /// What was written, from what the host had.
+    /// The changes that were written, from what the host had.
     pub written: ChangeSet,
 }
 
-/// What an undo or a redo did in the sandbox.
+/// The result of an undo or a redo in the sandbox.
 #[derive(Debug, Clone)]
 pub struct Restored {
     /// Where the sandbox is now.
@@ -369,7 +369,7 @@ impl Workspace {
         written.into_iter().flat_map(|written| written.changes.keys().cloned()).collect()
     }
 
-    /// What was withheld from the sandbox because it looks like a secret.
+    /// Returns what was withheld from the sandbox because it looks like a secret.
     pub async fn withheld_secrets(&self) -> Result<Vec<TreePath>> {
         let state = self.state().await?;
         let secrets = state.base.left_out.iter().filter(|(_, reason)| **reason == LeftOut::Secret);
@@ -384,12 +384,12 @@ impl Workspace {
         &self.root
     }
 
-    /// What the backend needs to know.
+    /// Returns what the backend needs to know.
     pub async fn mount(&self) -> WorkspaceMount {
         self.state.lock().await.mount.clone()
     }
 
-    /// What the user should know about the selection: what is left out.
+    /// Returns what the user should know about the selection: what is left out.
     pub fn notices(&self) -> &[String] {
         &self.notices
     }
@@ -417,14 +417,14 @@ impl Workspace {
         self.look(&mut state, sandbox, Some(prompt)).await
     }
 
-    /// What the sandbox changed, as of now.
+    /// Returns what the sandbox changed, as of now.
     pub async fn changes(&self, sandbox: &Sandbox) -> Result<ChangeSet> {
         let mut state = self.state().await?;
         self.look(&mut state, sandbox, None).await?;
         self.reviewed(&state).await
     }
 
-    /// What of the user's git configuration belongs into the sandbox's home.
+    /// Returns what of the user's git configuration belongs into the sandbox's home.
     pub async fn git_settings(&self) -> Result<Vec<HomeFile>> {
         let (root, machine) = (self.root.clone(), Arc::clone(&self.options.machine));
         blocking(move || Ok(git_settings::home_files(&root, &machine))).await
@@ -439,13 +439,13 @@ impl Workspace {
         }
     }
 
-    /// What the sandbox had changed at the last checkpoint.
+    /// Returns what the sandbox had changed at the last checkpoint.
     pub async fn recorded_changes(&self) -> Result<ChangeSet> {
         let state = self.state().await?;
         self.reviewed(&state).await
     }
 
-    /// What was committed in the sandbox, as it was recorded last, checked, to be written as a branch of the user's repository.
+    /// Returns what was committed in the sandbox, as it was recorded last, checked, to be written as a branch of the user's repository.
     /// That one may take objects from those of the user's that are below one of `object_stores`.
     ///
     /// # Errors
@@ -644,7 +644,7 @@ fn about(root: &Path, state: &State, options: &select::Options) -> About {
     }
 }
 
-/// Whether the writable layer of an overlay can lie in `directory`: not on an overlay itself (that of a container's root).
+/// Returns whether the writable layer of an overlay can lie in `directory`: not on an overlay itself (that of a container's root).
 fn can_hold_layers(directory: &Path) -> bool {
     const OVERLAYFS: u32 = 0x794c_7630;
     // The width of this field differs between systems.

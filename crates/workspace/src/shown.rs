@@ -1,4 +1,4 @@
-//! What of a change the user has seen, so that nothing else is written in its place.
+//! The parts of a change that the user has seen, so that nothing else is written in its place.
 //!
 //! A process in the sandbox may write between the look that a diff showed and the look that an apply writes.
 
@@ -18,7 +18,7 @@ pub(crate) const SHOWN: &str = "shown.json";
 /// Each path that was shown, with the hash of its change.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Shown {
-    /// Whether everything that had changed then is among them.
+    /// Set if everything that had changed then is among them.
     is_all: bool,
     paths: BTreeMap<TreePath, Hash>,
 }
@@ -26,14 +26,14 @@ pub(crate) struct Shown {
 /// How a change differs from the one that was shown.
 #[derive(Debug, Default)]
 pub struct SinceShown {
-    /// What was not shown like this.
+    /// Changes that were not shown like this.
     pub changed: ChangeSet,
-    /// What was shown, and is not part of the change any more.
+    /// Paths that were shown, and are not part of the change any more.
     pub gone: Vec<TreePath>,
 }
 
 impl SinceShown {
-    /// Whether the change is the one that was shown.
+    /// Returns whether the change is the one that was shown.
     pub fn is_empty(&self) -> bool {
         self.changed.changes.is_empty() && self.gone.is_empty()
     }
@@ -71,7 +71,7 @@ impl Shown {
         self.paths.retain(|path, _| !written.changes.contains_key(path));
     }
 
-    /// What of `changes` was not shown as it is now. `is_all`: they are the whole change.
+    /// Returns what of `changes` was not shown as it is now. `is_all`: they are the whole change.
     pub(crate) fn since(&self, changes: &ChangeSet, is_all: bool) -> Result<SinceShown> {
         let mut since = SinceShown { changed: changes.without_changes(), ..SinceShown::default() };
         for (path, change) in &changes.changes {

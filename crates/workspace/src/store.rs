@@ -1,4 +1,4 @@
-//! What a session keeps of the workspace: contents by their SHA-256, and small JSON records.
+//! The records that a session keeps of the workspace: contents by their SHA-256, and small JSON records.
 //!
 //! It lies on the host, outside every sandbox, so that nothing inside can tamper with it. Contents are checked
 //! against their hash whenever they are read.
@@ -102,7 +102,7 @@ impl Store {
         serde_json::from_value(serde_json::Value::String(format!("{directory}{rest}"))).ok()
     }
 
-    /// Whether the content is here.
+    /// Returns whether the content is here.
     pub fn contains(&self, hash: Hash) -> bool {
         self.pending.get(hash).is_some() || self.path(hash).is_file()
     }
@@ -217,7 +217,7 @@ impl Store {
         })
     }
 
-    /// Whether there is such a record.
+    /// Returns whether there is such a record.
     pub fn has(&self, name: &str) -> bool {
         self.dir.join(name).is_file()
     }

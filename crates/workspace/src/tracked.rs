@@ -61,7 +61,7 @@ pub fn files(root: &Path, machine: &Machine) -> Tracked {
     Tracked { names: ask(root, &top, &index, &empty, machine).unwrap_or_default() }
 }
 
-/// Whether files that git tracks differ from the last commit of the repository of `root`, staged or not. `None` where there is
+/// Returns whether files that git tracks differ from the last commit of the repository of `root`, staged or not. `None` where there is
 /// no commit, or git gives no answer in time. Blocking.
 ///
 /// As for [`files`], nothing of the repository but its index and objects is used, and of other repositories' objects those
@@ -179,7 +179,7 @@ pub fn branch(root: &Path) -> Option<String> {
     }
 }
 
-/// Whether the repository uses SHA-256: its index does not contain the object format.
+/// Returns whether the repository uses SHA-256: its index does not contain the object format.
 pub(super) fn is_sha256(git_dir: &Path) -> bool {
     let read = |name| plain_file::read(&git_dir.join(name), MAX_CONFIG, Links::Refuse).ok();
     // That of a linked work tree is two directories above.

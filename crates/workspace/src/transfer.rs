@@ -31,7 +31,7 @@ pub const MAX_CONFIG: u64 = 1 << 20;
 /// Called while files are copied: bytes done, bytes in all.
 pub type OnCopied<'a> = &'a mut (dyn FnMut(u64, u64) + Send);
 
-/// What went in.
+/// The counts of what was copied in.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CopyReport {
     /// Files and symlinks.
@@ -217,7 +217,7 @@ fn read_one(host: &HostDir, store: &Store, path: TreePath, mode: u32, batch: &mu
     Ok(())
 }
 
-/// Whether a file is a git configuration, which may hold credentials in its URLs.
+/// Returns whether a file is a git configuration, which may hold credentials in its URLs.
 pub fn is_git_config(path: &TreePath) -> bool {
     // Asked about every path of a tree: nearly all are ruled out by their last bytes.
     let bytes = path.as_bytes();

@@ -92,7 +92,7 @@ impl TreePath {
         &self.0[start..]
     }
 
-    /// Whether it is `directory` or lies below it.
+    /// Returns whether it is `directory` or lies below it.
     pub fn is_within(&self, directory: &[u8]) -> bool {
         match self.0.strip_prefix(directory) {
             Some(rest) => rest.is_empty() || rest[0] == b'/',
@@ -100,7 +100,7 @@ impl TreePath {
         }
     }
 
-    /// Whether it belongs to git's own administration: `.git` or anything below one, at any depth.
+    /// Returns whether it belongs to git's own administration: `.git` or anything below one, at any depth.
     ///
     /// Hooks, configuration, alternates and `gitdir` files there make git run programs or read elsewhere, so
     /// nothing of it is ever written to the host. The spellings that case-insensitive and normalising file systems

@@ -1,4 +1,4 @@
-//! What of the files that git ignores is never shown. There may be very many of them, so they are looked through beside the start of
+//! The files that git ignores and that are never shown. There may be very many, so they are looked for beside the start of
 //! a sandbox, and what is found is removed in it before anything runs there. What the user adds to them later is removed before the
 //! next prompt.
 

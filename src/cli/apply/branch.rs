@@ -4,12 +4,12 @@ use super::Author;
 use crate::error::Result;
 use crate::workspace::{ChangeSet, InnerCommits};
 
-/// What the user is asked below the list of commits.
+/// Returns what the user is asked below the list of commits.
 pub fn branch_question(branch: &str) -> String {
     format!("Write them as the branch {branch}?")
 }
 
-/// What is said at the end.
+/// Returns what is said at the end.
 pub fn written_branch(branch: &str) -> String {
     format!("the branch {branch} has them (`git log {branch}`); nothing was checked out")
 }

@@ -100,7 +100,7 @@ impl Review<'_> {
         self.keep(&hunks, new_mode)
     }
 
-    /// Whether the new mode is wanted.
+    /// Returns whether the new mode is wanted.
     async fn mode(&mut self, file: &TextFile) -> Result<bool> {
         let possible = PossibleDecisions { in_file: false, can_split: false, can_edit: false };
         loop {

@@ -51,7 +51,7 @@ impl Draft {
         Ok(Self { subjects: plan.subjects(), diff })
     }
 
-    /// What the model is asked for a message.
+    /// Returns what the model is asked for a message.
     pub fn request(&self) -> Messages {
         let earlier = match self.subjects.trim() {
             "" => String::new(),

@@ -1,4 +1,4 @@
-//! What the user answers about one part of a change.
+//! The user's answers about the parts of a change.
 
 use crate::cli::ui::wrap::hanging;
 
@@ -16,7 +16,7 @@ pub enum Decision {
     Edit,
     /// Shows all of it in the pager.
     Print,
-    /// What was chosen so far.
+    /// The end of the questions: what was chosen so far counts.
     Quit,
     Help,
 }
@@ -24,7 +24,7 @@ pub enum Decision {
 /// The decisions that a part has, each with its letter, its word, and what it does.
 #[derive(Debug, Clone, Copy)]
 pub struct PossibleDecisions {
-    /// Whether it is a part of a file that has several.
+    /// Set if it is a part of a file that has several.
     pub in_file: bool,
     pub can_split: bool,
     pub can_edit: bool,

@@ -43,7 +43,7 @@ pub struct Dialogue<'a> {
     pub programs: HostPrograms,
 }
 
-/// What the user is asked about first.
+/// The first question to the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ask {
     /// About everything.
@@ -143,7 +143,7 @@ impl Author<'_> {
         }
     }
 
-    /// What the model learns with its next prompt.
+    /// Returns what the model learns with its next prompt.
     pub fn note(&mut self, text: &str) -> Result<()> {
         match self {
             Self::Open(session) => session.conversation.note(text),
@@ -213,10 +213,10 @@ async fn restored(config: &Config, id: &SessionId, console: &Arc<Console>) -> Re
     OneShot::restored(workspace, &settings, &config.machine, Arc::clone(console) as _).await
 }
 
-/// What the user chose.
+/// The changes that the user chose.
 #[derive(Debug)]
 pub struct ChosenChanges {
-    /// What is written.
+    /// The text that is written.
     pub changes: ChangeSet,
     /// The files whose hunks the user edited, as the sandbox gets them: with what was not chosen.
     edited: BTreeMap<TreePath, Node>,
@@ -238,7 +238,7 @@ struct RefusedPart {
     diff: String,
 }
 
-/// What is to be known of how the files were written, a line each.
+/// Returns what is to be known of how the files were written, a line each.
 pub fn remarks_on(applied: &Applied) -> impl Iterator<Item = String> {
     let merged = listed(applied.merged.iter().map(ToString::to_string), NAMED);
     let merged = merged.map(|names| format!("merged with your edits: {names}"));
@@ -282,7 +282,7 @@ impl ChosenChanges {
         (!parts.is_empty()).then(|| parts.join("\n\n"))
     }
 
-    /// What the model learns of the refused parts where it is not asked now.
+    /// Returns what the model learns of the refused parts where it is not asked now.
     pub fn note_of_refused(&self) -> Option<String> {
         if let Some(said) = &self.said {
             return Some(format!("The user was asked whether to write the changes, and said: {said}"));
@@ -290,7 +290,7 @@ impl ChosenChanges {
         Some(format!("The user refused these parts of the changes:{}", self.refused_parts()?))
     }
 
-    /// What the model learns of what was written.
+    /// Returns what the model learns of what was written.
     fn note_of_written(&self) -> Option<String> {
         let kept = |path: &&TreePath| {
             let decided = self.resolutions.get(*path).map(|decided| decided.resolution);

@@ -29,7 +29,7 @@ pub(super) struct Whole<'a> {
     pub changes: &'a ChangeSet,
     pub workspace: &'a Workspace,
     pub dialogue: &'a Dialogue<'a>,
-    /// Whether they are all that has changed.
+    /// Set if they are all that has changed.
     pub is_all: bool,
 }
 

@@ -97,7 +97,7 @@ pub async fn config(machine: &Arc<Machine>, arguments: ConfigArgs) -> Result<Exi
 /// Columns of a value that others are aligned with.
 const WIDE: usize = 40;
 
-/// What is not valid is never written: the user goes on editing it, or the file stays as it was.
+/// Returns what is not valid is never written: the user goes on editing it, or the file stays as it was.
 async fn edit(machine: &Arc<Machine>, path: &PathBuf) -> Result<ExitCode> {
     if !confirm::is_possible() {
         return Err(Error::usage("there is no terminal for an editor")

@@ -64,7 +64,7 @@ struct DoctorCheck {
     state: CheckState,
     /// What was found.
     found: String,
-    /// What to do about it.
+    /// The advice, where there is any.
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
 }
@@ -79,7 +79,7 @@ enum CheckState {
 
 #[derive(Debug, Serialize)]
 struct DoctorReport {
-    /// Whether the main job could run.
+    /// Set if the main job could run.
     ok: bool,
     checks: Vec<DoctorCheck>,
 }
@@ -324,7 +324,7 @@ async fn image(docker: &Docker, engine: &Checks, named: Option<&str>) -> Result<
     })
 }
 
-/// What local sandboxes need.
+/// Returns what local sandboxes need.
 async fn namespaces(config: &Config) -> Vec<DoctorCheck> {
     let local = local::checks();
     if let Some(obstacle) = local.obstacles.first() {

@@ -92,7 +92,7 @@ pub async fn replay(machine: &Arc<Machine>, arguments: ReplayArgs) -> ExitCode {
     .await
 }
 
-/// What is replayed, and its default directory.
+/// The recording that is replayed, and its default directory.
 struct Replayable {
     recording: Recording,
     workspace: Option<PathBuf>,

@@ -122,7 +122,7 @@ pub async fn serve(machine: &Arc<Machine>, arguments: ServeArgs) -> Result<ExitC
     Ok(stopped.borrow_and_update().unwrap_or(ExitCode::Success))
 }
 
-/// What is printed when clients can connect.
+/// Returns what is printed when clients can connect.
 fn ready(address: &Address, names: Option<&Names>) -> String {
     match names {
         Some(names) => format!(

@@ -34,7 +34,7 @@ pub async fn undo(machine: &Arc<Machine>, arguments: SessionArg) -> Result<ExitC
     print(options, "", &to_json(&kept.id, changes, json!([])))
 }
 
-/// What the model learns.
+/// The text for the model.
 const REVERTED: &str =
     "The user took back what was written to their own files last; the sandbox still has the changes.";
 

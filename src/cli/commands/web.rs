@@ -120,7 +120,7 @@ struct BoundedCall {
     words: Vec<String>,
 }
 
-/// What a visitor asks for ends: where nothing else is set, after the time for which one is kept. What all of them may
+/// Returns what a visitor asks for ends: where nothing else is set, after the time for which one is kept. What all of them may
 /// spend is also the limit of one, and of each prompt: so models without a price are refused.
 fn bounded(machine: &Arc<Machine>, arguments: &WebArgs) -> Result<BoundedCall> {
     let mut options = arguments.options();
@@ -305,7 +305,7 @@ fn open_in_browser(url: &str) -> std::io::Result<()> {
 /// How long the browser may take to read the file that it was opened with.
 const BROWSER_START: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// What one prompt may use, in words; `span` is what the limit of the cost is for.
+/// Returns what one prompt may use, in words; `span` is what the limit of the cost is for.
 fn limits(limits: &RunLimits, span: &str, total: Option<f64>) -> Vec<String> {
     let cost = limits.cost.map(|cost| format!("cost {cost} {span}"));
     let total = total.map(|cost| format!("cost {cost} for all visitors"));

@@ -97,7 +97,7 @@ pub fn choose_endpoint(options: &Options, layers: &Layers, file: &File) -> Resul
     })
 }
 
-/// Whether anything but a provider's key says which endpoint is meant.
+/// Returns whether anything but a provider's key says which endpoint is meant.
 pub fn names_endpoint(options: &Options, layers: &Layers, file: &File) -> bool {
     named_place(options, layers, file).map_or(true, |place| place.is_some())
 }

@@ -123,7 +123,7 @@ impl Layers {
         })
     }
 
-    /// Whether `.env` sets the variable at all, if only to nothing.
+    /// Returns whether `.env` sets the variable at all, if only to nothing.
     pub fn dot_env_mentions(&self, name: &str) -> bool {
         self.raw(name, SettingSource::DotEnv).is_some()
     }
@@ -137,7 +137,7 @@ impl Layers {
     }
 }
 
-/// What the file sets, and the variables of [`SETTINGS`] in it, which it may not set.
+/// Returns what the file sets, and the variables of [`SETTINGS`] in it, which it may not set.
 fn read_dot_env(path: &Path) -> Result<(BTreeMap<String, String>, BTreeSet<String>)> {
     let denied = "make it readable for this user, or start agent in another directory";
     let bytes = read_bounded(path, denied)?.unwrap_or_default();
@@ -264,7 +264,7 @@ settings! {
         image: String = backend,
         /// The OCI runtime.
         runtime: String = backend,
-        /// What the sandbox may reach.
+        /// The network that the sandbox may reach.
         network: String = resources,
         /// Memory of the sandbox.
         memory: String = resources,
@@ -286,9 +286,9 @@ settings! {
         max_time: String = limits,
         /// When to ask before a tool runs.
         approve: Approve = approve,
-        /// Whether the model is helped (default: where it is known to be small).
+        /// Set if the model is helped (default: where it is known to be small).
         assist: bool = assist,
-        /// Whether the model may hand parts of its work to sessions of their own.
+        /// Set if the model may hand parts of its work to sessions of their own.
         delegate: bool = delegate,
     }
     others {
@@ -296,13 +296,13 @@ settings! {
         protocol: Protocol,
         /// Characters of output that go back to the model.
         output_chars: usize,
-        /// Whether secrets in tool results are replaced before the model gets them (default: yes).
+        /// Set if secrets in tool results are replaced before the model gets them (default: yes).
         redact_secrets: bool,
         /// Tokens that one answer may have.
         max_answer_tokens: u32,
         /// The sampling temperature, from 0 to 2.
         temperature: f64,
-        /// Whether older turns are summarised when the context fills up (default: yes).
+        /// Set if older turns are summarised when the context fills up (default: yes).
         compaction: bool,
     }
     tables {
@@ -318,15 +318,15 @@ settings! {
         mcp: McpOptions,
         /// Settings of single models.
         models: BTreeMap<String, ModelOptions>,
-        /// What the model may not do, and what it has to ask for.
+        /// The rules for what the model may not do, and what it has to ask for.
         policy: Rules,
         /// Prices by model.
         prices: BTreeMap<String, Price>,
         /// Tools that are not offered by default.
         tools: ToolOptions,
-        /// What the terminal shows.
+        /// The settings of the terminal.
         ui: UiOptions,
-        /// What is copied into the sandbox.
+        /// The settings of what is copied into the sandbox.
         workspace: WorkspaceOptions,
     }
 }
@@ -337,7 +337,7 @@ settings! {
 pub struct HookOptions {
     /// When it runs.
     pub event: Moment,
-    /// What the shell runs.
+    /// The command that the shell runs.
     pub command: String,
     /// Where it runs.
     #[serde(default, rename = "where")]
@@ -347,27 +347,27 @@ pub struct HookOptions {
     pub tools: Vec<String>,
     /// How long it may take.
     pub timeout: Option<String>,
-    /// Whether it blocks also where it fails or takes too long.
+    /// Set if it blocks also where it fails or takes too long.
     #[serde(default)]
     pub required: bool,
 }
 
-/// What `config.toml` sets for the tools.
+/// The settings of the tools in `config.toml`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ToolOptions {
-    /// Whether large models are offered `update_plan` without `--plan` too.
+    /// Set if large models are offered `update_plan` without `--plan` too.
     pub plan: bool,
 }
 
-/// What `config.toml` sets for the workspace: globs, to which those of the command line are added.
+/// The settings of the workspace in `config.toml`: globs, to which those of the command line are added.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct WorkspaceOptions {
-    /// What is copied although it is excluded otherwise.
+    /// Globs of what is copied although it is excluded otherwise.
     #[serde(deserialize_with = "globs")]
     pub include: Vec<String>,
-    /// What is not copied.
+    /// Globs of what is not copied.
     #[serde(deserialize_with = "globs")]
     pub exclude: Vec<String>,
     /// By the directory of a project: what prepares it once.
@@ -384,7 +384,7 @@ fn globs<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Vec<
     }
 }
 
-/// What `config.toml` sets for the terminal.
+/// The settings of the terminal in `config.toml`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct UiOptions {
@@ -392,27 +392,27 @@ pub struct UiOptions {
     pub images: Option<Images>,
     /// How tool calls are traced.
     pub trace: TraceStyle,
-    /// What the line above the prompt shows; nothing: no line.
+    /// The items of the line above the prompt; empty: no line.
     pub status: Option<Vec<StatusItem>>,
     /// How the user is notified.
     pub notify: Notify,
     /// How long they have to have typed nothing before that.
     pub notify_after: Option<String>,
-    /// Whether the terminal's title is set (default: yes).
+    /// Set if the terminal's title is set (default: yes).
     pub title: Option<bool>,
     /// The keys of the prompt: `emacs` or `vi`.
     pub editing: Editing,
 }
 
-/// What `config.toml` sets for one model.
+/// The settings of one model in `config.toml`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModelOptions {
     /// How tools are offered and calls are written.
     pub form: Option<crate::event::CallForm>,
-    /// Whether it is helped; above the setting of all models.
+    /// Set if it is helped; above the setting of all models.
     pub assist: Option<bool>,
-    /// Whether it is sent the images that tools produce and prompts name.
+    /// Set if it is sent the images that tools produce and prompts name.
     pub images: bool,
     /// The sampling temperature, from 0 to 2; above the one of all models.
     pub temperature: Option<f64>,
@@ -474,7 +474,7 @@ impl File {
         Self::read(directory, &Layers::default(), &Options::default())
     }
 
-    /// Whether `model` is helped, where that is set: a flag and the environment are for this call, so they go before its own setting.
+    /// Returns whether `model` is helped, where that is set: a flag and the environment are for this call, so they go before its own setting.
     pub fn assist(&self, model: &str) -> Option<bool> {
         let own = self.models.get(model).and_then(|options| options.assist);
         own.filter(|_| !self.origins.contains_key("assist")).or(self.assist)

@@ -46,7 +46,7 @@ pub struct Config {
     pub machine: Arc<Machine>,
     /// The host directory to work on, absolute.
     pub workspace: PathBuf,
-    /// Whether it was named on the command line.
+    /// Set if it was named on the command line.
     pub workspace_named: bool,
     /// Where in the workspace commands start.
     pub directory: PathBuf,
@@ -169,7 +169,7 @@ impl Config {
         })
     }
 
-    /// Whether the call, the environment or a file names the endpoint; a provider's key alone does not.
+    /// Returns whether the call, the environment or a file names the endpoint; a provider's key alone does not.
     pub fn names_endpoint(&self) -> bool {
         endpoint::names_endpoint(&self.options, &self.layers, &self.file)
     }
@@ -184,7 +184,7 @@ impl Config {
         self.options.verbosity.images.or(self.file.ui.images).unwrap_or_default()
     }
 
-    /// What a million tokens of `model` cost, if the user's file has a price.
+    /// Returns what a million tokens of `model` cost, if the user's file has a price.
     pub fn price(&self, model: &str) -> Option<Price> {
         self.file.prices.get(model).copied()
     }

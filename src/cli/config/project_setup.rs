@@ -55,7 +55,7 @@ pub struct ConfiguredSetup {
 pub struct Asked {
     /// The setup.
     pub setup: ProjectSetup,
-    /// Whether the user has approved it as it is.
+    /// Set if the user has approved it as it is.
     pub is_approved: bool,
     /// Identifies it, in this workspace.
     hash: Hash,

@@ -9,7 +9,7 @@ use crate::sandbox::cloud::{ProviderSetting, SETTINGS};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-/// What the file says of each provider.
+/// The settings of each provider in the file.
 pub type Providers = BTreeMap<String, BTreeMap<String, String>>;
 
 /// The machine with what the file says.

@@ -1,4 +1,4 @@
-//! What `[models.NAME]` adds to each request: checked when the configuration is read.
+//! The fields that `[models.NAME]` adds to each request: checked when the configuration is read.
 
 use super::layers::ModelOptions;
 use crate::error::{Error, Result};

@@ -227,14 +227,14 @@ fn refuse_options(words: &[String]) -> Result<()> {
     }
 }
 
-/// Whether one of `names` is among `words`, from which it is removed.
+/// Returns whether one of `names` is among `words`, from which it is removed.
 fn take_flag(words: &mut Vec<String>, names: &[&str]) -> bool {
     let count = words.len();
     words.retain(|word| !names.contains(&word.as_str()));
     words.len() < count
 }
 
-/// What follows one of `names` among `words`, from which both are removed.
+/// Returns what follows one of `names` among `words`, from which both are removed.
 fn take_value(words: &mut Vec<String>, names: &[&str]) -> Result<Option<String>> {
     let Some(at) = words.iter().position(|word| names.contains(&word.as_str())) else { return Ok(None) };
     let name = words.remove(at);

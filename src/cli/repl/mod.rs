@@ -116,13 +116,13 @@ struct Repl<'a> {
     colours: Colours,
     /// The commands that the user and the project wrote.
     written: Vec<written_commands::WrittenCommand>,
-    /// What was typed and not sent.
+    /// The text that was typed and not sent.
     typing: Typing,
-    /// What was pasted into the line that is being handled.
+    /// The images that were pasted into the line that is being handled.
     images: Vec<PathBuf>,
     session: &'a mut Session,
     forwarded: jobs::Forwarded,
-    /// Whether the user knows that ignored files stay in the sandbox.
+    /// Set if the user knows that ignored files stay in the sandbox.
     has_told_of_ignored: AtomicBool,
 }
 

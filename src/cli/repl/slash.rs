@@ -198,7 +198,7 @@ pub(super) fn parse(text: &str) -> Option<Result<(&'static SlashCommand, &str)>>
     Some(command.map(|command| (command, arguments.trim())).ok_or_else(|| unknown(name)))
 }
 
-/// What other agents call some of the commands.
+/// The names that other agents have for some of the commands.
 const ELSEWHERE: [(&str, &str); 16] = [
     ("/quit", "/exit"),
     ("/q", "/exit"),

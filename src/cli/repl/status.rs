@@ -13,7 +13,7 @@ use crate::workspace::{Workspace, tracked};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What is shown by default.
+/// The items that are shown by default.
 const DEFAULT: [StatusItem; 7] = [
     StatusItem::Model,
     StatusItem::Context,
@@ -90,7 +90,7 @@ impl Repl<'_> {
         Ok(())
     }
 
-    /// What is changed and not applied, which a session that was resumed knows before its sandbox has started.
+    /// Returns what is changed and not applied, which a session that was resumed knows before its sandbox has started.
     async fn recorded_changes(&self) -> Option<Changes> {
         let changes = match self.session.startup().if_ready() {
             Some(ready) => ready.workspace.recorded_changes().await,

@@ -111,7 +111,7 @@ async fn work(rules: &Rules, session: &mut Session, record: &mut AttemptRecord) 
     Ok(())
 }
 
-/// What it changed, as its checks saw it.
+/// Returns what it changed, as its checks saw it.
 async fn measure(rules: &Rules, session: &Session, record: &mut AttemptRecord, passed: bool) -> Result<()> {
     let Some(ready) = session.startup().if_ready() else { return Ok(()) };
     let changes = ready.workspace.recorded_changes().await?;

@@ -36,7 +36,7 @@ pub struct Rules {
     pub checks: Vec<String>,
     /// How they are run.
     pub check_rules: CheckRules,
-    /// Whether all finish. Otherwise the first that passes wins, and the others are stopped.
+    /// Set if all finish. Otherwise the first that passes wins, and the others are stopped.
     pub all: bool,
     /// Names the winner of those that passed. Without one it is that with the smallest diff.
     pub judge: Option<Judge>,
@@ -47,16 +47,16 @@ pub struct Rules {
     pub workspace: WorkspaceSettings,
     pub sandbox: SandboxSettings,
     pub store: Store,
-    /// What all attempts may spend together.
+    /// The budget of all attempts together.
     pub budget: Arc<Budget>,
-    /// Whether the winner's `$HOME` is saved with its session.
+    /// Set if the winner's `$HOME` is saved with its session.
     pub keeps_home: bool,
 }
 
 /// Receives each change of an attempt's state.
 pub type OnChange<'a> = &'a (dyn Fn(&AttemptRecord) + Send + Sync);
 
-/// What the attempts report while they run.
+/// A report of an attempt that runs.
 enum Report {
     Opened(usize, SessionId),
     Passed(usize),

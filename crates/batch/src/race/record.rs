@@ -1,4 +1,4 @@
-//! What is kept of a race, for `agent race show`.
+//! The record of a race, for `agent race show`.
 
 use super::{Contestant, Rules};
 use crate::Work;
@@ -44,12 +44,12 @@ pub struct AttemptRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
     pub state: AttemptState,
-    /// What kind of failure it was, in the process that ran it.
+    /// The kind of failure, in the process that ran it.
     #[serde(skip)]
     pub failure: Option<Kind>,
     /// Lines added and removed together.
     pub lines: u64,
-    /// What its session came to.
+    /// The result of its session.
     #[serde(flatten)]
     pub work: Work,
 }

@@ -1,4 +1,4 @@
-//! What other programs read of a batch, made from its results: JUnit XML, a page, predictions.
+//! Reports of a batch for other programs, made from its results: JUnit XML, a page, predictions.
 
 mod junit;
 mod page;

@@ -1,4 +1,4 @@
-//! What Modal's failures mean to a user.
+//! The meaning of Modal's failures for a user.
 
 use crate::api::quote;
 use crate::grpc::{Code, Status};
@@ -6,7 +6,7 @@ use agent_base::error::{Error, Scope};
 
 /// Where a user gets a key and sees what runs.
 pub const CONSOLE: &str = "https://modal.com/settings/tokens";
-/// What a session does whose sandbox is not there.
+/// The hint for a session whose sandbox is not there.
 const AGAIN: &str = "`agent resume` starts another sandbox from the session's checkpoints";
 /// Characters of Modal's words that are looked at.
 const MAX_MASKED: usize = 4 << 10;

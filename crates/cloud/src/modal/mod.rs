@@ -557,7 +557,7 @@ impl Provider for Modal {
     }
 }
 
-/// What a sandbox is made of, and what of its limits does not hold.
+/// Returns what a sandbox is made of, and what of its limits does not hold.
 fn definition(creation: &Creation<'_>, image: String) -> (Definition, Vec<String>) {
     let Spec { limits, .. } = creation.spec;
     let memory = u32::try_from(limits.memory.div_ceil(MIB)).unwrap_or(u32::MAX);

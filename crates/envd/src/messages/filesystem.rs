@@ -4,7 +4,7 @@ use super::Empty;
 use super::json::{event_type, file_type, int64, timestamp};
 use serde::{Deserialize, Serialize};
 
-/// What `Stat`, `MakeDir` and `Remove` take.
+/// The request of `Stat`, `MakeDir` and `Remove`.
 #[derive(Clone, PartialEq, prost::Message, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PathRequest {
@@ -30,7 +30,7 @@ pub struct ListDirRequest {
     pub depth: u32,
 }
 
-/// What `Stat`, `MakeDir` and `Move` answer.
+/// The response of `Stat`, `MakeDir` and `Move`.
 #[derive(Clone, PartialEq, prost::Message, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EntryResponse {
@@ -93,7 +93,7 @@ pub struct EntryInfo {
     pub symlink_target: Option<String>,
 }
 
-/// What `WatchDir` and `CreateWatcher` take.
+/// The request of `WatchDir` and `CreateWatcher`.
 #[derive(Clone, PartialEq, prost::Message, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct WatchRequest {
@@ -148,7 +148,7 @@ pub enum WatchEvent {
     Keepalive(Empty),
 }
 
-/// What names a watcher: the answer to `CreateWatcher`, and what the other calls take.
+/// The name of a watcher: the answer to `CreateWatcher`, and the request of the other calls.
 #[derive(Clone, PartialEq, prost::Message, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Watcher {

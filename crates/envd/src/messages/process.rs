@@ -5,7 +5,7 @@ use super::json::{base64_bytes, signal};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What is run.
+/// The program of a process.
 #[derive(Clone, PartialEq, prost::Message, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProcessConfig {
@@ -51,7 +51,7 @@ pub struct StartRequest {
     pub stdin: Option<bool>,
 }
 
-/// What `Start` and `Connect` stream.
+/// The events that `Start` and `Connect` stream.
 #[derive(Clone, PartialEq, prost::Message, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EventResponse {
@@ -157,7 +157,7 @@ pub enum Input {
     Pty(#[serde(with = "base64_bytes")] Vec<u8>),
 }
 
-/// What `Connect` and `CloseStdin` take.
+/// The request of `Connect` and `CloseStdin`.
 #[derive(Clone, PartialEq, prost::Message, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SelectRequest {

@@ -114,7 +114,7 @@ fn user_of(status: &str) -> Option<u32> {
     status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// Whether a process was started as [`serve`] starts the guest at a port.
+/// Returns whether a process was started as [`serve`] starts the guest at a port.
 fn is_guest(id: i32) -> bool {
     let line = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
     let mut words = line.split(|&byte| byte == 0);

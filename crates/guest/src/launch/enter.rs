@@ -11,7 +11,7 @@ use std::convert::Infallible;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// What the kubelet adds to the environment of every container: the sandbox has nothing to do with the cluster.
+/// The prefix of variables that the kubelet adds to the environment of every container: the sandbox has nothing to do with the cluster.
 const CLUSTER_VARIABLES: &str = "KUBERNETES_";
 
 /// `guest enter SPEC`. Returns only what went wrong.

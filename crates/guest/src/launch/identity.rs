@@ -7,14 +7,14 @@ use agent_wire::launch_spec::LaunchSpec;
 use std::fs;
 use std::path::Path;
 
-/// Whether this process's user namespace maps the sandbox's user and group, so that root can become them.
+/// Returns whether this process's user namespace maps the sandbox's user and group, so that root can become them.
 pub fn can_become(spec: &LaunchSpec) -> bool {
     [("/proc/self/uid_map", spec.uid), ("/proc/self/gid_map", spec.gid)]
         .into_iter()
         .all(|(file, id)| fs::read_to_string(file).is_ok_and(|map| map.lines().any(|line| maps_id(line, id))))
 }
 
-/// Whether a line of a map (user_namespaces(7)), `FIRST OUTSIDE COUNT`, maps `id`.
+/// Returns whether a line of a map (user_namespaces(7)), `FIRST OUTSIDE COUNT`, maps `id`.
 fn maps_id(line: &str, id: u32) -> bool {
     let mut fields = line.split_whitespace().map(|field| field.parse::<u64>().unwrap_or_default());
     let (first, count) = (fields.next().unwrap_or_default(), fields.nth(1).unwrap_or_default());

@@ -26,7 +26,7 @@ const BENEATH: &str = "beneath";
 const CGROUP_FILES: &str = "run/agent/cgroup";
 /// Device files that are the host's own, bound one by one.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
-/// What of `/proc` is hidden, and what is read-only: the lists of the OCI runtimes' defaults.
+/// Parts of `/proc` that are hidden, and those that are read-only: the lists of the OCI runtimes' defaults.
 const MASKED: [&str; 11] = [
     "acpi",
     "asound",
@@ -159,7 +159,7 @@ fn open_layer(directory: &Path) -> io::Result<File> {
     File::options().read(true).custom_flags(crate::sys::O_PATH).open(directory)
 }
 
-/// What an overlay is made of, everybody inside can read, and the paths of this machine hold the name of its user: so it is
+/// Returns what an overlay is made of, everybody inside can read, and the paths of this machine hold the name of its user: so it is
 /// named by its descriptor. (A bind at another name would have to be taken away again, for which the kernel waits each time.)
 fn by_descriptor(directory: &File) -> String {
     format!("{DESCRIPTORS}/{}", directory.as_raw_fd())
@@ -206,7 +206,7 @@ fn caches(plan: &Plan<'_>, mounts: &[PathBuf]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether a path of the new root leads through no symlink. In the `$HOME` of a sandbox that is started again its programs may have
+/// Returns whether a path of the new root leads through no symlink. In the `$HOME` of a sandbox that is started again its programs may have
 /// left one, and as long as the new root is made, it leads to the host's files.
 fn is_plain(target: &Path) -> bool {
     let is_link = |path: &Path| fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());

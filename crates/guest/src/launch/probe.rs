@@ -75,7 +75,7 @@ fn try_all(probes: &str) -> Result<(), String> {
     }
 }
 
-/// Whether a service answers at the address.
+/// Returns whether a service answers at the address.
 fn answers(address: SocketAddr, name: &str) -> bool {
     let Ok(mut stream) = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) else { return false };
     let deadline = Instant::now() + ANSWER_TIMEOUT;
@@ -103,7 +103,7 @@ fn answers(address: SocketAddr, name: &str) -> bool {
     !is_nobody
 }
 
-/// Whether it is where clouds have the data of a machine.
+/// Returns whether it is where clouds have the data of a machine.
 fn is_metadata_service(address: SocketAddr) -> bool {
     matches!(address.ip(), IpAddr::V4(ip) if ip.is_link_local()) && address.port() == 80
 }
@@ -112,7 +112,7 @@ fn has_head(answer: &[u8]) -> bool {
     answer.windows(4).any(|window| window == b"\r\n\r\n")
 }
 
-/// Whether Firecracker has answered, which does so within the machine's own network device, before any rule of a firewall: its
+/// Returns whether Firecracker has answered, which does so within the machine's own network device, before any rule of a firewall: its
 /// metadata service (MMDS) has what the provider has put there, and leads nowhere.
 fn is_of_firecracker(answer: &[u8]) -> bool {
     let text = String::from_utf8_lossy(answer);

@@ -1,4 +1,4 @@
-//! What went wrong while a sandbox was made, and at which step.
+//! A failure while a sandbox was made, and the step at which it happened.
 
 use std::fmt;
 use std::io;

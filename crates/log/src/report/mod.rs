@@ -1,4 +1,4 @@
-//! What a session touched: commands, files, hosts, packages, time and tokens, from its events alone.
+//! A report of what a session touched: commands, files, hosts, packages, time and tokens, from its events alone.
 
 pub mod html;
 mod packages;
@@ -50,7 +50,7 @@ pub struct Report {
     pub files: Vec<File>,
     /// Every host with a connection attempt, by name.
     pub hosts: Vec<Host>,
-    /// What was delegated to other sessions.
+    /// The tasks that were delegated to other sessions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub delegated: Vec<Delegated>,
     /// Denied actions.
@@ -73,7 +73,7 @@ pub struct Command {
     pub time: String,
     /// The shell text.
     pub command: String,
-    /// Whether it exited with 0.
+    /// Set if it exited with 0.
     pub ok: bool,
     /// Its exit code; `None` if it was killed.
     pub exit_code: Option<i32>,
@@ -137,7 +137,7 @@ pub struct Delegated {
     pub conflicts: Vec<String>,
     /// Files that were not, because they are outside of `paths`.
     pub outside: Vec<String>,
-    /// What that session touched, where its file is at hand.
+    /// The report of that session, where its file is at hand.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub report: Option<Box<Report>>,
 }
@@ -158,7 +158,7 @@ pub struct Denied {
 pub struct Installed {
     #[serde(flatten)]
     pub package: Package,
-    /// Whether it was installed; `None` if the command's exit code does not show that.
+    /// Set if it was installed; `None` if the command's exit code does not show that.
     pub ok: Option<bool>,
 }
 

@@ -93,7 +93,7 @@ pub struct Installation {
 }
 
 impl Installation {
-    /// Whether the package was installed if the text exited with 0 (`ok`) or otherwise; `None` if that is unknown.
+    /// Returns whether the package was installed if the text exited with 0 (`ok`) or otherwise; `None` if that is unknown.
     pub fn outcome(&self, ok: bool) -> Option<bool> {
         (if ok { self.success_shows_it } else { self.failure_shows_it }).then_some(ok)
     }
@@ -268,7 +268,7 @@ mod tests {
         }
     }
 
-    /// What the exit codes show about each package: `+` for 0, `-` for any other, `?` if neither shows anything.
+    /// Returns what the exit codes show about each package: `+` for 0, `-` for any other, `?` if neither shows anything.
     fn shown(command: &str) -> String {
         let shown =
             |installation: &Installation| match (installation.outcome(true), installation.outcome(false)) {

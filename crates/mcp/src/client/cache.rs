@@ -1,4 +1,4 @@
-//! What servers offered when they were last asked, so that a session need not start them to know.
+//! The offers of servers when they were last asked, so that a session need not start them to know.
 
 use super::settings::ServerSettings;
 use crate::protocol::{Era, PromptDescription, ToolDescription};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// The largest file, in bytes.
 const MAX_BYTES: u64 = 8 << 20;
 
-/// What a server offered.
+/// The offer of a server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Offer {
     /// The era that it speaks.
@@ -20,9 +20,9 @@ pub struct Offer {
     pub tools: Vec<ToolDescription>,
     /// Its prompts. Without a default, so that a file of an earlier version is asked for again.
     pub prompts: Vec<PromptDescription>,
-    /// Whether it has resources.
+    /// Set if it has resources.
     pub resources: bool,
-    /// What it says about its use.
+    /// Its instructions.
     pub instructions: Option<String>,
 }
 
@@ -38,7 +38,7 @@ impl Cache {
         Self { directory: directory.join("mcp") }
     }
 
-    /// What this server offered. Blocking, a small file.
+    /// Returns what this server offered. Blocking, a small file.
     pub fn read(&self, server: &ServerSettings) -> Option<Offer> {
         let bytes = plain_file::read(&self.path(server), MAX_BYTES, Links::Refuse).ok()?;
         serde_json::from_slice(&bytes).ok()

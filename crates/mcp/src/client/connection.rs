@@ -19,10 +19,10 @@ const PROBE: Duration = Duration::from_secs(3);
 const MAX_PAGES: usize = 50;
 /// Entries of a list.
 const MAX_ENTRIES: usize = 1_000;
-/// What a server says about its use, in bytes.
+/// The most bytes of a server's instructions.
 const MAX_INSTRUCTIONS: usize = 2_000;
 
-/// What carries messages.
+/// The link that carries messages.
 pub enum Link {
     /// A program.
     Process(Running),
@@ -55,11 +55,11 @@ impl Link {
 /// A server that has answered.
 pub struct Connection {
     link: Link,
-    /// What it speaks.
+    /// The era that it speaks.
     pub era: Era,
-    /// What it can do.
+    /// Its abilities.
     pub capabilities: Value,
-    /// What it says about its use, if anything.
+    /// Its instructions, if there are any.
     pub instructions: Option<String>,
 }
 
@@ -72,7 +72,7 @@ pub struct ResourceDescription {
     /// Its name.
     #[serde(default)]
     pub name: String,
-    /// What it is.
+    /// The obstacle, in words.
     #[serde(default)]
     pub description: Option<String>,
 }
@@ -107,7 +107,7 @@ impl Connection {
         Ok(Self { link, era, capabilities, instructions })
     }
 
-    /// Whether it is there still.
+    /// Returns whether it is there still.
     pub fn is_open(&self) -> bool {
         match &self.link {
             Link::Process(running) => !running.peer.has_ended(),
@@ -115,7 +115,7 @@ impl Connection {
         }
     }
 
-    /// Whether it has said since the last call of this that its tools are others now.
+    /// Returns whether it has said since the last call of this that its tools are others now.
     pub fn take_changed(&self) -> bool {
         match &self.link {
             Link::Process(running) => running.peer.take_changed(),
@@ -123,7 +123,7 @@ impl Connection {
         }
     }
 
-    /// Whether it has a capability: `tools`, `resources`, `prompts`.
+    /// Returns whether it has a capability: `tools`, `resources`, `prompts`.
     pub fn has(&self, capability: &str) -> bool {
         self.capabilities.get(capability).is_some_and(Value::is_object)
     }

@@ -14,7 +14,7 @@ pub enum Failure {
     TimedOut(Duration),
     /// It is gone, and why.
     Ended(String),
-    /// What it answered is not what the protocol has there.
+    /// An answer that is not what the protocol has there.
     NotTheProtocol(String),
 }
 

@@ -24,7 +24,7 @@ use url::Url;
 
 /// How long a connection may take to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
-/// What one answer may have, with all that comes before it, in bytes.
+/// The most bytes of one answer, with all that comes before it.
 const MAX_STREAM: usize = 64 << 20;
 /// How long the end of a session may take.
 const END_TIMEOUT: Duration = Duration::from_millis(500);
@@ -38,7 +38,7 @@ const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const NAME: HeaderName = HeaderName::from_static("mcp-name");
 
-/// What goes to the server and comes from it: one exchange.
+/// The listener for exchanges: what goes to the server and comes from it.
 pub type OnExchange = Arc<dyn Fn(Exchange) + Send + Sync>;
 
 /// One exchange with a server.
@@ -98,7 +98,7 @@ impl Http {
         *self.version.lock() = HeaderValue::try_from(version).ok();
     }
 
-    /// Whether it has said that its tools are others now.
+    /// Returns whether it has said that its tools are others now.
     pub fn take_changed(&self) -> bool {
         self.changed.swap(false, Ordering::Relaxed)
     }
@@ -285,7 +285,7 @@ impl Http {
         }
     }
 
-    /// What comes before the answer.
+    /// Returns what comes before the answer.
     async fn take(&self, message: Message, on_progress: &mut (dyn FnMut(String) + Send)) {
         match message {
             Message::Notification { method, params } => match method.as_str() {
@@ -309,7 +309,7 @@ impl Http {
     }
 }
 
-/// What is waited for.
+/// The answer that is waited for.
 struct Waiting<'a> {
     id: i64,
     started: Instant,

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 
 /// The longest message of a server, in bytes: a picture in Base64 fits.
 pub const MAX_MESSAGE: usize = 8 << 20;
-/// What a server may send, beside the answers themselves, from one request to the next. More is a flood.
+/// The most bytes that a server may send, beside the answers themselves, from one request to the next. More is a flood.
 const MAX_UNASKED: u64 = 64 << 20;
 /// Messages to the server that wait for it to read.
 const QUEUE: usize = 64;
@@ -38,7 +38,7 @@ impl Timeouts {
     }
 }
 
-/// What a server says about a call that is under way.
+/// The listener for a server's words about a call that is under way.
 pub type OnProgress<'a> = &'a mut (dyn FnMut(String) + Send);
 
 /// A server, to be asked.
@@ -46,7 +46,7 @@ pub struct Peer {
     outgoing: mpsc::Sender<Vec<u8>>,
     state: Lock<State>,
     next: AtomicI64,
-    /// Whether it has said that its tools are others now.
+    /// Set if it has said that its tools are others now.
     tools_changed: AtomicBool,
 }
 
@@ -71,12 +71,12 @@ impl Peer {
         (Arc::new(Self { outgoing, state, next, tools_changed }), lines)
     }
 
-    /// Whether its tools are others since the last call of this.
+    /// Returns whether its tools are others since the last call of this.
     pub fn take_changed(&self) -> bool {
         self.tools_changed.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether nothing more comes from it.
+    /// Returns whether nothing more comes from it.
     pub fn has_ended(&self) -> bool {
         self.state.lock().ended.is_some()
     }
@@ -154,7 +154,7 @@ impl Peer {
         let _ = self.outgoing.try_send(message.to_line());
     }
 
-    /// What it wrote, in pieces.
+    /// Returns what it wrote, in pieces.
     ///
     /// # Errors
     /// Why nothing can be read any more.
@@ -213,7 +213,7 @@ impl Peer {
     }
 }
 
-/// What a server may ask of its client.
+/// Returns what a server may ask of its client.
 pub fn answer(method: &str) -> Result<Value, ErrorObject> {
     match method {
         "ping" => Ok(json!({})),

@@ -20,16 +20,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// What is kept of the end of standard error, in bytes.
+/// The bytes that are kept of the end of standard error.
 const MAX_STDERR: usize = 4 << 10;
 /// How long a program has to end once its standard input is closed.
 const END_TIMEOUT: Duration = Duration::from_millis(500);
-/// What a shell returns for a program that is not there.
+/// The status that a shell returns for a program that is not there.
 const NOT_FOUND: i32 = 127;
 
 /// A running program. Dropping it kills it.
 pub struct Running {
-    /// What it is spoken to through.
+    /// The peer that it is spoken to through.
     pub peer: Arc<Peer>,
     writing: JoinHandle<()>,
     reading: JoinHandle<()>,

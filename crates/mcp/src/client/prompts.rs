@@ -37,7 +37,7 @@ impl ServerPrompt {
         usage(&self.description.arguments)
     }
 
-    /// What it does, on one line.
+    /// Returns what it does, on one line.
     pub fn about(&self) -> String {
         let PromptDescription { name, title, description, .. } = &self.description;
         let about = description.as_deref().or(title.as_deref()).unwrap_or(name);

@@ -1,4 +1,4 @@
-//! What a server answers to a call, as the model reads it.
+//! The model's text of a server's answer to a call.
 
 use crate::protocol::{Block, CallToolResult, ResourceContents};
 use agent_base::error::{Kind, Result};

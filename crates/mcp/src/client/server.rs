@@ -35,13 +35,13 @@ const PROMPTS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A server of a session.
 pub struct Server {
-    /// What the user configured.
+    /// The user's settings.
     pub settings: ServerSettings,
     site: Arc<dyn Site>,
     cache: Cache,
     current: Mutex<Option<Started>>,
     era: Lock<Option<Era>>,
-    /// What it offers, as the model knows it.
+    /// Its offer, as the model knows it.
     offer: Lock<Option<Offer>>,
     changed: AtomicBool,
     failure: Lock<Option<String>>,
@@ -49,7 +49,7 @@ pub struct Server {
 
 struct Started {
     connection: Arc<Connection>,
-    /// Whether its program cannot change the workspace.
+    /// Set if its program cannot change the workspace.
     is_read_only: bool,
     /// The sandbox that it has for itself.
     own: Option<Own>,
@@ -62,7 +62,7 @@ pub enum State {
     Idle,
     /// It runs.
     Running,
-    /// What happened when it was last needed.
+    /// The failure when it was last needed.
     Failed(String),
 }
 
@@ -81,7 +81,7 @@ impl Server {
         })
     }
 
-    /// What it offers: as it was when it was last asked, or asked for now.
+    /// Returns what it offers: as it was when it was last asked, or asked for now.
     ///
     /// # Errors
     /// It cannot be started, or does not answer.
@@ -92,7 +92,7 @@ impl Server {
         }
     }
 
-    /// What it offered when it was last asked, which is then what it offers.
+    /// Returns what it offered when it was last asked, which is then what it offers.
     async fn cached(&self) -> Option<Offer> {
         let (cache, settings) = (self.cache.clone(), self.settings.clone());
         let offer = tokio::task::spawn_blocking(move || cache.read(&settings)).await.ok().flatten()?;
@@ -108,7 +108,7 @@ impl Server {
         }
     }
 
-    /// Whether it is known what it offers.
+    /// Returns whether it is known what it offers.
     pub fn is_known(&self) -> bool {
         self.offer.lock().is_some()
     }
@@ -178,7 +178,7 @@ impl Server {
         Ok(offer)
     }
 
-    /// Whether its tools may differ from those that the model knows.
+    /// Returns whether its tools may differ from those that the model knows.
     pub async fn take_changed(&self) -> bool {
         let says_so = match self.current.lock().await.as_ref() {
             Some(started) => started.connection.take_changed(),

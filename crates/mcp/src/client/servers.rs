@@ -24,14 +24,14 @@ pub struct Servers {
     all: Vec<Arc<Server>>,
 }
 
-/// What servers offer together.
+/// The offers of all servers together.
 #[derive(Default)]
 pub struct Offered {
     /// Tools that are described to the model.
     pub tools: Vec<Arc<dyn Tool>>,
     /// Tools that it finds by searching.
     pub found: Vec<Arc<dyn Tool>>,
-    /// What servers say about their use: the name, and what it says.
+    /// The instructions of servers: the name, and the text.
     pub instructions: Vec<(String, String)>,
     /// Servers that could not be asked, and why.
     pub failures: Vec<String>,
@@ -50,13 +50,13 @@ impl Servers {
         &self.all
     }
 
-    /// What they offer. Those that have not been asked before are started, at the same time.
+    /// Returns what they offer. Those that have not been asked before are started, at the same time.
     pub async fn offered(&self) -> Offered {
         let offers = join_all(self.all.iter().map(|server| server.offer())).await;
         self.together(offers)
     }
 
-    /// What they offer now, if one of them says that it is something else than before.
+    /// Returns what they offer now, if one of them says that it is something else than before.
     pub async fn changed(&self) -> Option<Offered> {
         let changed = join_all(self.all.iter().map(|server| server.take_changed())).await;
         if !changed.contains(&true) {

@@ -24,7 +24,7 @@ pub struct ServerSettings {
     pub launch: Launch,
     /// Where a program runs.
     pub place: Place,
-    /// What a sandbox of its own may take, where it has one for that.
+    /// The limits of a sandbox of its own, where it has one for that.
     pub limits: OwnLimits,
     /// The hosts that it may reach, as a list of `--network` has them. Empty: those that every program of its sandbox may.
     pub network: Vec<String>,
@@ -56,7 +56,7 @@ pub enum Launch {
     Image {
         /// The image.
         image: String,
-        /// What runs in place of the image's entry point.
+        /// The program that runs in place of the image's entry point.
         entrypoint: Option<String>,
         /// Its arguments, in place of the image's.
         args: Vec<String>,
@@ -121,24 +121,24 @@ impl ServerSettings {
         }
     }
 
-    /// Whether a tool of it is offered.
+    /// Returns whether a tool of it is offered.
     pub fn offers(&self, tool: &str) -> bool {
         let is_in = |names: &Vec<String>| names.iter().any(|name| name == tool);
         self.enabled_tools.as_ref().is_none_or(is_in) && !is_in(&self.disabled_tools)
     }
 
-    /// Whether it runs in no sandbox, so that nothing of what it does is in the diff.
+    /// Returns whether it runs in no sandbox, so that nothing of what it does is in the diff.
     pub fn is_outside(&self) -> bool {
         self.place == Place::Host || matches!(self.launch, Launch::Http { .. })
     }
 
-    /// Whether it runs in a sandbox of its own, in which the project is not.
+    /// Returns whether it runs in a sandbox of its own, in which the project is not.
     pub fn has_own_sandbox(&self) -> bool {
         !self.is_outside()
             && (matches!(self.launch, Launch::Image { .. }) || self.limits != OwnLimits::default())
     }
 
-    /// What identifies it in the cache of tools: whatever may change the list of them.
+    /// Returns what identifies it in the cache of tools: whatever may change the list of them.
     pub fn fingerprint(&self) -> Hash {
         let exposed = |env: &[(String, SecretString)]| -> Vec<String> {
             env.iter().map(|(name, value)| format!("{name}={}", value.expose_secret())).collect()
@@ -175,7 +175,7 @@ impl fmt::Display for Launch {
     }
 }
 
-/// Whether a server may be called so: names of tools are made of it, and must not be those of another server.
+/// Returns whether a server may be called so: names of tools are made of it, and must not be those of another server.
 pub fn is_name(name: &str) -> bool {
     let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     (1..=MAX_NAME).contains(&name.len())

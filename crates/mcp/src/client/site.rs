@@ -1,4 +1,4 @@
-//! What a session provides to its servers.
+//! The services of a session for its servers.
 
 use super::http::Exchange;
 use super::settings::ServerSettings;
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use url::Url;
 
-/// What a session provides to its servers.
+/// The services of a session for its servers.
 pub trait Site: Send + Sync {
     /// The session's sandbox, once it is up; a handle that cannot change the workspace as long as nothing may.
     fn sandbox(&self) -> BoxFuture<'_, Result<Sandbox>>;

@@ -78,7 +78,7 @@ impl Tool for ServerTool {
         Some(Action::Tool { name: &self.name, arguments, is_on_host })
     }
 
-    /// What it holds (an open database, a position) belongs to what was undone.
+    /// Returns what it holds (an open database, a position) belongs to what was undone.
     fn discard_state(&self) -> BoxFuture<'_, Option<String>> {
         Box::pin(async {
             let is_inside = !self.server.settings.is_outside();

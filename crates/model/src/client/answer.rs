@@ -42,7 +42,7 @@ pub struct Answer {
     reader: Reader,
 }
 
-/// What the body turned out to be. The content type is not asked: it is wrong too often.
+/// The shape of a body, as it turned out. The content type is not asked: it is wrong too often.
 enum Shape {
     /// Only white space or less came so far.
     Unknown(Vec<u8>),
@@ -70,7 +70,7 @@ impl Answer {
         }
     }
 
-    /// Whether the endpoint itself has ended the answer.
+    /// Returns whether the endpoint itself has ended the answer.
     pub fn is_complete(&self) -> bool {
         self.complete
     }
@@ -234,7 +234,7 @@ fn chunk(event: Event, reader: &mut Reader) -> Result<Chunk, Failure> {
     reader.read(&data).map_err(|error| not_json(&error, &data))
 }
 
-/// Whether an event adds anything to the answer, or is not one of its pieces at all.
+/// Returns whether an event adds anything to the answer, or is not one of its pieces at all.
 fn has_content(data: &str) -> bool {
     let event = match serde_json::from_str(data) {
         Ok(Value::Object(event)) => event,

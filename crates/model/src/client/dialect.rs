@@ -126,7 +126,7 @@ impl Reader {
         Ok(Chunk { has_marks, ..chunk })
     }
 
-    /// Whether the endpoint has ended the answer. In the chat protocol `[DONE]` does, which is not read here.
+    /// Returns whether the endpoint has ended the answer. In the chat protocol `[DONE]` does, which is not read here.
     pub fn is_complete(&self) -> bool {
         match self {
             Self::Chat => false,

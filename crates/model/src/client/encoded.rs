@@ -20,7 +20,7 @@ pub struct Encoded {
     /// Whose messages are in `body`.
     version: Option<Version>,
     manner: Manner,
-    /// What is before the messages.
+    /// The part of the body before the messages.
     head: Vec<u8>,
     /// What of `body` the next request continues.
     kept: Place,
@@ -56,7 +56,7 @@ impl Encoded {
         }
     }
 
-    /// Whether the conversation has any.
+    /// Returns whether the conversation has any.
     pub fn has_images(&self) -> bool {
         !self.images.is_empty()
     }

@@ -81,7 +81,7 @@ impl ErrorBody {
         Self { text, status, wait: retry::wait_in(&all), all, words, window: None, prompt: None }
     }
 
-    /// What it means under `status`: the words correct the status, which is wrong too often.
+    /// Returns what it means under `status`: the words correct the status, which is wrong too often.
     pub fn reason(&self, status: StatusCode) -> Reason {
         let words = self.reason_by_words();
         match (status.as_u16(), words) {
@@ -111,7 +111,7 @@ impl ErrorBody {
         }
     }
 
-    /// What the words alone say.
+    /// Returns what the words alone say.
     pub fn reason_by_words(&self) -> Option<Reason> {
         // Google says "quota" of the limit per minute, too, and then how long to wait.
         if self.has_any(QUOTA) && self.wait.is_none() && !self.has_any(&["per minute", "perminute"]) {
@@ -440,7 +440,7 @@ const FEATURES: &[(Feature, &[&str])] = &[
     ),
 ];
 
-/// Whether a body is a web page.
+/// Returns whether a body is a web page.
 pub fn looks_like_html(body: &str) -> bool {
     let start: String = body.trim_start().chars().take(15).collect::<String>().to_lowercase();
     ["<!doctype", "<html", "<head", "<body", "<?xml", "<center"].iter().any(|tag| start.starts_with(tag))

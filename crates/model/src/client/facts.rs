@@ -1,4 +1,4 @@
-//! What a server reports about a model: its size and its context window. Each server has its own names for them.
+//! Facts that a server reports about a model: its size and its context window. Each server has its own names for them.
 
 use crate::client::{http, wire};
 use crate::size::parameters;
@@ -12,7 +12,7 @@ const MAX_BYTES: usize = 1 << 20;
 const MIN_PARAMETERS: f64 = 1e6;
 const MIN_WINDOW: u64 = 512;
 
-/// What is known about a model.
+/// Facts that are known about a model.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Facts {
     /// The number of its parameters.
@@ -38,7 +38,7 @@ impl Facts {
     }
 }
 
-/// What the server's list of models and the server's own interface report.
+/// Returns what the server's list of models and the server's own interface report.
 pub async fn learn(
     http: &reqwest::Client,
     headers: &HeaderMap,

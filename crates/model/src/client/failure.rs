@@ -1,4 +1,4 @@
-//! What can go wrong with one request to the endpoint, by name, and what follows from it.
+//! The ways in which one request to the endpoint can fail, by name, and what follows from each.
 
 use crate::client::error_body::ErrorBody;
 use crate::client::retry;
@@ -18,7 +18,7 @@ const LONGEST_QUOTE: usize = 500;
 /// One request that failed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Failure {
-    /// What it was.
+    /// The kind of failure.
     pub reason: Reason,
     /// One sentence in lower case.
     pub message: String,
@@ -79,7 +79,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Whether other requests fail for it too, until the endpoint or the user's account is in order again.
+    /// Returns whether other requests fail for it too, until the endpoint or the user's account is in order again.
     fn concerns_every_request(self) -> bool {
         matches!(
             self,
@@ -98,7 +98,7 @@ impl Reason {
     }
 }
 
-/// What an endpoint may not understand. Each can be done without.
+/// A part of a request that an endpoint may not understand. Each can be done without.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Feature {

@@ -74,7 +74,7 @@ pub struct Joiner {
 }
 
 impl Joiner {
-    /// What `piece` adds to the text. Marks count where the piece comes from JSON with marks.
+    /// Returns what `piece` adds to the text. Marks count where the piece comes from JSON with marks.
     pub fn join<'a>(&mut self, piece: &'a str, has_marks: bool) -> Cow<'a, str> {
         if piece.is_empty() || self.high.is_none() && !has_marks {
             return Cow::Borrowed(piece);
@@ -90,7 +90,7 @@ impl Joiner {
         Cow::Owned(String::from_utf16_lossy(&units))
     }
 
-    /// What is left at the end of the text.
+    /// Returns what is left at the end of the text.
     pub fn finish(&mut self) -> &'static str {
         if self.high.take().is_some() { "\u{fffd}" } else { "" }
     }

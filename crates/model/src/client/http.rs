@@ -169,7 +169,7 @@ pub async fn read_bounded(response: Response, bound: usize) -> reqwest::Result<O
     Ok(Some(body))
 }
 
-/// What can be had of an error's body: one that breaks off or takes too long still leaves the status.
+/// Returns what can be had of an error's body: one that breaks off or takes too long still leaves the status.
 async fn read_up_to(response: Response, bound: usize) -> Vec<u8> {
     let deadline = Instant::now() + ERROR_TIMEOUT;
     let mut stream = response.bytes_stream();
@@ -243,7 +243,7 @@ fn not_sent(error: &reqwest::Error) -> Failure {
     Failure::new(Reason::Broken, format!("the connection broke before the answer: {}", cause(error)))
 }
 
-/// Whether this machine itself refused the connection.
+/// Returns whether this machine itself refused the connection.
 fn is_refused_here(error: &reqwest::Error) -> bool {
     let is_here = error.url().and_then(|url| url.host_str()).is_some_and(|host| {
         let address: Option<std::net::IpAddr> = host.trim_matches(['[', ']']).parse().ok();

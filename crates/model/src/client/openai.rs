@@ -66,7 +66,7 @@ pub struct OpenAi {
     endpoint: Endpoint,
     http: reqwest::Client,
     address: Address,
-    /// What the endpoint turned out not to understand, for the rest of the session.
+    /// Features that the endpoint turned out not to understand, for the rest of the session.
     refused: Lock<HashSet<Feature>>,
     /// The conversation as it was last sent.
     encoded: Lock<Encoded>,
@@ -143,12 +143,12 @@ impl OpenAi {
         &self.endpoint
     }
 
-    /// Whether answers come as they are written, as far as is known yet.
+    /// Returns whether answers come as they are written, as far as is known yet.
     pub fn streams(&self) -> bool {
         !self.refused.lock().contains(&Feature::Streaming)
     }
 
-    /// Whether the endpoint takes tools, as far as is known yet.
+    /// Returns whether the endpoint takes tools, as far as is known yet.
     pub fn takes_tools(&self) -> bool {
         !self.refused.lock().contains(&Feature::Tools)
     }
@@ -251,7 +251,7 @@ impl OpenAi {
         Ok(reply)
     }
 
-    /// Whether this request is sent in the compact form. Those without tools (a summary) are plain text.
+    /// Returns whether this request is sent in the compact form. Those without tools (a summary) are plain text.
     fn is_compact(&self, request: &Request<'_>) -> bool {
         self.form() == CallForm::Compact && compact::fits(request.tools)
     }
@@ -615,7 +615,7 @@ fn no_list() -> Failure {
     Failure::new(Reason::NotTheProtocol, "the endpoint's list of models is not one")
 }
 
-/// Whether the model has answered in this conversation.
+/// Returns whether the model has answered in this conversation.
 fn has_answer(messages: &[Message]) -> bool {
     messages.iter().any(|message| matches!(message, Message::Assistant { .. }))
 }

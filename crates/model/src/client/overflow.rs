@@ -1,7 +1,7 @@
 //! Recognises a conversation that does not fit by the shape of what is said: something of the prompt is larger than it may be.
 //! Servers have too many wordings to list them.
 
-/// What does not fit.
+/// Words for a thing that does not fit.
 const SUBJECTS: &[&str] = &[
     "prompt",
     "input",
@@ -47,7 +47,7 @@ const BOUNDS: &[&str] = &[
     "cannot be more",
     "can be at most",
 ];
-/// What makes it something else: a rate, the length of the answer, or one of the request's other fields.
+/// Words that make it something else: a rate, the length of the answer, or one of the request's other fields.
 const RATES: &[&str] = &[
     "per minute",
     "perminute",
@@ -126,12 +126,12 @@ pub struct Sizes {
     pub prompt: Option<u64>,
 }
 
-/// Whether a text (in lower case) is about a rate.
+/// Returns whether a text (in lower case) is about a rate.
 pub fn is_about_a_rate(words: &str) -> bool {
     has_any(words, RATES)
 }
 
-/// Whether a text (in lower case) says that the conversation does not fit.
+/// Returns whether a text (in lower case) says that the conversation does not fit.
 pub fn is_one(words: &str) -> bool {
     let is_about_the_answer = has_any(words, ANSWER) && !has_any(words, PROMPT);
     let is_other = is_about_a_rate(words) || has_any(words, OTHER_FIELDS) || is_about_the_answer;

@@ -63,7 +63,7 @@ pub fn asked_wait(headers: &HeaderMap) -> Option<Duration> {
         })
 }
 
-/// What stands in front of a wait in an endpoint's words.
+/// Words that stand in front of a wait in an endpoint's messages.
 const BEFORE_A_WAIT: [&str; 11] = [
     "\"retrydelay\":\"",
     "\"retry_after_ms\":",

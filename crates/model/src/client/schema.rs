@@ -22,7 +22,7 @@ pub fn plain_without_null(schema: &Value) -> Value {
     written(schema, false)
 }
 
-/// Whether every object of `schema` has exactly the properties that it names, which OpenAI wants before it holds a model to them.
+/// Returns whether every object of `schema` has exactly the properties that it names, which OpenAI wants before it holds a model to them.
 pub fn is_strict(schema: &Value) -> bool {
     match schema {
         Value::Object(fields) => {
@@ -144,7 +144,7 @@ impl Writer<'_> {
         plain.into()
     }
 
-    /// What belongs to the type.
+    /// Returns what belongs to the type.
     fn fill(
         &mut self,
         fields: &Map<String, Value>,

@@ -22,7 +22,7 @@ pub const MOST_CALLS: usize = 128;
 pub const LONGEST_ARGUMENTS: usize = 1 << 20;
 /// Bytes of text and reasoning together.
 pub const LONGEST_TEXT: usize = 4 << 20;
-/// What the notice of a recovered call says.
+/// The notice's words about a recovered call.
 pub const WRITTEN_AS_TEXT: &str = "written as text";
 /// About how many a token has, where the server does not count.
 const BYTES_PER_TOKEN: u64 = 4;
@@ -143,7 +143,7 @@ impl<'a> Assembly<'a> {
         }
     }
 
-    /// Whether the rest of the answer is not wanted.
+    /// Returns whether the rest of the answer is not wanted.
     pub fn is_stopped(&self) -> bool {
         self.is_stopped
     }
@@ -163,7 +163,7 @@ impl<'a> Assembly<'a> {
         }
     }
 
-    /// Whether the endpoint has said that the answer is complete.
+    /// Returns whether the endpoint has said that the answer is complete.
     pub fn is_finished(&self) -> bool {
         self.reply.finish_reason.is_some()
     }
@@ -419,7 +419,7 @@ fn begins_another(call: &Partial, piece: &WireCall) -> bool {
     other_id || function.name != call.name || starts_anew && call.is_complete()
 }
 
-/// Whether `piece` says once more what `call` has said already: some servers send the whole call again at the end.
+/// Returns whether `piece` says once more what `call` has said already: some servers send the whole call again at the end.
 fn repeats(call: &Partial, piece: &WireCall) -> bool {
     let (Arguments::Text(arguments) | Arguments::Whole(arguments)) = &piece.function.arguments;
     let same_id = !piece.id.is_empty() && piece.id == call.id;
@@ -428,7 +428,7 @@ fn repeats(call: &Partial, piece: &WireCall) -> bool {
     same_id && same_place && same_words && call.is_complete()
 }
 
-/// Whether a text is part of what the choice of `owner` says; the first choice that says something owns it.
+/// Returns whether a text is part of what the choice of `owner` says; the first choice that says something owns it.
 fn is_from(owner: &mut Option<u64>, choice: u64, text: &str) -> bool {
     match owner {
         Some(owner) => *owner == choice,
@@ -449,7 +449,7 @@ fn size(fields: &Map<String, Value>) -> usize {
 }
 
 impl Partial {
-    /// Whether the arguments are all there, asked where a server repeats itself. Some begin every call with empty ones.
+    /// Returns whether the arguments are all there, asked where a server repeats itself. Some begin every call with empty ones.
     fn is_complete(&self) -> bool {
         matches!(serde_json::from_str(&self.arguments), Ok(Value::Object(object)) if !object.is_empty())
     }

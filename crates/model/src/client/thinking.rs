@@ -22,7 +22,7 @@ pub enum Thinking {
     /// Nothing but white space or part of the tag so far.
     #[default]
     Unknown,
-    /// What came so far may be the tag.
+    /// Text that may turn out to be the tag.
     Maybe(String),
     /// Inside; what came last may be part of the closing tag.
     Inside { close: &'static str, held: String },
@@ -30,7 +30,7 @@ pub enum Thinking {
     Answer,
 }
 
-/// What opens and closes the reasoning, in the templates of different models.
+/// Tags that open and close the reasoning, in the templates of different models.
 const TAGS: [(&str, &str); 10] = [
     ("<think>", "</think>"),
     ("<thinking>", "</thinking>"),
@@ -44,7 +44,7 @@ const TAGS: [(&str, &str); 10] = [
     ("<|think|>", "<|end|>"),
 ];
 
-/// What closes reasoning that the prompt opens.
+/// Tags that close reasoning which the prompt opens.
 const UNOPENED: [(&str, &str); 6] = [
     ("<think>", "</think>"),
     ("<seed:think>", "</seed:think>"),
@@ -109,7 +109,7 @@ impl Thinking {
         }
     }
 
-    /// What is left at the end.
+    /// Returns what is left at the end.
     pub fn finish(&mut self) -> Vec<Piece> {
         match std::mem::replace(self, Thinking::Answer) {
             Thinking::Maybe(held) if !held.is_empty() => vec![Piece::Text(held)],

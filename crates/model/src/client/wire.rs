@@ -16,16 +16,16 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 
-/// What is sent, apart from the conversation.
+/// The parts of a request apart from the conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Form<'a> {
     /// The model's name.
     pub model: &'a str,
     /// The endpoint's base URL.
     pub base_url: &'a str,
-    /// Whether the answer comes in pieces.
+    /// Set if the answer comes in pieces.
     pub stream: bool,
-    /// Whether usage is asked for at the end of a stream.
+    /// Set if usage is asked for at the end of a stream.
     pub stream_options: bool,
     /// The most tokens of the answer, and the name of that field.
     pub max_tokens: Option<(&'static str, u32)>,
@@ -70,7 +70,7 @@ pub struct Recipient<'a> {
 }
 
 impl Recipient<'_> {
-    /// What goes back to this model as it came.
+    /// Returns what goes back to this model as it came.
     pub fn own<'a>(&self, opaque: &'a Opaque) -> Option<&'a Opaque> {
         opaque.of(self.model, self.base_url).filter(|_| !self.manner.no_reasoning)
     }
@@ -81,17 +81,17 @@ impl Recipient<'_> {
 pub struct Manner {
     /// The protocol.
     pub protocol: Protocol,
-    /// Whether earlier reasoning is left out that would go back as it came.
+    /// Set if earlier reasoning is left out that would go back as it came.
     pub no_reasoning: bool,
-    /// Whether the places are marked up to which the endpoint shall cache the prompt.
+    /// Set if the places are marked up to which the endpoint shall cache the prompt.
     pub cache_marks: bool,
     /// Under which name reasoning is sent back.
     pub reasoning_echo: Option<&'static str>,
-    /// Whether all ids of calls are nine letters and digits.
+    /// Set if all ids of calls are nine letters and digits.
     pub short_ids: bool,
-    /// Whether images are left out.
+    /// Set if images are left out.
     pub no_images: bool,
-    /// Whether the schemas of tools are written in the subset that every endpoint takes.
+    /// Set if the schemas of tools are written in the subset that every endpoint takes.
     pub plain_schemas: bool,
 }
 
@@ -235,7 +235,7 @@ pub struct Chunk {
     pub detail: Option<Value>,
     /// See `message`.
     pub code: Option<Value>,
-    /// Whether its texts have marks for halves of surrogate pairs: see `halves`.
+    /// Set if its texts have marks for halves of surrogate pairs: see `halves`.
     #[serde(skip)]
     pub has_marks: bool,
     /// Tokens, read from another protocol.
@@ -323,7 +323,7 @@ impl Choice {
         telling(self.finish_reason.take(), self.native_finish_reason.take())
     }
 
-    /// What it says. A whole message beside a piece of it counts where nothing came before: it is what the pieces come to.
+    /// Returns what it says. A whole message beside a piece of it counts where nothing came before: it is what the pieces come to.
     pub fn said(self, is_first: bool) -> Option<Said> {
         let message = self.message.filter(|_| is_first || self.delta.is_none());
         match self.delta.filter(|delta| !delta.is_empty()).or(message) {
@@ -333,7 +333,7 @@ impl Choice {
     }
 }
 
-/// What was said.
+/// A piece of what the model said.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Said {
@@ -379,7 +379,7 @@ const OTHER_PROTOCOLS: [&str; 2] = [CONTENT_BLOCKS, OUTPUT_ITEMS];
 const OPAQUE_FIELDS: [&str; 2] = ["extra_content", "thinking_blocks"];
 
 impl Said {
-    /// Whether it says nothing.
+    /// Returns whether it says nothing.
     fn is_empty(&self) -> bool {
         let texts = [&self.content, &self.refusal];
         texts.iter().all(|text| text.is_empty())

@@ -50,9 +50,9 @@ const MAX_RESULT: usize = 6_000;
 const MAX_INSTRUCTIONS: usize = 2_000;
 /// Characters of an earlier answer: one that was cut off at its limit would fill the window of small models.
 const MAX_EARLIER_ANSWER: usize = 1_500;
-/// What the result of a command begins with that runs on as a job: from then on the job tools are offered.
+/// The beginning of the result of a command that runs on as a job: from then on the job tools are offered.
 pub const JOB_STARTED: &str = "started as job ";
-/// What the result of a command begins with that reached its time limit: from then on `background` is offered.
+/// The beginning of the result of a command that reached its time limit: from then on `background` is offered.
 pub const TIMED_OUT: &str = "Timed out";
 
 /// The temperature of a request, unless the user sets one.
@@ -64,7 +64,7 @@ pub fn temperature(request: &Request<'_>) -> f64 {
     }
 }
 
-/// Whether these tools can be offered in the compact form.
+/// Returns whether these tools can be offered in the compact form.
 pub fn fits(tools: &[ToolSpec]) -> bool {
     SHOWN.iter().all(|name| tools.iter().any(|tool| tool.name == *name))
 }
@@ -161,7 +161,7 @@ fn prompt(system: &str, request: &Request<'_>) -> String {
     prompt
 }
 
-/// Whether a tool is offered beside those that the prompt shows.
+/// Returns whether a tool is offered beside those that the prompt shows.
 fn is_further(tool: &&ToolSpec) -> bool {
     let name = tool.name.as_str();
     !SHOWN.contains(&name) && !HIDDEN.contains(&name)
@@ -171,7 +171,7 @@ fn required(tool: &ToolSpec) -> impl Iterator<Item = &str> {
     tool.parameters["required"].as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// Whether a call writes a file: with a tool for it, or with a redirection of the shell.
+/// Returns whether a call writes a file: with a tool for it, or with a redirection of the shell.
 fn writes(call: &ToolCall) -> bool {
     let command = || call.arguments.text("command");
     ["write_file", "edit_file"].contains(&call.name.as_str())
@@ -184,7 +184,7 @@ fn without_duration(result: &str) -> (&str, &str) {
     (first.split(',').next().unwrap_or_default(), rest)
 }
 
-/// What a result allows beside what the prompt shows. It comes with the result, so that the prompt never changes.
+/// Returns what a result allows beside what the prompt shows. It comes with the result, so that the prompt never changes.
 fn offer(result: &str) -> String {
     if let Some(job) = job(result) {
         let call = |tool| object_line(&json!({ "tool": tool, "job": job }));

@@ -13,7 +13,7 @@ const MAX_CANDIDATES: usize = 50;
 /// Bytes of an object without an end that are still read.
 const MAX_UNENDED: usize = 256 << 10;
 
-/// What an answer begins with, as the prompt shows it.
+/// The beginning of an answer, as the prompt shows it.
 pub const ANSWER: &str = r#"{"tool": "answer", "text": ""#;
 
 /// One turn of the model.
@@ -93,7 +93,7 @@ fn step(text: &str, is_cut_off: bool) -> Option<Step> {
     None
 }
 
-/// What an object asks for. Objects without a tool's name are recognised by their fields.
+/// Returns what an object asks for. Objects without a tool's name are recognised by their fields.
 fn step_of(object: &Map<String, Value>) -> Option<Step> {
     let text = |key: &str| object.get(key).and_then(Value::as_str);
     let key = NAME_KEYS.iter().chain(&["action"]).find(|key| text(key).is_some());

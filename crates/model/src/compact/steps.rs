@@ -73,7 +73,7 @@ impl<'a> Steps<'a> {
     }
 }
 
-/// Whether the last step repeats an earlier one: then a low temperature gives the same answer
+/// Returns whether the last step repeats an earlier one: then a low temperature gives the same answer
 /// again.
 pub fn is_stuck(messages: &[Message]) -> bool {
     let is_prompt = |message: &Message| matches!(message, Message::User { .. });

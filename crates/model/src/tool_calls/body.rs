@@ -22,7 +22,7 @@ const MAX_CALLS: usize = 1_000;
 /// Reads calls for these tools.
 pub struct Reader<'a> {
     pub tools: &'a [ToolSpec],
-    /// Whether the answer ended at the limit of its length: what has no end then is not what was meant.
+    /// Set if the answer ended at the limit of its length: what has no end then is not what was meant.
     pub is_cut_off: bool,
     /// Bytes that may still be looked at.
     pub budget: Cell<usize>,
@@ -72,7 +72,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// Whether a call may end here. Something between a call and the mark that closes it belongs to the call.
+    /// Returns whether a call may end here. Something between a call and the mark that closes it belongs to the call.
     fn may_follow(&self, text: &str) -> bool {
         if text.is_empty() || text.starts_with([',', ';', '}', ']', '{', '[']) || mark(text).is_some() {
             return true;
@@ -493,12 +493,12 @@ fn nested_key(text: &str) -> Option<&str> {
     (is_name && key != "tool_call").then_some(key)
 }
 
-/// What was passed over before a call.
+/// The text that was passed over before a call.
 struct Passed<'t> {
     rest: &'t str,
-    /// Whether a mark that opens a call was the last of the marks.
+    /// Set if a mark that opens a call was the last of the marks.
     is_open: bool,
-    /// Whether a mark closed the calls before, and none opened others.
+    /// Set if a mark closed the calls before, and none opened others.
     is_closed: bool,
     is_command: bool,
 }
@@ -614,7 +614,7 @@ fn is_end(tag: &Mark, end: &Mark) -> bool {
     }
 }
 
-/// Whether a value may have ended before `text`.
+/// Returns whether a value may have ended before `text`.
 fn continues(text: &str) -> bool {
     let text = text.trim_start();
     let is_next = |mark: Mark| {
@@ -637,7 +637,7 @@ fn own_lines<'t>(value: &'t str, tag: &Mark) -> &'t str {
     quoted.unwrap_or(value)
 }
 
-/// What the tag of an argument says about its type.
+/// Returns what the tag of an argument says about its type.
 fn is_text(tag: &Mark) -> Option<bool> {
     let attribute = |key: &str| tag.attributes.get(key).and_then(Value::as_str);
     match (attribute("string"), attribute("type")) {

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 /// Values inside of each other.
 const MAX_DEPTH: usize = 32;
-/// What encloses a text: of Gemma 4, of FunctionGemma, and of JSON.
+/// Marks that enclose a text: of Gemma 4, of FunctionGemma, and of JSON.
 const QUOTES: [&str; 3] = ["<|\"|>", "<escape>", "\""];
 
 /// The arguments at the beginning of `text`, and what follows them.
@@ -74,7 +74,7 @@ fn list(mut rest: &str, depth: usize) -> Option<(Value, &str)> {
     }
 }
 
-/// What follows the comma, or begins with `close`.
+/// Returns what follows the comma, or begins with `close`.
 fn comma(text: &str, close: char) -> Option<&str> {
     let text = text.trim_start();
     text.strip_prefix(',').or_else(|| text.starts_with(close).then_some(text))

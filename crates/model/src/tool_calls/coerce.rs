@@ -19,7 +19,7 @@ pub fn coerced(value: &Value, schema: &Value) -> Option<Value> {
     }
 }
 
-/// What a text says that stands for something else.
+/// Returns what a text says that stands for something else.
 fn of_text(text: &str, schema: &Value) -> Option<Value> {
     let says = |word: &str| text.eq_ignore_ascii_case(word);
     if is_type(schema, "null") && (text.is_empty() || says("null") || says("none")) {
@@ -50,7 +50,7 @@ fn whole(number: &Number) -> Option<Value> {
     (float.fract() == 0.0 && float.abs() <= EXACT).then(|| Value::from(float as i64))
 }
 
-/// Whether a schema takes values of that type.
+/// Returns whether a schema takes values of that type.
 pub fn is_type(schema: &Value, name: &str) -> bool {
     match &schema["type"] {
         Value::String(only) => only == name,

@@ -23,7 +23,7 @@ pub fn meant(path: &str, text: &str) -> Option<String> {
     if extension == "py" { python(text) } else { None }
 }
 
-/// Whether line ends were escaped, all of them.
+/// Returns whether line ends were escaped, all of them.
 fn is_one_line_for_several(text: &str) -> bool {
     let line_ends = text.matches("\\n").count();
     !text.contains('\n') && line_ends >= 2 && (text.ends_with("\\n") || text.contains("\\n    "))

@@ -11,10 +11,10 @@ use crate::tool_calls::scan::boundary;
 /// Bytes between the beginning of a message and its text.
 const LONGEST_HEADER: usize = 256;
 const MESSAGE: &str = "<|message|>";
-/// What a message ends with.
+/// Marks that end a message.
 const ENDS: [&str; 7] =
     ["<|end|>", "<|call|>", "<|return|>", "<|start|>", "<|channel|>", "<|eom|>", "<|message|>"];
-/// What the first message of an answer begins with. The prompt may hold the first of it.
+/// Marks that the first message of an answer begins with. The prompt may hold the first of them.
 const BEGINNINGS: [&str; 7] = [
     "<|channel|>",
     "<|start|>assistant",
@@ -28,7 +28,7 @@ const BEGINNINGS: [&str; 7] = [
 const NOT_TOOLS: [&str; 4] = ["assistant", "user", "self", "all"];
 const CHANNELS: [&str; 3] = ["analysis", "commentary", "final"];
 
-/// What an answer in this form says.
+/// An answer in this form, taken apart.
 #[derive(Debug, Default, PartialEq)]
 pub struct Spoken {
     pub calls: Calls,
@@ -37,7 +37,7 @@ pub struct Spoken {
     pub text: String,
 }
 
-/// Whether the form begins here; `None` where that is not known yet.
+/// Returns whether the form begins here; `None` where that is not known yet.
 pub fn begins(text: &str) -> Option<bool> {
     let Some(beginning) = BEGINNINGS.iter().find(|beginning| text.starts_with(**beginning)) else {
         let may = BEGINNINGS.iter().any(|beginning| beginning.starts_with(text));

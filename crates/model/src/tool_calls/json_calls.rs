@@ -101,7 +101,7 @@ fn call_in(object: &Map<String, Value>, tools: &[ToolSpec]) -> Option<Call> {
     Some((tool.name.clone(), Value::Object(arguments.as_object()?.clone())))
 }
 
-/// Whether these are not arguments but their schema, of a tool that is described. One may be filled in.
+/// Returns whether these are not arguments but their schema, of a tool that is described. One may be filled in.
 pub fn is_definition(arguments: &Value) -> bool {
     let described = |value: &Value| {
         let has = |key: &str| value.get(key).is_some();

@@ -12,7 +12,7 @@ const LONGEST_NAME: usize = 64;
 /// Characters of a tag with its attributes, as long as it has no end.
 const LONGEST_OPEN: usize = 256;
 
-/// What a mark stands for.
+/// The meaning of a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// A call, or a list of calls, follows.
@@ -47,7 +47,7 @@ pub enum Role {
 
 use Role::*;
 
-/// What a table says of a mark.
+/// A mark of a table, with its meaning.
 type Entry = (&'static str, Role);
 
 /// Tags by their names in lower case, without a namespace.
@@ -216,9 +216,9 @@ pub struct Mark {
     pub name: Option<String>,
     /// The other attributes of the tag.
     pub attributes: Map<String, Value>,
-    /// Whether the tag ends in `/>`.
+    /// Set if the tag ends in `/>`.
     pub is_empty: bool,
-    /// Whether it is a token, which nobody writes in a sentence.
+    /// Set if it is a token, which nobody writes in a sentence.
     pub is_token: bool,
     /// `<parameter=name>`, whose value stands on lines of its own.
     pub has_own_lines: bool,
@@ -231,12 +231,12 @@ impl Mark {
         Self { role, tag, name: None, attributes, is_empty: false, is_token, has_own_lines: false, length }
     }
 
-    /// Whether a call begins with it.
+    /// Returns whether a call begins with it.
     pub fn opens(&self) -> bool {
         matches!(self.role, Open | Weak | Call)
     }
 
-    /// Whether it ends a call, or a list of them.
+    /// Returns whether it ends a call, or a list of them.
     pub fn closes(&self) -> bool {
         matches!(self.role, Close | CallEnd)
     }
@@ -258,7 +258,7 @@ pub fn mark(text: &str) -> Option<Mark> {
     spelled_out(text).or_else(|| token(text)).or_else(|| tag_in_brackets(text))
 }
 
-/// Whether `text` is the beginning of a mark, or of a tag whose end has not come.
+/// Returns whether `text` is the beginning of a mark, or of a tag whose end has not come.
 pub fn may_become_mark(text: &str) -> bool {
     let begins = |mark: &str| mark.len() > text.len() && mark.starts_with(text);
     if begins(PREFIX) || WORDS.iter().any(|(word, _)| begins(word)) {

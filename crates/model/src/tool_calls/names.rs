@@ -17,7 +17,7 @@ pub fn meant<'a>(name: &str, tools: &'a [ToolSpec]) -> Option<&'a ToolSpec> {
     found.next().filter(|_| found.next().is_none())
 }
 
-/// What is the same in all ways to write a name.
+/// Returns what is the same in all ways to write a name.
 fn letters(name: &str) -> String {
     name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
 }
@@ -34,7 +34,7 @@ pub fn legal(name: &str) -> Cow<'_, str> {
 /// Names that stand for any name, in examples.
 const PLACEHOLDERS: [&str; 4] = ["function-name", "function_name", "example_function_name", "tool_name"];
 
-/// Whether a model may mean a tool by `name`, also one that does not exist.
+/// Returns whether a model may mean a tool by `name`, also one that does not exist.
 pub fn is_identifier(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= LONGEST

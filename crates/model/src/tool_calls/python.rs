@@ -10,7 +10,7 @@ const MAX_DEPTH: usize = 32;
 pub struct Written<'a> {
     pub name: &'a str,
     pub arguments: Map<String, Value>,
-    /// Whether it has arguments without a name.
+    /// Set if it has arguments without a name.
     pub is_positional: bool,
 }
 
@@ -107,7 +107,7 @@ fn dictionary(mut rest: &str, depth: usize) -> Option<(Value, &str)> {
     }
 }
 
-/// What follows the comma, or begins with `close`.
+/// Returns what follows the comma, or begins with `close`.
 fn comma(text: &str, close: char) -> Option<&str> {
     let text = text.trim_start();
     text.strip_prefix(',').or_else(|| text.starts_with(close).then_some(text))

@@ -16,12 +16,12 @@ const MOST_MISSES: usize = 200;
 /// Bytes of text that are examined for calls in one answer, counted anew from each place that is tried.
 const BUDGET: usize = 32 << 20;
 
-/// What was written as text.
+/// Calls that were recovered from text.
 #[derive(Debug, Default, PartialEq)]
 pub struct Recovered {
     /// The calls, in order. Without any, the text is an answer that came with marks around it.
     pub calls: Vec<RecoveredCall>,
-    /// What is left of the text without them.
+    /// The rest of the text without them.
     pub text: String,
 }
 

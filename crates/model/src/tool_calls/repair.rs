@@ -74,7 +74,7 @@ fn repaired(call: &ToolCall, tool: &ToolSpec, is_cut_off: bool) -> Option<(Map<S
     (repaired || !notes.is_empty()).then_some((arguments, notes))
 }
 
-/// What is inside of `{"arguments": {…}}`, also as a text, beside which the tool's name may stand.
+/// Returns what is inside of `{"arguments": {…}}`, also as a text, beside which the tool's name may stand.
 fn unwrapped(object: &Map<String, Value>, tool: &ToolSpec) -> Option<Map<String, Value>> {
     let names_tool = |key: &str, value: &Value| {
         NAME_KEYS.contains(&key) && value.as_str().is_some_and(|name| name == tool.name)

@@ -17,7 +17,7 @@ use serde_json::Value;
 pub const MAX_LOOKAHEAD: usize = 4096;
 /// Characters of indentation before a call. A longer run is not looked through again for each of its characters.
 const MAX_INDENT: usize = 256;
-/// What a place costs, in bytes that are looked at.
+/// The cost of a place, in bytes that are looked at.
 const PLACE: usize = 64;
 /// Bytes of code in a line.
 const MAX_SPAN: usize = 4096;
@@ -40,7 +40,7 @@ const HEADINGS: [&str; 3] = ["Action:", "**Tool Call:**", "-> tool/function_call
 /// Words that begin a call at the beginning of a line.
 const WORDS: [&str; 6] = ["functools", "call:", ">>>", "functions.", "default_api.", "function"];
 
-/// What stands at a place.
+/// A mark that was found at a place.
 #[derive(Debug, PartialEq)]
 pub enum Found {
     /// So many bytes of text.
@@ -59,7 +59,7 @@ pub enum Found {
     Residue(usize),
     /// So many bytes of a mark that is never a part of an answer.
     Noise(usize),
-    /// What follows was invented by the model.
+    /// The point from which on the text was invented by the model.
     Invented,
     /// It cannot be told before more of the answer has come.
     Open,
@@ -69,9 +69,9 @@ pub enum Found {
 pub struct Scan<'r, 't> {
     pub reader: &'r Reader<'r>,
     pub text: &'t str,
-    /// Whether this is all of the answer.
+    /// Set if this is all of the answer.
     pub is_whole: bool,
-    /// Whether calls without marks count as well.
+    /// Set if calls without marks count as well.
     pub takes_unmarked: bool,
 }
 
@@ -83,7 +83,7 @@ impl Scan<'_, '_> {
         chars.find_map(|(at, c)| self.window(at).at(at, c, &is_first).map(|found| (at, found)))
     }
 
-    /// What is examined for the place `at`.
+    /// Returns what is examined for the place `at`.
     fn window(&self, at: usize) -> Self {
         let end = if self.is_whole { self.text.len() } else { boundary(self.text, at + MAX_LOOKAHEAD) };
         Self { text: &self.text[..end], ..*self }
@@ -109,7 +109,7 @@ impl Scan<'_, '_> {
         }
     }
 
-    /// Whether a call without marks may begin at `at`: at the beginning of a line, or behind a token.
+    /// Returns whether a call without marks may begin at `at`: at the beginning of a line, or behind a token.
     fn begins(&self, at: usize) -> bool {
         begins_line(self.text, at) || self.text[..at].ends_with("|>")
     }
@@ -153,7 +153,7 @@ impl Scan<'_, '_> {
         }
     }
 
-    /// Whether a call may follow a mark that is common elsewhere.
+    /// Returns whether a call may follow a mark that is common elsewhere.
     fn may_open(&self, behind: &str) -> bool {
         let body = behind.trim_start();
         let body = body.strip_prefix("print(").unwrap_or(body);
@@ -197,7 +197,7 @@ impl Scan<'_, '_> {
         calls.iter().all(|(name, _)| self.reader.tools.iter().any(|tool| tool.name == *name))
     }
 
-    /// Whether all calls are of existing tools, with all the arguments that are required and none that is not known.
+    /// Returns whether all calls are of existing tools, with all the arguments that are required and none that is not known.
     fn are_exact(&self, calls: &Calls) -> bool {
         calls.iter().all(|(name, arguments)| {
             let Some(tool) = self.reader.tools.iter().find(|tool| tool.name == *name) else { return false };
@@ -222,7 +222,7 @@ impl Scan<'_, '_> {
         }
     }
 
-    /// Whether nothing but calls and marks follows.
+    /// Returns whether nothing but calls and marks follows.
     fn tail_is_calls(&self, mut text: &str) -> bool {
         for _ in 0..MAX_BLOCKS {
             text = text.trim_start_matches(|c: char| c.is_whitespace() || matches!(c, ',' | ';' | '}' | ']'));
@@ -250,7 +250,7 @@ impl Scan<'_, '_> {
         false
     }
 
-    /// Whether what came of the rest may be calls.
+    /// Returns whether what came of the rest may be calls.
     fn may_be_calls(&self, text: &str) -> bool {
         let text = text.trim_start_matches(|c: char| c.is_whitespace() || matches!(c, ',' | ';' | '}' | ']'));
         text.starts_with(['{', '[', '<', '`', '>'])
@@ -320,7 +320,7 @@ impl Scan<'_, '_> {
         (is_ended || !self.reader.is_cut_off).then_some((calls, rest))
     }
 
-    /// Whether `name` is a tool's, alone or as templates write it.
+    /// Returns whether `name` is a tool's, alone or as templates write it.
     fn declares(&self, name: &str) -> bool {
         let name = NAMESPACES.iter().find_map(|space| name.strip_prefix(space)).unwrap_or(name);
         let number = name.rsplit_once(':').filter(|(_, number)| number.chars().all(|c| c.is_ascii_digit()));
@@ -359,7 +359,7 @@ impl Scan<'_, '_> {
         Some((name, inner[end..].trim_end().to_owned()))
     }
 
-    /// Whether JSON, as far as it has come, describes a call or may come to.
+    /// Returns whether JSON, as far as it has come, describes a call or may come to.
     fn may_be_json_call(&self, text: &str) -> bool {
         let mut inner = text;
         for _ in 0..MAX_BRACKETS {
@@ -425,7 +425,7 @@ impl Scan<'_, '_> {
         Some(self.block(at, calls, length, is_first && !self.declares(word(rest.trim_start_matches('>')))))
     }
 
-    /// Whether a name with its arguments may come of `text`.
+    /// Returns whether a name with its arguments may come of `text`.
     fn may_become_named(&self, text: &str) -> bool {
         let mut words = WORDS.iter().chain(&HEADINGS);
         if words.any(|word| word.len() > text.len() && word.starts_with(text)) {
@@ -517,7 +517,7 @@ impl Scan<'_, '_> {
         }
     }
 
-    /// Whether a fence may hold calls, as far as it has come.
+    /// Returns whether a fence may hold calls, as far as it has come.
     fn may_hold_calls(&self, fence: &Fence<'_>, is_first: bool) -> bool {
         let body = fence.body.trim_start();
         if body.is_empty() {
@@ -616,7 +616,7 @@ pub fn boundary(text: &str, at: usize) -> usize {
     (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }
 
-/// Whether only white space, or a brace that a template doubled, is before `at` on its line.
+/// Returns whether only white space, or a brace that a template doubled, is before `at` on its line.
 pub fn begins_line(text: &str, at: usize) -> bool {
     let mut before = text[..at].chars().rev().take(MAX_INDENT);
     match before.find(|c| !matches!(c, ' ' | '\t' | '{')) {
@@ -625,7 +625,7 @@ pub fn begins_line(text: &str, at: usize) -> bool {
     }
 }
 
-/// Whether a mark behind `before` is quoted.
+/// Returns whether a mark behind `before` is quoted.
 fn is_quoted(before: &str) -> bool {
     before.ends_with(['"', '\'', '“', '‘', '„', '«'])
 }
@@ -663,13 +663,13 @@ fn unreadable(text: &str, at: usize, tag: &Mark, tools: &[ToolSpec]) -> Option<(
     is_call.then(|| (name.or_else(named).unwrap_or_default(), arguments.to_owned()))
 }
 
-/// Whether anything but a sentence stands behind the tag of a call.
+/// Returns whether anything but a sentence stands behind the tag of a call.
 fn is_begun(body: &str) -> bool {
     let body = body.trim_start();
     body.starts_with(['{', '[', '<']) || body.contains("</")
 }
 
-/// Whether a mark closes what was opened, and nothing but marks follows. At the beginning of a line nothing at all may follow.
+/// Returns whether a mark closes what was opened, and nothing but marks follows. At the beginning of a line nothing at all may follow.
 fn is_closed_at_end(body: &str, begins_line: bool) -> bool {
     let places = body.match_indices('<').chain(body.match_indices('[')).chain(body.match_indices(']'));
     let closes = |(at, _): (usize, &str)| mark(&body[at..]).filter(Mark::closes).map(|_| at);
@@ -681,7 +681,7 @@ fn is_closed_at_end(body: &str, begins_line: bool) -> bool {
     rest.trim().is_empty()
 }
 
-/// Whether a call is only shown as an example.
+/// Returns whether a call is only shown as an example.
 fn is_placeholder(body: &str) -> bool {
     let head = body[..boundary(body, LONGEST_EXAMPLE)].trim_start();
     let line = head.lines().next().unwrap_or_default();
@@ -706,7 +706,7 @@ pub fn broken_object(text: &str, tools: &[ToolSpec]) -> Option<(String, String)>
     (ARGUMENT_KEYS.contains(&key) && !is_example).then(|| (name, arguments.to_owned()))
 }
 
-/// Whether what follows a mark is code, not a sentence.
+/// Returns whether what follows a mark is code, not a sentence.
 fn is_like_a_call(body: &str, tools: &[ToolSpec]) -> bool {
     let body = body.trim_start();
     let body = body.strip_prefix("call:").unwrap_or(body);

@@ -1,4 +1,4 @@
-//! What was found in a command or a file: programs that would run, modules and built-ins that are used.
+//! Findings in a command or a file: programs that would run, modules and built-ins that are used.
 
 use serde::{Deserialize, Serialize};
 
@@ -38,7 +38,7 @@ impl Language {
 pub struct Word {
     /// The word with its quotes resolved; what only the shell can know (`$X`, `$(…)`) stands as it was written.
     pub text: String,
-    /// Whether the text is all there is to it: no expansion, no glob.
+    /// Set if the text is all there is to it: no expansion, no glob.
     pub fixed: bool,
 }
 
@@ -48,7 +48,7 @@ impl Word {
         Self { text: text.into(), fixed: true }
     }
 
-    /// Whether it looks like an option: `-x`, `--long`.
+    /// Returns whether it looks like an option: `-x`, `--long`.
     pub fn is_flag(&self) -> bool {
         self.text.len() > 1 && self.text.starts_with('-') && self.text != "--"
     }
@@ -77,7 +77,7 @@ pub struct Name {
 pub struct Use {
     /// The language of the code.
     pub language: Language,
-    /// What is used.
+    /// The name that is used.
     pub name: Name,
     /// Where: `a.py:3`, `the command`.
     pub place: String,
@@ -88,7 +88,7 @@ pub struct Use {
 pub struct Unreadable {
     /// The language it is written in.
     pub language: Language,
-    /// What could not be read, and why.
+    /// The part that could not be read, and why.
     pub what: String,
 }
 
@@ -99,12 +99,12 @@ pub struct Findings {
     pub commands: Vec<Vec<Word>>,
     /// Modules and built-ins.
     pub uses: Vec<Use>,
-    /// What could not be read.
+    /// The parts that could not be read.
     pub unreadable: Vec<Unreadable>,
     /// Tools of MCP servers.
     #[serde(default)]
     pub tools: Vec<String>,
-    /// Whether the names of the programs do not say what runs, or what it does: variables are set, functions or aliases defined, or
+    /// Set if the names of the programs do not say what runs, or what it does: variables are set, functions or aliases defined, or
     /// output goes to a file.
     #[serde(default)]
     pub is_altered: bool,

@@ -64,7 +64,7 @@ pub struct Gate {
     rules: Rules,
     approve: Approve,
     approver: Option<Arc<dyn Approver>>,
-    /// What the user has answered `always` to, by the keys of [`Question`].
+    /// The keys of each [`Question`] that the user has answered with `always`.
     allowed: Arc<Lock<HashSet<String>>>,
 }
 
@@ -82,7 +82,7 @@ pub enum Judgement {
 /// Why a tool call did not run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denial {
-    /// What was tried, for the `denied` event.
+    /// The attempt, for the `denied` event.
     pub what: String,
     /// The rule against it, for the `denied` event: `no-push (git push)`.
     pub rule: String,
@@ -90,19 +90,19 @@ pub struct Denial {
     pub message: String,
 }
 
-/// What the user is asked.
+/// A question to the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
-    /// What would run or be written.
+    /// The program that would run, or the file that would be written.
     pub what: String,
     /// Why there is a question; empty where every call is asked about.
     pub reasons: Vec<Match>,
-    /// What `always` would allow for the rest of the session.
+    /// The scope of `always` for the rest of the session.
     pub always: String,
     keys: Vec<String>,
 }
 
-/// What a tool call would do, as far as the rules are concerned.
+/// The effect of a tool call, as far as the rules are concerned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action<'a> {
     /// Run a shell command.
@@ -111,7 +111,7 @@ pub enum Action<'a> {
     Write {
         /// Paths and texts.
         files: Vec<(&'a str, &'a str)>,
-        /// Whether the texts are whole files.
+        /// Set if the texts are whole files.
         whole: bool,
     },
     /// Run code.
@@ -131,7 +131,7 @@ pub enum Action<'a> {
         name: &'a str,
         /// Its arguments.
         arguments: &'a Value,
-        /// Whether the server runs on this machine.
+        /// Set if the server runs on this machine.
         is_on_host: bool,
     },
 }
@@ -222,7 +222,7 @@ impl Gate {
         }
     }
 
-    /// What could not be read, where a rule could have spoken of it.
+    /// Returns what could not be read, where a rule could have spoken of it.
     fn unreadable(&self, findings: &Findings) -> Vec<Match> {
         let relevant = findings.unreadable.iter().filter(|part| self.rules.speak_of(part.language));
         let undecided = rules::undecided(&self.rules, findings);
@@ -247,7 +247,7 @@ impl Action<'_> {
         }
     }
 
-    /// What `always` remembers where everything is asked about: the programs where all of them are known, else the
+    /// Returns what `always` remembers where everything is asked about: the programs where all of them are known, else the
     /// very command; the files.
     fn keys(&self, findings: &Findings) -> Vec<String> {
         match self {
@@ -295,7 +295,7 @@ impl Match {
         Self { rule: "unreadable".to_owned(), pattern: "what cannot be read".to_owned(), what, because: None }
     }
 
-    /// What `always` remembers: the rule; of what could not be read, only this very thing.
+    /// Returns what `always` remembers: the rule; of what could not be read, only this very thing.
     fn key(&self) -> String {
         match self.rule.as_str() {
             "unreadable" => format!("unreadable {}", self.what),
@@ -333,7 +333,7 @@ impl Question {
         Self { what, reasons: Vec::new(), always: always.to_owned(), keys: Vec::new() }
     }
 
-    /// Whether the question itself has only the beginning and the end of [`Question::what`], which is to be shown before it.
+    /// Returns whether the question itself has only the beginning and the end of [`Question::what`], which is to be shown before it.
     pub fn is_cut(&self) -> bool {
         self.what.lines().count() > MAX_LINES || self.what.chars().count() > MAX_CHARS
     }
@@ -384,7 +384,7 @@ fn without_blank_lines(text: &str) -> String {
     kept.join("\n")
 }
 
-/// What `always` would allow. A whole command is not repeated.
+/// Returns what `always` would allow. A whole command is not repeated.
 fn in_words(keys: &[String]) -> String {
     let word = |key: &String| match key.strip_prefix("command ") {
         Some(_) => "this very command".to_owned(),

@@ -1,4 +1,4 @@
-//! What a rule names: a program with words it is called with, or a module or built-in.
+//! The pattern of a rule: a program with words it is called with, or a module or built-in.
 
 use super::findings::Word;
 use serde::Deserialize;
@@ -97,7 +97,7 @@ impl CommandPattern {
     }
 }
 
-/// Whether the program is the named one, wherever it lies and whatever version its name ends in.
+/// Returns whether the program is the named one, wherever it lies and whatever version its name ends in.
 fn is_program(program: &str, name: &str) -> bool {
     let base = base_name(program);
     base == name || without_version(base) == name
@@ -160,7 +160,7 @@ impl NamePattern {
         &self.0
     }
 
-    /// Whether `path` is this name or lies below it: `os` covers `os.system`, `fs` covers `fs/promises`.
+    /// Returns whether `path` is this name or lies below it: `os` covers `os.system`, `fs` covers `fs/promises`.
     pub fn covers(&self, path: &str) -> bool {
         path.strip_prefix(self.0.as_str())
             .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '/', ':']))
@@ -192,7 +192,7 @@ impl ToolPattern {
         &self.text
     }
 
-    /// Whether it names this tool.
+    /// Returns whether it names this tool.
     pub fn covers(&self, tool: &str) -> bool {
         match self.text.strip_suffix('*') {
             Some(beginning) => tool.starts_with(beginning),

@@ -19,13 +19,13 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Rules {
-    /// What does not run.
+    /// Rules for what does not run.
     pub deny: BTreeMap<String, Rule>,
-    /// What the user is asked about, with `--approve risky` or `always`.
+    /// Rules for what the user is asked about, with `--approve risky` or `always`.
     pub ask: BTreeMap<String, Rule>,
 }
 
-/// What one rule is about; any of its patterns is enough.
+/// The subject of one rule; any of its patterns is enough.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Rule {
@@ -51,9 +51,9 @@ pub struct Rule {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Names {
-    /// What comes in through an import.
+    /// Names that come in through an import.
     pub modules: Vec<NamePattern>,
-    /// What the language has without one.
+    /// Names that the language has without one.
     pub builtins: Vec<NamePattern>,
 }
 
@@ -64,14 +64,14 @@ pub struct Match {
     pub rule: String,
     /// The pattern of it: `git push`, `python: os.system`.
     pub pattern: String,
-    /// What fell under it: the command, or the name and where it is used.
+    /// The command that fell under it, or the name and where it is used.
     pub what: String,
     /// Why, where the rule gives a reason.
     pub because: Option<String>,
 }
 
 impl Rules {
-    /// Whether there is no rule at all.
+    /// Returns whether there is no rule at all.
     pub fn is_empty(&self) -> bool {
         self.deny.is_empty() && self.ask.is_empty()
     }
@@ -96,7 +96,7 @@ impl Rules {
         Ok(())
     }
 
-    /// Whether any rule depends on what is written in `language`.
+    /// Returns whether any rule depends on what is written in `language`.
     pub(super) fn speak_of(&self, language: Language) -> bool {
         let mut rules = self.deny.values().chain(self.ask.values());
         match language {

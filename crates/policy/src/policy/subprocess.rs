@@ -25,7 +25,7 @@ const MEMORY: u64 = 4 << 30;
 /// The descriptor that the child answers at.
 const ANSWER: i32 = 3;
 
-/// What `reading` finds.
+/// Returns what `reading` finds.
 pub fn read(reading: impl FnOnce() -> Findings) -> Findings {
     let answer = in_child(|| serde_json::to_vec(&reading()).unwrap_or_default());
     answer.and_then(|answer| serde_json::from_slice(&answer).ok()).unwrap_or_else(|| Findings {
@@ -38,7 +38,7 @@ pub fn read(reading: impl FnOnce() -> Findings) -> Findings {
     })
 }
 
-/// What `work` answers in a child; `None` where the child does not live to say it.
+/// Returns what `work` answers in a child; `None` where the child does not live to say it.
 pub fn in_child(work: impl FnOnce() -> Vec<u8>) -> Option<Vec<u8>> {
     let filter = filter().ok()?;
     let (reader, writer) = std::io::pipe().ok()?;

@@ -1,4 +1,4 @@
-//! What the words of a program are, for a terminal that shows them in colours.
+//! The classes of a program's words, for a terminal that shows them in colours.
 //!
 //! The grammars are those that rules about code have (the feature `policy`), and as there they read in a subprocess that can
 //! reach nothing: a text of the model's or of the sandbox's is not parsed in this process. Without them there are no colours.
@@ -27,7 +27,7 @@ pub enum Language {
     Ruby,
 }
 
-/// What a word is.
+/// The class of a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Class {
     Comment,

@@ -42,7 +42,7 @@ fn read(language: Language, text: &str) -> Vec<(usize, usize, Class)> {
     words
 }
 
-/// What a node is, by the names that the grammars have in common.
+/// Returns what a node is, by the names that the grammars have in common.
 fn class_of(visit: &Visit<'_, '_>) -> Option<Class> {
     let (node, kind) = (visit.node, visit.node.kind());
     if !node.is_named() {

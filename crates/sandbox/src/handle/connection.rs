@@ -25,7 +25,7 @@ use tokio::task::AbortHandle;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Bytes of files, standard inputs and tunnels that wait to be written.
 const OUTGOING: usize = 1 << 20;
-/// What the windows of all streams may grow by together, in bytes.
+/// The most that the windows of all streams may grow by together, in bytes.
 const GROWTH: u32 = 64 << 20;
 /// Silence after which the guest is asked whether it is there.
 const PING_AFTER: Duration = Duration::from_secs(15);
@@ -42,9 +42,9 @@ const READ_BUFFER: usize = 64 << 10;
 pub(super) struct Route {
     pub expect: Expect,
     incoming: mpsc::UnboundedSender<Message>,
-    /// What the guest may still send.
+    /// The window for what the guest may still send.
     window: ReceiveWindow,
-    /// What may still be sent to the guest.
+    /// The credit for what may still be sent to the guest.
     credit: Arc<Semaphore>,
     /// The receiver was dropped; the guest's last message is awaited, and what it sends until then is discarded.
     pub abandoned: bool,
@@ -57,11 +57,11 @@ pub(super) struct State {
     tunnels: usize,
     /// Where connections that the guest offers go.
     offers: Option<Offers>,
-    /// What the windows may still grow by.
+    /// The bytes by which the windows may still grow.
     budget: WindowBudget,
-    /// Whether a ping has not been answered yet.
+    /// Set if a ping has not been answered yet.
     pinged: bool,
-    /// Whether the guest is frozen, so that its silence means nothing.
+    /// Set if the guest is frozen, so that its silence means nothing.
     pub is_frozen: bool,
     /// Why the connection is broken.
     broken: Option<Broken>,
@@ -79,7 +79,7 @@ struct Broken {
 #[derive(Clone)]
 pub(super) struct Offers {
     to: mpsc::UnboundedSender<Incoming>,
-    /// Whether somebody takes them.
+    /// Set if somebody takes them.
     pub are_taken: Arc<AtomicBool>,
 }
 
@@ -158,7 +158,7 @@ impl Outgoing {
 pub(super) struct Connection {
     pub state: Lock<State>,
     pub outgoing: Arc<Outgoing>,
-    /// What this connection is known by to the guest.
+    /// The number by which the guest knows this connection.
     pub nonce: [u8; 32],
     ended: watch::Sender<bool>,
     /// The reader and the writer.
@@ -243,7 +243,7 @@ impl Connection {
         *self.ended.borrow()
     }
 
-    /// Whether it has ended because its stream did.
+    /// Returns whether it has ended because its stream did.
     pub fn is_cut(&self) -> bool {
         self.state.lock().broken.as_ref().is_some_and(|broken| broken.is_cut)
     }

@@ -2,7 +2,7 @@
 
 use agent_wire::{self as wire, Message};
 
-/// What a stream is about.
+/// The subject of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Expect {
     Command,
@@ -29,7 +29,7 @@ pub(super) enum Expect {
 }
 
 impl Expect {
-    /// Whether the message is the guest's last one on the stream; `None` where it is out of place.
+    /// Returns whether the message is the guest's last one on the stream; `None` where it is out of place.
     pub fn admit(&mut self, message: &Message) -> Option<bool> {
         match (self, message) {
             (Self::Tunnel { open: true, .. }, Message::Failed { .. }) => None,

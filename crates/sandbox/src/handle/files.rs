@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// The permission bits that a guest may report.
 pub(super) const MODE_BITS: u32 = 0o7777;
 
-/// What was read of a file.
+/// The bytes that were read of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileBytes {
     /// The bytes, from the offset asked for.
@@ -29,7 +29,7 @@ pub struct FileBytes {
 /// How to list a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WalkOptions {
-    /// Whether regular files are hashed. Files that have not changed since the last time are not read again.
+    /// Set if regular files are hashed. Files that have not changed since the last time are not read again.
     pub hash: bool,
     /// Directories, relative to the root, that are named but not looked into.
     pub exclude: Vec<PathBuf>,
@@ -37,16 +37,16 @@ pub struct WalkOptions {
     pub max_entries: u64,
 }
 
-/// What has changed in a tree.
+/// The changes of a tree.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Changes {
-    /// What is new or has changed.
+    /// Entries that are new or have changed.
     pub entries: Vec<Entry>,
     /// Relative paths of what is not there any more.
     pub removed: Vec<PathBuf>,
     /// Names this state of the tree; 0 where the guest could not remember it.
     pub generation: u64,
-    /// Whether these are all entries of the tree, because the guest does not know the state asked for.
+    /// Set if these are all entries of the tree, because the guest does not know the state asked for.
     pub complete: bool,
 }
 
@@ -58,7 +58,7 @@ impl Default for WalkOptions {
 }
 
 impl Sandbox {
-    /// What is at `path`; a symbolic link is not followed.
+    /// Returns what is at `path`; a symbolic link is not followed.
     ///
     /// # Errors
     ///
@@ -180,7 +180,7 @@ async fn list(
     }
 }
 
-/// Whether the path stays below the root that it is relative to.
+/// Returns whether the path stays below the root that it is relative to.
 fn is_below(path: &Path) -> bool {
     let bytes = path.as_os_str().as_bytes();
     !bytes.is_empty()

@@ -30,12 +30,12 @@ const SENT: u32 = 3;
 
 pub(super) struct Link {
     now: watch::Sender<Now>,
-    /// What was asked of the outlet last. It is asked of each further connection.
+    /// The question that was put to the outlet last. It is put to each further connection.
     outlet: Lock<Option<Message>>,
     offered: Lock<Option<mpsc::UnboundedReceiver<Incoming>>>,
-    /// Whether somebody has taken those.
+    /// Set if somebody has taken those.
     are_taken: Arc<AtomicBool>,
-    /// What runs in the jobs that this process has started, by their numbers.
+    /// The commands of the jobs that this process has started, by their numbers.
     pub jobs: Lock<BTreeMap<u64, String>>,
     pub is_slow: bool,
 }
@@ -111,7 +111,7 @@ impl Link {
         }
     }
 
-    /// Whether a connection has ended and another one follows, or may.
+    /// Returns whether a connection has ended and another one follows, or may.
     pub fn is_joined_again(&self, connection: &Arc<Connection>) -> bool {
         let now = self.now.borrow();
         connection.is_cut() && (!now.is_last || !Arc::ptr_eq(&now.connection, connection))

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
-/// What a tree behind a slow link looked like the last time, so that only what has changed since crosses the link.
+/// The tree behind a slow link as it looked the last time, so that only what has changed since crosses the link.
 #[derive(Default)]
 pub struct Listing {
     last: Option<Last>,

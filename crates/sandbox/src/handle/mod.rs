@@ -45,7 +45,7 @@ pub struct Sandbox {
     link: Arc<Link>,
     /// Variables that commands and jobs start with.
     env: Arc<[(OsString, OsString)]>,
-    /// Whether nothing that goes through this handle changes the workspace.
+    /// Set if nothing that goes through this handle changes the workspace.
     read_only: bool,
     /// Where the workspace is on this machine, and inside.
     place: Option<Arc<Place>>,
@@ -119,7 +119,7 @@ impl Sandbox {
         self.locate(path).strip_prefix(self.workspace()).map(Path::to_owned).ok()
     }
 
-    /// What programs printed, with the workspace under its name in every sandbox.
+    /// Returns what programs printed, with the workspace under its name in every sandbox.
     pub fn with_usual_names<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let place = self.workspace().to_string_lossy();
         match place != WORKSPACE && text.contains(&*place) {
@@ -139,12 +139,12 @@ impl Sandbox {
         self.link.latest().state.lock().is_frozen = is_frozen;
     }
 
-    /// Whether nothing that goes through this handle can change the workspace.
+    /// Returns whether nothing that goes through this handle can change the workspace.
     pub fn is_read_only(&self) -> bool {
         self.read_only
     }
 
-    /// What the guest knows about the sandbox, and which of `tools` are on its `PATH`.
+    /// Returns what the guest knows about the sandbox, and which of `tools` are on its `PATH`.
     pub async fn facts(&self, tools: &[&str]) -> Result<Facts> {
         let tools = tools.iter().map(|tool| (*tool).into()).collect();
         let request = Message::GetFacts { tools };

@@ -144,7 +144,7 @@ impl Sandbox {
         Ok(Process { sender: stream.sender(), stream, deadline: None, job: Some((self.clone(), job)) })
     }
 
-    /// What a job has written since the last call. Where that is nothing, waits for news or the end, for at most
+    /// Returns what a job has written since the last call. Where that is nothing, waits for news or the end, for at most
     /// `wait` (which is cut to an hour).
     ///
     /// # Errors
@@ -167,7 +167,7 @@ impl Sandbox {
         self.collect(Message::JobKill { job }, OVERTIME).await
     }
 
-    /// Whether this process has started a job.
+    /// Returns whether this process has started a job.
     pub fn has_started_jobs(&self) -> bool {
         !self.link.jobs.lock().is_empty()
     }
@@ -193,7 +193,7 @@ impl Sandbox {
         Ok(running)
     }
 
-    /// Whether a job runs: one that has ended says that behind its output.
+    /// Returns whether a job runs: one that has ended says that behind its output.
     async fn is_running(&self, job: u64) -> Result<bool> {
         let mut process = self.attach_job(job, 0).await?;
         let begun = tokio::time::Instant::now();
@@ -230,10 +230,10 @@ async fn collect(connection: Arc<Connection>, request: &Message, timeout: Durati
     }
 }
 
-/// What a job wrote and how it is.
+/// The output and the state of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobOutput {
-    /// What is new, in order.
+    /// The new output, in order.
     pub output: Vec<Piece>,
     /// How it ended; `None` while it runs.
     pub state: Option<Finished>,
@@ -267,7 +267,7 @@ pub async fn reading_beside<T>(feeding: impl Future<Output = ()>, reading: impl 
     }
 }
 
-/// What a running command does next.
+/// The next step of a running command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProcessEvent {
     /// It wrote something.
@@ -279,7 +279,7 @@ pub enum ProcessEvent {
 }
 
 impl Process {
-    /// What happens next. After [`ProcessEvent::Finished`] do not ask again.
+    /// Returns what happens next. After [`ProcessEvent::Finished`] do not ask again.
     ///
     /// # Errors
     ///
@@ -322,7 +322,7 @@ impl Process {
         self.sender.eof();
     }
 
-    /// What controls the command while [`Process::next`] is waited for.
+    /// Returns what controls the command while [`Process::next`] is waited for.
     pub fn controls(&self) -> Controls {
         Controls(self.sender.clone())
     }

@@ -67,7 +67,7 @@ impl Incoming {
         message
     }
 
-    /// What is needed to send on the stream.
+    /// Returns what is needed to send on the stream.
     pub fn sender(&self) -> Sender {
         Sender { connection: self.connection.clone(), id: self.id, credit: self.credit.clone() }
     }

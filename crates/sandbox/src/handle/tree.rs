@@ -19,12 +19,12 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What a change or a question takes in its message beyond its path and content, at most.
+/// The most bytes that a change or a question takes in its message beyond its path and content.
 const OVERHEAD: usize = 96;
 /// Requests of one call that are under way at once.
 const PIPELINE: usize = 16;
 
-/// What [`Sandbox::put_tree`] has done.
+/// The result of [`Sandbox::put_tree`].
 #[derive(Debug)]
 pub struct Put {
     /// One result for each file, in order.
@@ -248,7 +248,7 @@ fn is_absent(result: &Result<()>) -> bool {
     result.as_ref().is_err_and(|error| error.known_errno() == Some(libc::ENOENT))
 }
 
-/// Whether the change is certainly none of the workspace.
+/// Returns whether the change is certainly none of the workspace.
 fn is_outside_of_workspace(workspace: &Path, change: &Change) -> bool {
     let path = match change {
         Change::Write(file) | Change::Begin(file) => &file.path,

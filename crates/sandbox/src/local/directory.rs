@@ -27,14 +27,14 @@ pub(super) struct Directory {
     path: PathBuf,
 }
 
-/// What is written down about a sandbox, as JSON in `sandbox.json`.
+/// The record of a sandbox, as JSON in `sandbox.json`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Record {
     /// RFC 3339.
     pub created: String,
     /// Whose it is.
     pub ownership: Ownership,
-    /// What it is limited to.
+    /// Its limits.
     pub limits: Limits,
 }
 
@@ -100,12 +100,12 @@ impl Directory {
         self.write(launch_spec::FILE, &spec.encode())
     }
 
-    /// What the launcher was asked to make.
+    /// Returns what the launcher was asked to make.
     pub fn spec(&self) -> Option<LaunchSpec> {
         LaunchSpec::decode(&fs::read(self.join(launch_spec::FILE)).ok()?).ok()
     }
 
-    /// What is written down; `None` in the moment of its making, or after damage.
+    /// Returns what is written down; `None` in the moment of its making, or after damage.
     pub fn record(&self) -> Option<Record> {
         serde_json::from_slice(&fs::read(self.join("sandbox.json")).ok()?).ok()
     }
@@ -122,12 +122,12 @@ impl Directory {
         self.processes().map(|(_, first)| first).filter(|first| first.is_alive())
     }
 
-    /// Whether it is left over, when the sandbox is in `state`.
+    /// Returns whether it is left over, when the sandbox is in `state`.
     pub fn is_left_over(&self, state: State) -> bool {
         self.record().map_or_else(|| self.is_old(), |record| record.ownership.is_left_over(state))
     }
 
-    /// Whether it was made more than a minute ago: then it is no longer about to be filled.
+    /// Returns whether it was made more than a minute ago: then it is no longer about to be filled.
     fn is_old(&self) -> bool {
         let made = fs::symlink_metadata(&self.path).and_then(|metadata| metadata.modified());
         made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age.as_secs() > 60))

@@ -1,4 +1,4 @@
-//! What keeps this machine from running local sandboxes, and what makes one weaker than a container: as data, for
+//! Obstacles that keep this machine from running local sandboxes, and what makes one weaker than a container: as data, for
 //! `agent doctor` and for the error of a sandbox that did not start.
 
 use crate::EnforcedLimits;
@@ -9,21 +9,21 @@ use serde::Serialize;
 use std::fs;
 use std::sync::OnceLock;
 
-/// What `agent doctor` tells about local sandboxes.
+/// The findings of `agent doctor` about local sandboxes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Checks {
-    /// What certainly or probably keeps a sandbox from starting. Empty: nothing known.
+    /// Obstacles that certainly or probably keep a sandbox from starting. Empty: none known.
     pub obstacles: Vec<Obstacle>,
-    /// What a local sandbox on this machine does not hold as well as a container would.
+    /// Properties that a local sandbox on this machine does not hold as well as a container would.
     pub weaknesses: Vec<String>,
 }
 
 /// Something of this system that is in the way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Obstacle {
-    /// What it is.
+    /// The obstacle, in words.
     pub what: String,
-    /// What the user can do.
+    /// The advice for the user.
     pub hint: String,
 }
 
@@ -115,7 +115,7 @@ fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
-/// What is weaker than in a container, given the control groups that could be made.
+/// Returns what is weaker than in a container, given the control groups that could be made.
 pub(super) fn weaknesses(limited: EnforcedLimits, is_root: bool) -> Vec<String> {
     let mut weaker = Vec::new();
     if !limited.memory {

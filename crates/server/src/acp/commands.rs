@@ -44,7 +44,7 @@ pub struct Written {
 }
 
 impl Written {
-    /// Whether it writes the user's own files, which is not to end half-way.
+    /// Returns whether it writes the user's own files, which is not to end half-way.
     pub fn writes_files(&self) -> bool {
         matches!(self.name, "apply" | "undo-apply")
     }

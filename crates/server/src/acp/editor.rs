@@ -26,7 +26,7 @@ const TITLE: usize = 300;
 pub struct Editor {
     /// The client.
     pub client: Arc<Client>,
-    /// What it can do.
+    /// Its abilities.
     pub facts: Facts,
     events: Arc<Events>,
     user: Arc<User>,

@@ -1,11 +1,11 @@
-//! What a client says about itself, and what it learns of this agent.
+//! The facts that a client tells about itself, and those that it learns of this agent.
 
 use serde_json::{Value, json};
 
 /// The version of the protocol that is spoken here.
 pub const VERSION: u64 = 1;
 
-/// What the client can do.
+/// The abilities of the client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Facts {
     /// It hands out the text of a file with what is not saved yet.

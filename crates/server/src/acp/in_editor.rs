@@ -24,7 +24,7 @@ const FILE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Characters of an editor's message that are repeated.
 const MAX_MESSAGE: usize = 100;
 
-/// What is known of a file that may be open in the editor.
+/// The state of a file that may be open in the editor.
 enum Known {
     /// It is new, or has this text.
     Text(Option<String>),
@@ -34,7 +34,7 @@ enum Known {
     Opaque,
 }
 
-/// What came of a file that the editor was to write.
+/// The outcome for a file that the editor was to write.
 enum Handed {
     Written,
     /// It is on disk already.
@@ -46,7 +46,7 @@ enum Handed {
 }
 
 impl Work<'_> {
-    /// What the editor has not saved yet is the user's too: writing the file would lose one of the two.
+    /// Returns what the editor has not saved yet is the user's too: writing the file would lose one of the two.
     pub(super) async fn refuse_unsaved(&self, ready: &Ready, changes: &ChangeSet) -> Result<()> {
         if !self.owner.editor.facts.reads_files {
             return Ok(());
@@ -176,7 +176,7 @@ fn refused(why: &str) -> Error {
     Error::new(Kind::Conflict, format!("nothing was written: {why}"))
 }
 
-/// Whether a directory on the way to `path` is a symlink on this machine, in whose place the session has put a directory.
+/// Returns whether a directory on the way to `path` is a symlink on this machine, in whose place the session has put a directory.
 fn is_behind_symlink(path: &TreePath, changes: &ChangeSet) -> bool {
     let is_symlink = |path: TreePath| {
         changes.changes.get(&path).is_some_and(|change| matches!(change.before, Some(Node::Symlink { .. })))
@@ -184,7 +184,7 @@ fn is_behind_symlink(path: &TreePath, changes: &ChangeSet) -> bool {
     path.ancestors().any(is_symlink)
 }
 
-/// What is on disk, as far as an editor could have it.
+/// Returns what is on disk, as far as an editor could have it.
 fn known(before: Option<&Node>, store: &Store) -> Result<Known> {
     Ok(match before {
         Some(Node::Symlink { .. } | Node::Directory { .. }) => Known::Binary,
@@ -199,7 +199,7 @@ fn known(before: Option<&Node>, store: &Store) -> Result<Known> {
     })
 }
 
-/// Whether two texts are the same but for what editors do to a text by opening it: line ends, a mark at the beginning, the
+/// Returns whether two texts are the same but for what editors do to a text by opening it: line ends, a mark at the beginning, the
 /// line feed at the end.
 fn is_same(a: &str, b: &str) -> bool {
     let plain = |text: &str| {

@@ -51,7 +51,7 @@ impl ApplyMode {
     }
 }
 
-/// What the settings of a session are.
+/// The present settings of a session.
 pub struct Current {
     /// When changes are written.
     pub apply: ApplyMode,
@@ -59,9 +59,9 @@ pub struct Current {
     pub model: String,
     /// All that the endpoint offers, as far as that is known.
     pub models: Vec<String>,
-    /// What the sandbox may reach; `None`: the engine's ordinary network.
+    /// The hosts that the sandbox may reach; `None`: the engine's ordinary network.
     pub network: Option<Rules>,
-    /// What it might reach when the session was opened, in words.
+    /// The network when the session was opened, in words.
     pub first_network: String,
 }
 

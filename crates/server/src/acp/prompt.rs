@@ -18,7 +18,7 @@ const MAX_PICTURE: usize = 4 << 20;
 /// A prompt.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Prompt {
-    /// What the user wrote.
+    /// The user's text.
     pub text: String,
     /// The contents that it refers to, which stand behind it.
     pub behind: String,
@@ -92,7 +92,7 @@ fn path_in(uri: &str, root: &Path) -> Option<String> {
     (!inside.is_empty() && !inside.contains(['"', '\n'])).then_some(inside)
 }
 
-/// What it is follows from its bytes, and not from what the client says.
+/// Returns what it is follows from its bytes, and not from what the client says.
 fn picture(data: &str) -> Result<String, String> {
     if data.len() > MAX_PICTURE / 3 * 4 + 4 {
         return Err(format!("a picture is larger than {MAX_PICTURE} bytes"));

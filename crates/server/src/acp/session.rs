@@ -43,7 +43,7 @@ pub struct OpenSession {
     interrupt: Interrupt,
     is_busy: AtomicBool,
     mode: Lock<ApplyMode>,
-    /// What the user keeps in the sandbox: they are not asked about it again.
+    /// The changes that the user keeps in the sandbox: they are not asked about them again.
     kept: Lock<Option<ChangeSet>>,
     proposals: AtomicU64,
     has_title: AtomicBool,
@@ -55,12 +55,12 @@ pub struct OpenSession {
     /// The name of the model, and of all that the endpoint offers, as far as that is known.
     model: Lock<String>,
     models: Lock<Vec<String>>,
-    /// What was set since the last prompt began.
+    /// The settings that were made since the last prompt began.
     pending: Lock<Pending>,
     _slot: OwnedSemaphorePermit,
 }
 
-/// What the next prompt begins with.
+/// The text that the next prompt begins with.
 #[derive(Default)]
 struct Pending {
     model: Option<ModelSettings>,
@@ -70,7 +70,7 @@ struct Pending {
 
 /// The work on one prompt, which has the session for itself.
 pub struct Work<'a> {
-    /// What outlives it.
+    /// The part that outlives it.
     pub owner: &'a OpenSession,
     /// The session.
     pub session: &'a mut Session,
@@ -182,7 +182,7 @@ impl OpenSession {
         Ok(())
     }
 
-    /// Whether the user keeps exactly these changes in the sandbox.
+    /// Returns whether the user keeps exactly these changes in the sandbox.
     pub(super) fn is_kept(&self, changes: &ChangeSet) -> bool {
         self.kept.lock().as_ref() == Some(changes)
     }

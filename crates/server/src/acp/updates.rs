@@ -31,14 +31,14 @@ pub struct Updates {
     root: PathBuf,
     store: Store,
     session: String,
-    /// Whether the client shows the output of a command by the extension `terminal_output`.
+    /// Set if the client shows the output of a command by the extension `terminal_output`.
     has_terminals: bool,
-    /// Whether these are the events of an earlier process, of which there are no pieces.
+    /// Set if these are the events of an earlier process, of which there are no pieces.
     is_replay: bool,
     calls: HashMap<String, Call>,
     turn: u64,
     prompts: u64,
-    /// Whether pieces of the message under way were sent.
+    /// Set if pieces of the message under way were sent.
     streamed: bool,
 }
 
@@ -65,7 +65,7 @@ impl Updates {
         }
     }
 
-    /// What a client is sent because of `event` of `session`.
+    /// Returns what a client is sent because of `event` of `session`.
     pub fn of(&mut self, session: &str, event: &Event) -> Vec<Value> {
         if self.session != session {
             session.clone_into(&mut self.session);
@@ -101,7 +101,7 @@ impl Updates {
         format!("answer-{}", self.turn)
     }
 
-    /// What has not been sent in pieces.
+    /// Returns what has not been sent in pieces.
     fn whole_message(&mut self, text: &str, reasoning: Option<&str>) -> Vec<Value> {
         if std::mem::take(&mut self.streamed) {
             return Vec::new();
@@ -290,7 +290,7 @@ pub(super) fn fenced(text: &str) -> String {
     format!("{fence}\n{}\n{fence}", text.trim_end())
 }
 
-/// What begins and ends a block of Markdown with `text` in it.
+/// Returns what begins and ends a block of Markdown with `text` in it.
 pub(super) fn fence(text: &str) -> String {
     let mut longest = 2;
     let mut run = 0;
@@ -322,7 +322,7 @@ fn kind(tool: &str) -> &'static str {
     }
 }
 
-/// What a user reads about a call. It happens in the sandbox, and an editor must not take it for a change on disk.
+/// Returns what a user reads about a call. It happens in the sandbox, and an editor must not take it for a change on disk.
 fn title(tool: &str, arguments: &Value) -> String {
     let text = |name: &str| arguments.get(name).and_then(Value::as_str).unwrap_or_default();
     let path = || text("path").strip_prefix(WORKSPACE).unwrap_or(text("path")).trim_start_matches('/');

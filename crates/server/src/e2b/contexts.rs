@@ -24,7 +24,7 @@ const DEFAULTS: [Language; 2] = [Language::Python, Language::JavaScript];
 /// Clients limit executions by leaving.
 const NO_LIMIT: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// What a client asks for.
+/// The context that a client asks for.
 #[derive(Default, Deserialize)]
 pub struct WantedContext {
     language: Option<String>,
@@ -37,7 +37,7 @@ pub struct Context {
     language: Language,
     cwd: PathBuf,
     shown_cwd: String,
-    /// Whether it is the one that is used where the client names none.
+    /// Set if it is the one that is used where the client names none.
     is_default: bool,
     state: Lock<State>,
     /// Counts its restarts.
@@ -245,7 +245,7 @@ const JAVASCRIPT_CWD: &str = r#"process.cwd = ((real, home) => () => {
     return path === target || path.startsWith(target + '/') ? home + path.slice(target.length) : path;
 })(process.cwd.bind(process), process.env.HOME || '/');"#;
 
-/// What a kept interpreter does before the code: it moves to its directory, and takes the variables of this execution.
+/// Returns what a kept interpreter does before the code: it moves to its directory, and takes the variables of this execution.
 fn prelude(language: Language, cwd: Option<&Path>, env: &BTreeMap<String, String>) -> Option<String> {
     if !language.keeps_state() || cwd.is_none() && env.is_empty() {
         return None;
@@ -274,7 +274,7 @@ fn prelude(language: Language, cwd: Option<&Path>, env: &BTreeMap<String, String
     Some(lines.join("\n"))
 }
 
-/// What a kept interpreter does after the code: the variables of this execution are as they were before it.
+/// Returns what a kept interpreter does after the code: the variables of this execution are as they were before it.
 fn afterwards(language: Language, env: &BTreeMap<String, String>) -> Option<String> {
     if !language.keeps_state() || env.is_empty() {
         return None;
@@ -302,7 +302,7 @@ fn in_directory(language: Language, cwd: &Path, code: String) -> String {
     }
 }
 
-/// What a finished execution shows: pictures, the value of its last expression, the exception.
+/// Returns what a finished execution shows: pictures, the value of its last expression, the exception.
 fn report(ran: &Ran, shown: results::Shown, lines: &Lines) {
     let cell = match ran {
         Ran::Cell(cell) => cell,

@@ -153,7 +153,7 @@ async fn connect(server: &Server, hosted: &Hosted, body: &Bytes) -> Result<Respo
     Ok(json_response(status, &sandbox(hosted)))
 }
 
-/// What a client needs to use a sandbox.
+/// Returns what a client needs to use a sandbox.
 pub fn sandbox(hosted: &Hosted) -> Value {
     json!({
         "templateID": hosted.wanted.template,
@@ -178,7 +178,7 @@ pub fn failure(failed: &Error) -> Refusal {
     }
 }
 
-/// What a sandbox that is not there, or not any more, is answered with on its own ports.
+/// Returns what a sandbox that is not there, or not any more, is answered with on its own ports.
 pub fn gone(id: &str) -> Response {
     let message = json!({ "sandboxId": id, "message": "The sandbox was not found", "code": 502 });
     json_response(StatusCode::BAD_GATEWAY, &message)

@@ -76,7 +76,7 @@ struct Keyed {
 }
 
 impl Creations {
-    /// What a key stands for.
+    /// Returns what a key stands for.
     fn of(&self, key: &str, body: &Bytes) -> Result<Keyed, Refusal> {
         let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         if key.is_empty() || key.len() > MAX_KEY || !key.bytes().all(fits) {
@@ -131,7 +131,7 @@ pub async fn create(
     Ok(json_response(StatusCode::CREATED, &made.map_err(|failed| failure(&failed))?))
 }
 
-/// What is asked for, or what of it the server does not have.
+/// Returns what is asked for, or what of it the server does not have.
 fn wanted(new: NewSandbox, timeout: Duration, network: &Network) -> Result<Wanted, String> {
     let is_given = |value: &Option<Value>| value.as_ref().is_some_and(|value| !value.is_null());
     let given = [

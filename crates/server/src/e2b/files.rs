@@ -29,16 +29,16 @@ use std::time::Duration;
 const MAX_UPLOAD: usize = 512 << 20;
 /// Files of one upload.
 const MAX_FILES: usize = 1000;
-/// What may follow a form.
+/// The most bytes that may follow a form.
 const MAX_REST: usize = 64 << 10;
-/// What is read of an upload that is refused.
+/// The most bytes that are read of an upload that is refused.
 const MAX_DRAINED: usize = MAX_UPLOAD;
-/// What is read of a file at a time.
+/// The bytes of a file that are read at a time.
 const CHUNK: u64 = 1 << 20;
 /// An upload that is silent for this long is given up.
 const UPLOAD_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What the address says.
+/// The query of an address.
 #[derive(Debug, Default, Deserialize)]
 pub struct Query {
     #[serde(default)]
@@ -50,7 +50,7 @@ pub struct Query {
 }
 
 impl Query {
-    /// Whether its signature is one of `token` for this operation, and has not expired.
+    /// Returns whether its signature is one of `token` for this operation, and has not expired.
     pub fn is_signed_by(&self, token: &Secret, operation: &str) -> bool {
         let Some(signature) = &self.signature else { return false };
         if self.has_expired() {
@@ -67,7 +67,7 @@ impl Query {
 }
 
 impl Query {
-    /// Whether the time of its signature is over.
+    /// Returns whether the time of its signature is over.
     fn has_expired(&self) -> bool {
         self.signature_expiration.is_some_and(|at| at < jiff::Timestamp::now().as_second())
     }
@@ -207,7 +207,7 @@ pub async fn upload(hosted: &Arc<Hosted>, query: &Query, headers: &HeaderMap, bo
     }
 }
 
-/// What an upload arrives on.
+/// The stream of an upload.
 type Source = Arc<Lock<BodyDataStream>>;
 
 async fn next(source: &Source) -> Option<Result<Bytes, axum::Error>> {
@@ -258,7 +258,7 @@ async fn collect(headers: &HeaderMap, source: &Source, held: &mut Held<'_>) -> R
     }
 }
 
-/// What is decompressed, within bounds.
+/// Decompressed bytes, within bounds.
 struct Bounded<'a, 'b> {
     content: Vec<u8>,
     held: &'a mut Held<'b>,

@@ -24,7 +24,7 @@ const MAX_LINKS: usize = 16;
 const LINKS_AT_A_TIME: usize = 32;
 /// How long a move or removal may take.
 const WORK_TIMEOUT: Duration = Duration::from_secs(600);
-/// What is kept of what a failed program printed.
+/// The most bytes that are kept of what a failed program printed.
 const MAX_MESSAGE: usize = 1000;
 
 /// Answers a call of the service.

@@ -90,7 +90,7 @@ impl Fleet {
         created.await.map_err(|error| Error::unexpected("the sandbox was not created").caused_by(error))?
     }
 
-    /// What each may use.
+    /// Returns what each may use.
     pub fn limits(&self) -> &Limits {
         &self.settings.limits
     }

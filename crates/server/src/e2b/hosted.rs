@@ -29,18 +29,18 @@ const SHUTDOWN: Duration = Duration::from_secs(5);
 /// Connections to the ports of one sandbox at a time.
 pub const MAX_CONNECTIONS: usize = 256;
 
-/// What a client asks for.
+/// The context that a client asks for.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted {
     /// The template's name, which is only remembered where it is not a snapshot's: all sandboxes are those of the server's settings.
     pub template: String,
     pub metadata: BTreeMap<String, String>,
     pub env: BTreeMap<String, String>,
-    /// Whether it must have no network, whatever the server offers.
+    /// Set if it must have no network, whatever the server offers.
     pub is_isolated: bool,
-    /// Whether its ports answer only those who show its traffic token.
+    /// Set if its ports answer only those who show its traffic token.
     pub has_private_ports: bool,
-    /// Whether it is paused at the end of its time instead of removed.
+    /// Set if it is paused at the end of its time instead of removed.
     pub auto_pause: bool,
     pub timeout: Duration,
 }
@@ -61,9 +61,9 @@ pub struct Hosted {
     pub network: Network,
     /// Below which its names are.
     pub domain: Option<Arc<str>>,
-    /// What clients of envd show.
+    /// The token that clients of envd show.
     pub access: Secret,
-    /// What clients of other ports show.
+    /// The token that clients of other ports show.
     pub traffic: Secret,
     pub sandbox: Sandbox,
     pub paths: Paths,
@@ -71,7 +71,7 @@ pub struct Hosted {
     pub watches: Watches,
     pub contexts: Contexts,
     pub measurements: Measurements,
-    /// What is left of the connections to its ports that there may be at a time.
+    /// The number of connections to its ports that may still be opened.
     pub connections: Arc<Semaphore>,
     life: Lock<Life>,
     /// Its end was moved.
@@ -154,7 +154,7 @@ impl Hosted {
         })
     }
 
-    /// Whether it runs, and until when.
+    /// Returns whether it runs, and until when.
     pub fn life(&self) -> Life {
         *self.life.lock()
     }

@@ -31,7 +31,7 @@ const MAX_OUTPUT: usize = 64 << 20;
 /// How often a silent execution gets a keepalive.
 const KEEPALIVE: Duration = Duration::from_secs(5);
 
-/// Whether a path is one of its calls, and none of envd's.
+/// Returns whether a path is one of its calls, and none of envd's.
 pub fn has(path: &str) -> bool {
     path == "/execute" || path == "/contexts" || path.starts_with("/contexts/")
 }

@@ -16,7 +16,7 @@ use url::form_urlencoded;
 /// Sandboxes on a page, at most and where the client does not say.
 const PAGE: usize = 100;
 
-/// What a list is limited to.
+/// The conditions that limit a list.
 #[derive(Default)]
 struct Filter {
     metadata: Vec<(String, String)>,
@@ -106,7 +106,7 @@ fn state(hosted: &Hosted) -> &'static str {
     if hosted.life().is_paused { "paused" } else { "running" }
 }
 
-/// What is known about a sandbox.
+/// Returns what is known about a sandbox.
 pub fn detail(hosted: &Hosted) -> Value {
     json!({
         "templateID": hosted.wanted.template,

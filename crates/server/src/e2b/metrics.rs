@@ -1,4 +1,4 @@
-//! What a sandbox uses, and has used for the last hour.
+//! The resources that a sandbox uses, and has used for the last hour.
 
 use super::fleet::Fleet;
 use super::hosted::Hosted;

@@ -58,11 +58,11 @@ const ENVD_PORT: u16 = 49983;
 
 /// The server's settings.
 pub struct Settings {
-    /// What its sandboxes are.
+    /// The settings of its sandboxes.
     pub sandbox: SandboxSettings,
     /// The machine that it runs on.
     pub machine: Arc<Machine>,
-    /// What clients have to show.
+    /// The key that clients have to show.
     pub key: Secret,
     /// Below which each sandbox has names, `PORT-ID.DOMAIN`, that lead to the server; a port may follow.
     pub domain: Option<String>,
@@ -164,7 +164,7 @@ fn named(name: &str) -> Option<(String, u16)> {
     Some((label.next()?.to_owned(), port))
 }
 
-/// Whether the path is one of the control plane's: some SDKs send the headers of a sandbox with its calls as well.
+/// Returns whether the path is one of the control plane's: some SDKs send the headers of a sandbox with its calls as well.
 fn is_control(path: &str) -> bool {
     let path = ["/v2", "/v3"].into_iter().find_map(|version| path.strip_prefix(version)).unwrap_or(path);
     ["/sandboxes", "/snapshots", "/templates", "/volumes", "/secrets", "/teams"]
@@ -172,7 +172,7 @@ fn is_control(path: &str) -> bool {
         .any(|calls| path.strip_prefix(calls).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
 }
 
-/// Whether the request carries the key.
+/// Returns whether the request carries the key.
 fn shows(headers: &HeaderMap, key: &Secret) -> bool {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let bearer = text("authorization").and_then(|value| value.strip_prefix("Bearer "));

@@ -9,7 +9,7 @@ pub const CLIENT_HOME: &str = "/home/user";
 /// How paths of clients and paths in the sandbox correspond.
 #[derive(Debug, Clone, Copy)]
 pub struct Paths {
-    /// Whether [`CLIENT_HOME`] is a link to the home, so that programs inside can use it as well.
+    /// Set if [`CLIENT_HOME`] is a link to the home, so that programs inside can use it as well.
     pub is_linked: bool,
 }
 

@@ -27,7 +27,7 @@ const END_KEPT: Duration = Duration::from_secs(30);
 /// The first number. These are not the numbers that programs inside see.
 const FIRST_PID: u32 = 1000;
 
-/// What a client is sent about a process.
+/// The news of a process for its client.
 #[derive(Debug, Clone)]
 pub enum News {
     Output(Output),
@@ -40,7 +40,7 @@ pub enum News {
 pub struct Follower {
     /// The process.
     pub pid: u32,
-    /// What it does from now on.
+    /// The news from now on.
     pub news: mpsc::Receiver<News>,
 }
 
@@ -64,7 +64,7 @@ struct State {
     last: Option<News>,
 }
 
-/// What to start.
+/// The program to start.
 pub struct Start {
     pub command: Command,
     pub config: ProcessConfig,
@@ -232,7 +232,7 @@ impl Entry {
         self.controls.resize(size);
     }
 
-    /// Whether it has ended.
+    /// Returns whether it has ended.
     pub fn has_ended(&self) -> bool {
         self.state.lock().last.is_some()
     }

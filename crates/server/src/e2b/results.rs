@@ -1,4 +1,4 @@
-//! What an execution shows besides text, in the form of a notebook's results.
+//! Results of an execution besides text, in the form of a notebook's results.
 
 use agent_base::error::Result;
 use agent_sandbox::{EntryKind, Sandbox};
@@ -102,7 +102,7 @@ fn field(path: &Path) -> Option<&'static str> {
     })
 }
 
-/// Whether a representation of a value is in the file; others are pictures of their own.
+/// Returns whether a representation of a value is in the file; others are pictures of their own.
 fn is_of_value(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     name.split_once("-d").is_some_and(|(_, rest)| rest.starts_with(|c: char| c.is_ascii_digit()))

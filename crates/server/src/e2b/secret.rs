@@ -26,7 +26,7 @@ impl Secret {
         Ok(Self(format!("{prefix}{}", hex::encode(random::<20>()?))))
     }
 
-    /// Whether `other` is the same, in a time that depends on its length alone.
+    /// Returns whether `other` is the same, in a time that depends on its length alone.
     pub fn matches(&self, other: &str) -> bool {
         self.0.as_bytes().ct_eq(other.as_bytes()).into()
     }

@@ -40,11 +40,11 @@ const MAX_NAME: usize = 128;
 const PREFIX: &str = "snap";
 const TAG: &str = ":default";
 const NAMESPACE: &str = "agent/";
-/// What is copied, and the names of the directories that it is kept in. More cannot be written to inside, but for files that end
+/// The trees that are copied, and the names of the directories that they are kept in. More cannot be written to inside, but for files that end
 /// with a sandbox.
 const TREES: [(&str, &str); 3] = [("workspace", WORKSPACE), ("home", HOME), ("tmp", "/tmp")];
 
-/// What a sandbox held.
+/// The files that a sandbox held.
 pub struct HostedSnapshot {
     id: String,
     name: Option<String>,
@@ -83,7 +83,7 @@ impl HostedSnapshot {
         json!({ "snapshotID": id, "names": name.into_iter().collect::<Vec<_>>() })
     }
 
-    /// Whether `text` is its id or its name, with or without tag and namespace.
+    /// Returns whether `text` is its id or its name, with or without tag and namespace.
     fn is_called(&self, text: &str) -> bool {
         let text = text.strip_suffix(TAG).unwrap_or(text);
         text == self.id || self.name.as_deref() == Some(text.strip_prefix(NAMESPACE).unwrap_or(text))
@@ -154,7 +154,7 @@ impl Snapshots {
         }
     }
 
-    /// Whether there is one of this name or id.
+    /// Returns whether there is one of this name or id.
     pub fn has(&self, template: &str) -> bool {
         self.kept.lock().iter().any(|snapshot| snapshot.is_called(template))
     }

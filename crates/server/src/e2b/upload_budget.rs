@@ -3,7 +3,7 @@
 use super::connect::{Code, Failure};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// What all uploads may hold at a time, in bytes.
+/// The most bytes that all uploads may hold at a time.
 const MAX_BYTES: usize = 1 << 30;
 /// Memory is counted in pieces of this size.
 const UNIT: usize = 64 << 10;
@@ -24,7 +24,7 @@ impl Budget {
     }
 }
 
-/// What one upload holds; it is given back in the end.
+/// The bytes that one upload holds; they are given back in the end.
 pub struct Held<'a> {
     budget: &'a Budget,
     permits: Option<SemaphorePermit<'a>>,

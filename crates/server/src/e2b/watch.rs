@@ -53,7 +53,7 @@ impl Watch {
         Ok(entries.into_iter().map(|entry| (entry.path.clone(), entry)).collect())
     }
 
-    /// What has changed since the last time.
+    /// Returns what has changed since the last time.
     ///
     /// # Errors
     /// The directory is gone, or holds too much.

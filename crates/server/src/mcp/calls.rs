@@ -25,15 +25,15 @@ const MAX_NAME: usize = 100;
 /// The result of a tool, in this program's terms.
 #[derive(Default)]
 pub struct Returned {
-    /// Whether it failed.
+    /// Set if it failed.
     pub failed: bool,
-    /// What a model reads.
+    /// The text for the model.
     pub text: String,
     /// The same as data.
     pub data: Value,
     /// Further parts: pictures.
     pub parts: Vec<Value>,
-    /// What is in the session's file, where that is not the text.
+    /// The result for the session's file, where that is not the text.
     pub recorded: Option<ToolResult>,
 }
 
@@ -49,7 +49,7 @@ impl Returned {
     }
 }
 
-/// What a call comes to.
+/// The outcome of a call.
 pub enum Answer {
     /// Its result.
     Returned(Returned),
@@ -95,7 +95,7 @@ fn output_schema() -> Value {
     })
 }
 
-/// Whether a tool leaves the workspace as it is, or records it itself.
+/// Returns whether a tool leaves the workspace as it is, or records it itself.
 fn is_read_only(name: &str) -> bool {
     matches!(name, "read_file" | "job_output" | "download" | "session") || workspace::is_tool(name)
 }

@@ -34,16 +34,16 @@ const LIST_TTL_MS: u64 = 3_600_000;
 /// Calls at a time that move the bytes of files: each has up to 43 MB of them in memory.
 const MAX_TRANSFERS: usize = 4;
 
-/// What the server does for its clients.
+/// The services that the server offers its clients.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The directory that its sandboxes have a copy of.
     pub workspace: PathBuf,
     /// The key of the sandbox of clients that name none; `None`: each has its own.
     pub key: Option<String>,
-    /// Whether changes are written without asking a user.
+    /// Set if changes are written without asking a user.
     pub allow_apply: bool,
-    /// Whether programs have their tools too: raw output, bytes of files, sandboxes by name.
+    /// Set if programs have their tools too: raw output, bytes of files, sandboxes by name.
     pub for_programs: bool,
 }
 
@@ -61,7 +61,7 @@ pub struct Caller {
     place: String,
     /// Whom questions of ours go to, where the transport has a way back.
     client: Option<Arc<Client>>,
-    /// Whether the client said in `initialize` that it can ask its user by a form.
+    /// Set if the client said in `initialize` that it can ask its user by a form.
     shows_forms: bool,
 }
 
@@ -95,7 +95,7 @@ impl Service {
         Ok(request.wrapped(method, result))
     }
 
-    /// Whether there is a sandbox of this name.
+    /// Returns whether there is a sandbox of this name.
     fn has_sandbox(&self, place: &str) -> bool {
         self.places.has(place)
     }

@@ -26,11 +26,11 @@ pub struct Place {
     pub events: Arc<Events>,
     /// The files that its tools have produced.
     pub artifacts: Artifacts,
-    /// What a client's user is being asked about: the token of the question, and the changes.
+    /// The question that a client's user is being asked: its token, and the changes.
     pub question: Lock<Option<(String, ChangeSet)>>,
     calls: AtomicU64,
     used: Lock<Instant>,
-    /// Whether it is going to be recorded soon.
+    /// Set if it is going to be recorded soon.
     is_due: AtomicBool,
 }
 
@@ -160,7 +160,7 @@ impl Drop for Running {
     }
 }
 
-/// Whether an error is one that a client can act on.
+/// Returns whether an error is one that a client can act on.
 pub fn is_for_client(error: &Error) -> bool {
     matches!(
         error.kind(),

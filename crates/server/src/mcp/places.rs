@@ -77,7 +77,7 @@ impl Places {
         }
     }
 
-    /// Whether there is a sandbox called `name`.
+    /// Returns whether there is a sandbox called `name`.
     pub fn has(&self, name: &str) -> bool {
         self.all.lock().contains_key(name)
     }

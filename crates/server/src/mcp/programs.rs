@@ -41,7 +41,7 @@ struct Execute {
     cwd: Option<PathBuf>,
     /// Variables.
     env: Option<BTreeMap<String, String>>,
-    /// Whether both outputs are returned apart too, as `stdout` and `stderr`.
+    /// Set if both outputs are returned apart too, as `stdout` and `stderr`.
     #[serde(default)]
     separate: bool,
 }
@@ -82,7 +82,7 @@ pub fn is_tool(name: &str) -> bool {
     matches!(name, "execute" | "upload" | "download" | "fork" | "undo_apply" | "session" | CLOSE)
 }
 
-/// Whether the bytes of files are moved.
+/// Returns whether the bytes of files are moved.
 pub fn is_transfer(name: &str) -> bool {
     matches!(name, "upload" | "download")
 }

@@ -36,7 +36,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Whether the client of this request can ask its user by a form. In the earlier era it has said so before.
+    /// Returns whether the client of this request can ask its user by a form. In the earlier era it has said so before.
     pub fn shows_forms(&self, before: bool) -> bool {
         match self.era {
             Era::Modern => {
@@ -69,7 +69,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Whether a client with these capabilities can ask its user by a form: it names forms, or no way in particular.
+/// Returns whether a client with these capabilities can ask its user by a form: it names forms, or no way in particular.
 pub fn shows_forms(capabilities: &Value) -> bool {
     let elicitation = capabilities.get("elicitation").and_then(Value::as_object);
     elicitation

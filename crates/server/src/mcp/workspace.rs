@@ -1,4 +1,4 @@
-//! What the user does in the REPL, as tools: see, write and undo changes, and change what the sandbox may reach.
+//! Tools that do what the user does in the REPL: see, write and undo changes, and change what the sandbox may reach.
 
 use super::calls::{Answer, Returned, arguments};
 use super::place::Place;
@@ -286,7 +286,7 @@ fn shown(place: &Place, ready: &Ready, changes: &ChangeSet) -> Result<Returned> 
 /// The patch of changes, as far as it is returned.
 struct Patch {
     text: String,
-    /// What has no place in it.
+    /// Changes that have no place in it.
     left_out: Vec<String>,
     truncated: bool,
 }
@@ -323,7 +323,7 @@ async fn undo(place: &Place, steps: u32) -> Result<Returned> {
     }
 }
 
-/// What the client's user says.
+/// The answer of the client's user.
 enum Asked {
     Yes,
     No,

@@ -1,4 +1,4 @@
-//! What a request is answered where it fails: one sentence, and what to do.
+//! Answers to requests that fail: one sentence, and what to do.
 
 use super::frame::visible;
 use agent_base::error::{Error, Kind};

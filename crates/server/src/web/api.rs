@@ -1,4 +1,4 @@
-//! What the page asks for.
+//! Requests of the page.
 
 use super::Web;
 use super::answers::Failure;
@@ -176,7 +176,7 @@ pub async fn set_model(
     ACCEPTED
 }
 
-/// What the sandbox changed, as of now.
+/// Returns what the sandbox changed, as of now.
 async fn changes(live: &Live) -> Result<(Arc<Ready>, ChangeSet)> {
     let ready = live.ready().await?;
     let changes = ready.workspace.changes(&ready.sandbox).await?;

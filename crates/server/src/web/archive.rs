@@ -22,9 +22,9 @@ const PLAIN_FILE: u32 = 0o100_000;
 pub struct Entry<'a> {
     /// Its path as it stands there.
     pub name: &'a [u8],
-    /// Whether it is a file; directories end in a slash and are not listed.
+    /// Set if it is a file; directories end in a slash and are not listed.
     pub is_file: bool,
-    /// Whether its owner may execute it.
+    /// Set if its owner may execute it.
     pub is_executable: bool,
     method: u16,
     crc: u32,

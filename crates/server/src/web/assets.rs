@@ -47,7 +47,7 @@ fn gzip(text: &str) -> Option<Bytes> {
     packer.finish().ok().map(Bytes::from)
 }
 
-/// Whether it is named without a weight of zero.
+/// Returns whether it is named without a weight of zero.
 fn accepts_gzip(asked: &HeaderMap) -> bool {
     let accepted = asked.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     accepted.flat_map(|value| value.split(',')).any(|coding| {

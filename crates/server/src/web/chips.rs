@@ -1,9 +1,9 @@
-//! What the page shows of a session in a few words beside its title.
+//! The few words about a session beside its title on the page.
 
 use super::frame::visible;
 use agent_event::Usage;
 
-/// What is so shown.
+/// The facts that these words are made of.
 pub struct ChipFacts<'a> {
     /// The sandbox's backend.
     pub sandbox: &'a str,
@@ -15,7 +15,7 @@ pub struct ChipFacts<'a> {
     pub context: (u64, Option<u64>),
     /// What it cost, where that is known.
     pub cost: Option<f64>,
-    /// What it may use.
+    /// Its limits, in words.
     pub limits: &'a [String],
 }
 

@@ -45,7 +45,7 @@ impl Decisions {
         store.mark(DECISIONS, &all)
     }
 
-    /// Whether the part with this key is taken; `None` where nobody decided about it.
+    /// Returns whether the part with this key is taken; `None` where nobody decided about it.
     pub fn of(&self, key: &str) -> Option<bool> {
         self.0.get(key).copied()
     }

@@ -37,7 +37,7 @@ pub struct Documents(Lock<VecDeque<Document>>);
 struct Document {
     name: String,
     bytes: Bytes,
-    /// Whether the user lets its scripts run.
+    /// Set if the user lets its scripts run.
     runs_scripts: bool,
     /// Whose it is: it goes with them.
     owner: Weak<Scope>,
@@ -62,7 +62,7 @@ impl Documents {
     }
 }
 
-/// What `POST …/document` publishes.
+/// The kind of document that `POST …/document` publishes.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum What {
@@ -135,7 +135,7 @@ fn without_connections(html: &[u8]) -> String {
     safe + &html[copied..]
 }
 
-/// What has a browser connect, and an attribute with a document that may hold it.
+/// Markup that has a browser connect, and an attribute with a document that may hold it.
 const CONNECTING: [&str; 4] = ["<link", "<meta", "<base", "srcdoc"];
 
 /// `GET …/artifact/{hash}`: a picture, or a download.

@@ -64,13 +64,13 @@ struct CommandRun {
     end: Option<String>,
 }
 
-/// What a tab reads.
+/// The stream that a tab reads.
 pub struct Subscription {
     /// The last event that is not among `live`.
     pub through: u64,
-    /// What is under way.
+    /// The text that is under way.
     pub partial: Bytes,
-    /// What happens from now on.
+    /// The frames from now on.
     pub live: mpsc::Receiver<Bytes>,
 }
 

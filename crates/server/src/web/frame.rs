@@ -1,4 +1,4 @@
-//! What the page is sent: an event of the session with everything in it made safe to show, as one server-sent event.
+//! The form in which the page is sent an event of the session: everything in it made safe to show, as one server-sent event.
 
 use super::{lines, markdown};
 use agent_base::duration_text::duration_text;

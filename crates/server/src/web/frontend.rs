@@ -1,4 +1,4 @@
-//! What a session of the page is opened with: its events, its questions and its progress go to the tabs.
+//! The frontend of a session of the page: its events, its questions and its progress go to the tabs.
 
 use super::feed::Feed;
 use super::frame;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Time between two reports of how far a step is.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 
-/// What a session of the page needs from its server.
+/// The parts of its server that a session of the page needs.
 pub struct PageFrontend {
     pub(super) events: Arc<Events>,
     pub(super) questions: Arc<Questions>,

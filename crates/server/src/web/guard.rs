@@ -10,15 +10,15 @@ use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use axum::http::{Method, Request, StatusCode, Uri};
 use std::net::IpAddr;
 
-/// What is asked of every request.
+/// The conditions that every request has to meet.
 pub struct Guard {
     /// The values of `Host` that are this server's, in lower case.
     pub hosts: Hosts,
-    /// Whether a proxy ends TLS in front of this server.
+    /// Set if a proxy ends TLS in front of this server.
     pub is_behind_proxy: bool,
     /// The page that may frame this one, beside none.
     pub framed_by: Option<String>,
-    /// What a request has to carry; `None` with `--public`.
+    /// The token that a request has to carry; `None` with `--public`.
     pub token: Option<Token>,
     /// Who sent wrong tokens.
     pub lockout: Lockout,
@@ -41,7 +41,7 @@ pub struct Refusal {
     pub why: &'static str,
 }
 
-/// What a path holds.
+/// The kind of thing that a path names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// The files of the page, which hold nothing secret.

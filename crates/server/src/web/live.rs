@@ -33,7 +33,7 @@ pub struct Live {
     pub id: SessionId,
     /// Its stream.
     pub feed: Arc<Feed>,
-    /// What it asks.
+    /// Its open questions.
     pub questions: Arc<Questions>,
     /// Held while what is refused of the change is written down.
     pub deciding: Mutex<()>,
@@ -45,7 +45,7 @@ pub struct Live {
     status: Lock<Status>,
     /// Of the last prompts.
     keys: Lock<VecDeque<String>>,
-    /// What it may use, in words.
+    /// Its limits, in words.
     limits: Vec<String>,
     /// How long a command of the user's may run.
     command_time: Option<Duration>,
@@ -53,16 +53,16 @@ pub struct Live {
     stop_commands: watch::Sender<u64>,
 }
 
-/// What bounds a session.
+/// The bounds of a session.
 #[derive(Debug, Clone, Default)]
 pub struct LiveLimits {
     /// How long a command of the user's may run.
     pub command_time: Option<Duration>,
-    /// What a session may use, in words.
+    /// A session's limits, in words.
     pub in_words: Vec<String>,
 }
 
-/// What the page shows of a session beside its events.
+/// The state of a session that the page shows beside its events.
 #[derive(Default)]
 struct Status {
     is_busy: bool,

@@ -55,12 +55,12 @@ impl Questions {
         self.state.lock().on_change = Some(on_change);
     }
 
-    /// Whether its user may answer those about hosts.
+    /// Returns whether its user may answer those about hosts.
     pub fn may_widen_network(&self) -> bool {
         self.may_widen_network
     }
 
-    /// What the page shows.
+    /// Returns what the page shows.
     pub fn to_json(&self) -> Value {
         let state = self.state.lock();
         let card = |waiting: &Waiting| {

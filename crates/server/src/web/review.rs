@@ -27,7 +27,7 @@ const MAX_PART: usize = 2_000;
 /// Bytes of a picture.
 const MAX_PICTURE: u64 = 16 << 20;
 
-/// What the user agrees with.
+/// The changes that the user agrees with.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Choice {
@@ -60,7 +60,7 @@ impl Choice {
     }
 }
 
-/// What identifies a change: the hash of everything that would be written and of what it replaces.
+/// Returns what identifies a change: the hash of everything that would be written and of what it replaces.
 ///
 /// # Errors
 /// The change cannot be serialised.
@@ -314,7 +314,7 @@ fn taken(file: &TextFile, refused: &BTreeSet<usize>, store: &Store) -> Result<Op
     Ok(Some((file.path.clone(), change)))
 }
 
-/// What `git apply` takes.
+/// Returns what `git apply` takes.
 ///
 /// # Errors
 /// A content is missing.

@@ -24,12 +24,12 @@ use tokio::sync::Mutex;
 /// Sessions and forks of one visitor, which are kept until they leave.
 const MAX_MADE: usize = 50;
 
-/// What one user may use.
+/// The resources that one user may use.
 #[derive(Debug, Clone)]
 pub struct Allowance {
     /// Sessions that are open at the same time, each with its sandbox.
     pub sessions: usize,
-    /// What every answer of a model is counted in: what this user may spend, and what all may spend together.
+    /// Budgets that every answer of a model counts against: this user's, and that of all together.
     pub budgets: Vec<Arc<Budget>>,
     /// How long one command of the user's may run.
     pub command_time: Option<Duration>,
@@ -60,14 +60,14 @@ pub trait PageOpener: Send + Sync {
     async fn model(&self, name: &str, budgets: &[Arc<Budget>]) -> Result<ModelSettings>;
 }
 
-/// What the page shows beside a session.
+/// The facts that the page shows beside a session.
 #[derive(Debug, Clone)]
 pub struct Facts {
-    /// Whether changes can be written into the workspace.
+    /// Set if changes can be written into the workspace.
     pub can_apply: bool,
-    /// Whether the user may let the sandbox reach more hosts.
+    /// Set if the user may let the sandbox reach more hosts.
     pub may_widen_network: bool,
-    /// What a session may use, in words; empty where that is not limited.
+    /// A session's limits, in words; empty where nothing is limited.
     pub limits: Vec<String>,
 }
 
@@ -83,7 +83,7 @@ pub struct Scope {
     made: Lock<usize>,
     /// Of a visitor.
     place: Option<VisitorPlace>,
-    /// What was uploaded into the workspace.
+    /// The files that were uploaded into the workspace.
     pub uploaded: Lock<Uploaded>,
     /// Held while a session is opened, so that two tabs open it once.
     opening: Mutex<()>,
@@ -147,7 +147,7 @@ impl Scope {
         Ok(())
     }
 
-    /// Whether it holds a visitor's place.
+    /// Returns whether it holds a visitor's place.
     pub fn has_place(&self) -> bool {
         self.place.as_ref().is_some_and(VisitorPlace::is_taken)
     }
@@ -173,7 +173,7 @@ impl Scope {
         self.opener.model(name, &self.allowance.budgets).await
     }
 
-    /// Whether nothing has happened in any of them for so long.
+    /// Returns whether nothing has happened in any of them for so long.
     pub fn is_idle_for(&self, time: Duration) -> bool {
         let is_idle = |live: &Arc<Live>| live.unused_since().is_some_and(|since| since.elapsed() > time);
         self.open.lock().values().all(is_idle)
@@ -184,12 +184,12 @@ impl Scope {
         &self.store
     }
 
-    /// What opens them.
+    /// Returns what opens them.
     pub fn opener(&self) -> &dyn PageOpener {
         self.opener.as_ref()
     }
 
-    /// What the page shows beside them.
+    /// Returns what the page shows beside them.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }

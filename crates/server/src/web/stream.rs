@@ -48,7 +48,7 @@ pub async fn events(
     Ok((headers, [("x-accel-buffering", "no")], Body::from_stream(body)).into_response())
 }
 
-/// What the file holds of the events behind number `after`, up to number `through`.
+/// Returns what the file holds of the events behind number `after`, up to number `through`.
 fn missed(path: PathBuf, after: u64, through: u64) -> impl Stream<Item = Frame> + use<> {
     let (sender, receiver) = mpsc::channel(READ_AHEAD);
     let reading = (after < through).then(|| {

@@ -29,7 +29,7 @@ impl Token {
         Self(Sha256::digest(text.as_bytes()).into())
     }
 
-    /// Whether `given` is it. How long this takes does not depend on `given`'s content: the hashes are compared.
+    /// Returns whether `given` is it. How long this takes does not depend on `given`'s content: the hashes are compared.
     pub fn is(&self, given: &[u8]) -> bool {
         let given: [u8; 32] = Sha256::digest(given).into();
         self.0.iter().zip(given).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
@@ -58,7 +58,7 @@ struct Wrong {
 }
 
 impl Lockout {
-    /// Whether `client` has to wait.
+    /// Returns whether `client` has to wait.
     pub fn is_locked(&self, client: Option<IpAddr>) -> bool {
         let mut clients = self.0.lock();
         match clients.get(&client) {

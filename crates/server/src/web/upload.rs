@@ -1,4 +1,4 @@
-//! What a visitor uploads into the workspace, and takes away as an archive.
+//! Uploads of a visitor into the workspace, and the archive that they take away.
 
 use super::Web;
 use super::answers::Failure;
@@ -31,7 +31,7 @@ const MAX_FILES: u64 = 10_000;
 /// Bytes of an archive that is downloaded, before compression.
 const MAX_DOWNLOAD: u64 = 128 << 20;
 
-/// What a visitor has uploaded.
+/// The uploads of a visitor.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Uploaded {
     bytes: u64,
@@ -51,7 +51,7 @@ impl Uploaded {
 pub struct Target {
     /// Its path in the workspace.
     path: String,
-    /// Whether it is a zip archive whose files are wanted.
+    /// Set if it is a zip archive whose files are wanted.
     #[serde(default)]
     unpack: bool,
 }

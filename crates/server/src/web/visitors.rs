@@ -34,16 +34,16 @@ pub enum Audience {
     Visitors(Box<Visitors>),
 }
 
-/// What visitors may use.
+/// The limits of visitors.
 #[derive(Debug, Clone)]
 pub struct VisitorLimits {
     /// Visitors at the same time.
     pub visitors: usize,
     /// How long one that does nothing is kept.
     pub ttl: Duration,
-    /// What all prompts of one may cost together.
+    /// The most that all prompts of one may cost together.
     pub cost: Option<f64>,
-    /// What all prompts of all of them may cost together, from the start of the server.
+    /// The most that all prompts of all of them may cost together, from the start of the server.
     pub total_cost: Option<f64>,
     /// How long one command of theirs may run.
     pub command_time: Duration,
@@ -69,7 +69,7 @@ impl VisitorPlace {
         Ok(())
     }
 
-    /// Whether it is taken.
+    /// Returns whether it is taken.
     pub fn is_taken(&self) -> bool {
         self.mine.lock().is_some()
     }
@@ -89,7 +89,7 @@ pub struct Visitors {
     opener: Arc<dyn PageOpener>,
     facts: Facts,
     limits: VisitorLimits,
-    /// What all of them spend.
+    /// The sum that all of them spend.
     paid: Arc<Budget>,
     known: Lock<BTreeMap<Hash, Visitor>>,
 }

@@ -10,11 +10,11 @@ use agent_policy::Approver;
 use std::convert::Infallible;
 use std::sync::Arc;
 
-/// What came of it.
+/// The outcome of opening a stream again.
 pub(super) struct Worked {
     pub answer: Result<String>,
     pub spent: Spent,
-    /// What its tokens cost, where that is known.
+    /// The cost of its tokens, where that is known.
     pub cost: Option<f64>,
     /// Absent where it used no tool.
     pub workspace: Option<Arc<Workspace>>,

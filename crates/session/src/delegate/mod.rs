@@ -54,7 +54,7 @@ pub(super) struct Delegate {
     pub state: State,
 }
 
-/// What changes between calls.
+/// The state that changes between calls.
 pub(super) struct State {
     /// Number of sessions so far.
     begun: AtomicU64,
@@ -81,7 +81,7 @@ impl Default for State {
 
 #[derive(Deserialize, JsonSchema)]
 struct Arguments {
-    /// What to do, with everything that has to be known for it.
+    /// The task, with everything that has to be known for it.
     task: String,
     /// The files, directories or globs that it may change; without them all.
     paths: Option<Vec<String>>,

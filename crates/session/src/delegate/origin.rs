@@ -1,4 +1,4 @@
-//! What a session begins with that another one's model delegates to.
+//! The beginning of a session that another one's model delegates to.
 
 use super::{Delegate, SavedHome, Workspace};
 use crate::fork::copied_layer;
@@ -20,7 +20,7 @@ pub struct Origin {
     pub(crate) file: SessionFile,
     /// A branch of the other one's.
     pub(crate) workspace: Arc<Workspace>,
-    /// What the sandbox of the other one has written, copied, where its backend can.
+    /// A copy of what the sandbox of the other one has written, where its backend can make one.
     pub(crate) layer: Option<PathBuf>,
     pub(crate) parent: Parent,
 }

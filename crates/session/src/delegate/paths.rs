@@ -10,7 +10,7 @@ use std::path::Path;
 /// Names in one call.
 const MAX_PATHS: usize = 200;
 
-/// What was named; all files if nothing was.
+/// The paths that were named; all files if none was.
 pub(super) struct Paths {
     names: Vec<String>,
     matcher: Gitignore,

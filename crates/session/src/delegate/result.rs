@@ -1,4 +1,4 @@
-//! What comes back from a delegated part: for the model, and as an event.
+//! The result of a delegated part: for the model, and as an event.
 
 use super::child::Worked;
 use crate::status;
@@ -65,7 +65,7 @@ impl Part {
         }
     }
 
-    /// What the model reads, of about `chars` characters.
+    /// Returns what the model reads, of about `chars` characters.
     pub fn result(&self, chars: usize) -> Result<ToolResult> {
         let Self { session, worked, .. } = self;
         let answer = match &worked.answer {
@@ -106,7 +106,7 @@ impl Part {
     }
 }
 
-/// What became of each file.
+/// Returns what became of each file.
 fn fate(merge: &Merge) -> String {
     let Merge { changes, taken, merged, conflicts, outside } = merge;
     let conflicts = conflicts.iter().map(|Conflict { path, reason }| format!("{path}: {reason}"));

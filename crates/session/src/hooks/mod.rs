@@ -77,7 +77,7 @@ pub enum Place {
 pub struct Hook {
     /// When it runs.
     pub moment: Moment,
-    /// What the shell runs.
+    /// The command that the shell runs.
     pub command: String,
     /// Where it runs.
     pub place: Place,
@@ -85,7 +85,7 @@ pub struct Hook {
     pub tools: Vec<String>,
     /// How long it may take.
     pub timeout: Duration,
-    /// Whether it blocks also where it fails or takes too long.
+    /// Set if it blocks also where it fails or takes too long.
     pub required: bool,
 }
 
@@ -116,12 +116,12 @@ struct Ran {
     stderr: Vec<u8>,
 }
 
-/// What the hooks of a moment said.
+/// The output of the hooks of a moment.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Said {
     /// Why one of them blocks what is about to happen.
     pub blocked: Option<String>,
-    /// What they wrote to standard output.
+    /// Their standard output.
     pub output: String,
 }
 
@@ -142,12 +142,12 @@ impl Hooks {
         &self.list
     }
 
-    /// Whether there is anything to run.
+    /// Returns whether there is anything to run.
     pub fn has(&self, moment: Moment, tool: Option<&str>) -> bool {
         self.list.iter().any(|hook| hook.is_about(moment, tool))
     }
 
-    /// Whether what there is to run needs a sandbox.
+    /// Returns whether what there is to run needs a sandbox.
     pub fn needs_sandbox(&self, moment: Moment, tool: Option<&str>) -> bool {
         self.list.iter().any(|hook| hook.is_about(moment, tool) && hook.place == Place::Sandbox)
     }
@@ -233,7 +233,7 @@ impl Said {
     }
 }
 
-/// What hooks read about an apply.
+/// Returns what hooks read about an apply.
 pub fn of_apply(changes: &ChangeSet) -> Value {
     let files: Vec<String> = changes.changes.keys().take(MAX_FILES).map(ToString::to_string).collect();
     json!({ "changes": changes.counts(), "files": files })

@@ -11,7 +11,7 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 const TAB: usize = 4;
 const TAB_TEXT: &str = "    ";
 
-/// What is before the text.
+/// The text before the text that is edited.
 #[derive(Debug, Clone)]
 pub struct Label {
     /// Without colours, and sanitised. Only its last line is next to the text.
@@ -24,7 +24,7 @@ pub struct Label {
 pub struct View {
     pub rows: Vec<String>,
     pub cursor: (usize, usize),
-    /// What is before the cursor in its row, where terminals differ about its width: it is printed again, after which the
+    /// The text before the cursor in its row, where terminals differ about its width: it is printed again, after which the
     /// cursor is where the terminal itself thinks that it is.
     pub before_cursor: Option<String>,
 }
@@ -115,14 +115,14 @@ fn columns_of(joined: &str) -> usize {
         .max(joined.width() * usize::from(is_width_uncertain(joined)))
 }
 
-/// Whether terminals differ about the columns of a grapheme: some join its characters, some do not.
+/// Returns whether terminals differ about the columns of a grapheme: some join its characters, some do not.
 fn is_width_uncertain(joined: &str) -> bool {
     let is_joining = |character: char| matches!(character, '\u{200d}' | '\u{fe0e}' | '\u{fe0f}' | '\u{1f1e6}'..='\u{1f1ff}' | '\u{1f3fb}'..='\u{1f3ff}');
     let mut wide = joined.chars().filter(|character| character.width().unwrap_or(0) > 0);
     joined.chars().any(is_joining) || wide.nth(1).is_some()
 }
 
-/// What is on the screen.
+/// The content of the screen.
 #[derive(Default)]
 pub struct Drawn {
     view: View,
@@ -130,7 +130,7 @@ pub struct Drawn {
 }
 
 impl Drawn {
-    /// What replaces the view on the screen by this one.
+    /// Returns what replaces the view on the screen by this one.
     pub fn redraw(&mut self, view: View, columns: usize, reflows: bool) -> String {
         let mut out = self.erase(columns, reflows);
         out.push_str(&view.rows.join("\r\n"));
@@ -148,7 +148,7 @@ impl Drawn {
         out
     }
 
-    /// What removes the view. After the window became narrower, a terminal that reflows has broken its rows.
+    /// Returns what removes the view. After the window became narrower, a terminal that reflows has broken its rows.
     pub fn erase(&mut self, columns: usize, reflows: bool) -> String {
         let (row, column) = self.view.cursor;
         let mut up = row;
@@ -164,7 +164,7 @@ impl Drawn {
         }
     }
 
-    /// What leaves the view on the screen and goes below it.
+    /// Returns what leaves the view on the screen and goes below it.
     pub fn leave(&mut self) -> String {
         let down = self.view.rows.len().saturating_sub(1).saturating_sub(self.view.cursor.0);
         *self = Self::default();

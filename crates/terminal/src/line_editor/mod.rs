@@ -24,15 +24,15 @@ use vi::{Vi, ViRequest};
 /// Rows of completions that are shown.
 const MAX_CANDIDATES: usize = 8;
 
-/// What the editor asks while the text is written.
+/// The questions of the editor while the text is written.
 pub trait Assistant: Sync {
     /// Where the word at the cursor begins, and what it can become.
     fn complete(&self, text: &str, cursor: usize) -> (usize, Vec<Pair>);
-    /// What could follow, of which the first bytes complete the text.
+    /// Returns what could follow, of which the first bytes complete the text.
     fn hint(&self, text: &str, history: &DefaultHistory) -> Option<(String, usize)>;
-    /// Whether Enter begins another line.
+    /// Returns whether Enter begins another line.
     fn is_incomplete(&self, text: &str) -> bool;
-    /// What is shown under the text.
+    /// Returns what is shown under the text.
     fn status(&self, _columns: usize) -> Option<String> {
         None
     }
@@ -47,7 +47,7 @@ pub enum Editing {
     Vi,
 }
 
-/// What follows a key.
+/// The effect of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EditStep {
     /// The next key.
@@ -78,7 +78,7 @@ pub struct Editor {
     /// The entry of the history that is shown, and the text before it was.
     recalled: Option<usize>,
     draft: String,
-    /// What is searched for in the history, and the entry that was found.
+    /// The text that is searched for in the history, and the entry that was found.
     search: Option<(String, usize)>,
     /// Completions, beneath the text.
     candidates: Vec<String>,
@@ -308,12 +308,12 @@ impl Editor {
         true
     }
 
-    /// What remains on the screen of a text that is complete.
+    /// Returns what remains on the screen of a text that is complete.
     pub fn final_view(&self, label: &Label, columns: usize) -> View {
         View::new(label, self.text.as_str(), self.text.as_str().len(), columns)
     }
 
-    /// What is to be shown.
+    /// Returns what is to be shown.
     pub fn view(&self, label: &Label, assistant: &dyn Assistant, columns: usize, colours: Colours) -> View {
         let label = match (&self.search, &self.vi) {
             (Some((query, _)), _) => {

@@ -28,7 +28,7 @@ pub struct Text {
     cut: Vec<String>,
     /// The last command cut something: more of it is added to that.
     is_cutting: bool,
-    /// What was inserted from `cut` last, and which of its texts that is.
+    /// The range that was inserted from `cut` last, and which of its texts that is.
     inserted: Option<(Range<usize>, usize)>,
     /// Long pastes and images, each with what it stands for in the text.
     pasted: Vec<(String, String)>,
@@ -270,7 +270,7 @@ impl Text {
         self.line.set_pos(at.min(self.line.len()));
     }
 
-    /// What the movement passes over.
+    /// Returns what the movement passes over.
     pub fn passed(&self, movement: &Movement) -> Option<String> {
         self.line.copy(movement)
     }

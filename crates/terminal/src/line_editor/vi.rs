@@ -21,7 +21,7 @@ pub struct Vi {
     searched: Option<CharSearch>,
 }
 
-/// What a command asks of the editor.
+/// A request of a command to the editor.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ViRequest {
     Nothing,
@@ -252,7 +252,7 @@ fn toggle_case(text: &mut Text) {
 mod tests {
     use super::*;
 
-    /// What the text is after these keys, with `|` at the cursor; `<` is Escape.
+    /// Returns what the text is after these keys, with `|` at the cursor; `<` is Escape.
     fn after(keys: &str) -> String {
         let (mut vi, mut text) = (Vi::default(), Text::default());
         for character in keys.chars() {

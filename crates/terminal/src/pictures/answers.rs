@@ -1,4 +1,4 @@
-//! What a terminal answers, among whatever the user types meanwhile.
+//! Answers of a terminal, among whatever the user types meanwhile.
 
 /// Bytes that wait for the rest of a sequence; those of real answers stay below 200.
 const MAX_WAITING: usize = 4096;

@@ -29,7 +29,7 @@ pub fn path_line(path: &Path, colours: Colours) -> String {
     format!("{}\n", colours.paint(DIM, format_args!("    {place}")))
 }
 
-/// Whether it is an image that can be drawn.
+/// Returns whether it is an image that can be drawn.
 pub fn is_drawable(artifact: &Artifact) -> bool {
     [Format::Png, Format::Jpeg].iter().any(|format| format.media_type() == artifact.media_type)
 }

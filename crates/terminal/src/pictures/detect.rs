@@ -24,7 +24,7 @@ const KITTY: &str = "\x1b_Gi=31,s=1,v=1,a=q,t=d,f=24;AAAA\x1b\\";
 /// XTVERSION, the size of a cell, and DA1, which is always answered and comes last.
 const OTHERS: &str = "\x1b[>0q\x1b[16t\x1b[c";
 
-/// What the terminal can do.
+/// The abilities of the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PictureTerminal {
     /// `None`: it shows no pictures.
@@ -40,7 +40,7 @@ pub enum Protocol {
     Iterm,
 }
 
-/// What the environment says about the terminal.
+/// The facts that the environment tells about the terminal.
 #[derive(Debug, Clone, Default)]
 pub struct TerminalEnvironment {
     term: String,
@@ -74,17 +74,17 @@ impl TerminalEnvironment {
         }
     }
 
-    /// Whether somebody looks at the output.
+    /// Returns whether somebody looks at the output.
     pub fn is_interactive(&self) -> bool {
         self.terminals && !self.ci && !matches!(self.term.as_str(), "" | "dumb")
     }
 
-    /// Whether the terminal may be asked. GNU screen shows what it does not know, and the Linux console parts of it.
+    /// Returns whether the terminal may be asked. GNU screen shows what it does not know, and the Linux console parts of it.
     fn may_be_asked(&self) -> bool {
         self.is_interactive() && !self.screen && self.term != "linux"
     }
 
-    /// What the environment alone is enough for. Inside tmux it describes a terminal that may not be there any more.
+    /// Returns what the environment alone is enough for. Inside tmux it describes a terminal that may not be there any more.
     fn protocol(&self) -> Option<Protocol> {
         match (self.term.as_str(), self.program.as_str()) {
             _ if self.tmux || self.screen => None,
@@ -119,7 +119,7 @@ fn takes_iterm_files(name: &str) -> bool {
     ["iTerm2", "WezTerm", "mintty", "Rio"].iter().any(|known| name.starts_with(known))
 }
 
-/// Whether this process may set the terminal: one in the background would be stopped.
+/// Returns whether this process may set the terminal: one in the background would be stopped.
 fn is_in_foreground() -> bool {
     termios::tcgetpgrp(stdio::stdin()).is_ok_and(|group| group == process::getpgrp())
 }

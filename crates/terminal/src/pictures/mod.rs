@@ -54,7 +54,7 @@ impl Pictures {
         Self { images, terminal: None }
     }
 
-    /// What the terminal is sent for the image in `bytes`, ending in a line feed; `None` where nothing is to be drawn.
+    /// Returns what the terminal is sent for the image in `bytes`, ending in a line feed; `None` where nothing is to be drawn.
     ///
     /// # Errors
     /// Why the image cannot be shown.

@@ -1,4 +1,4 @@
-//! What a program of the sandbox may tell the user's terminal while it has it for itself.
+//! The sequences that a program of the sandbox may send to the user's terminal while it has it for itself.
 //!
 //! An editor or a pager needs sequences that [`agent_base::sanitise`] removes: they move the cursor, erase, scroll, set modes.
 //! What passes here is a list of those, each of which the terminal forgets or which is undone when the program ends.
@@ -34,7 +34,7 @@ pub struct Filter {
     decoder: Utf8Stream,
     state: FilterState,
     sequence: String,
-    /// What puts the terminal back as it was, a sequence for each thing that the program has changed.
+    /// Sequences that put the terminal back as it was, one for each thing that the program has changed.
     undo: BTreeSet<String>,
     in_alternate_screen: bool,
     /// A carriage return was the last character.
@@ -59,7 +59,7 @@ enum FilterState {
     StringEscape,
 }
 
-/// What comes out of the filter.
+/// The output of the filter.
 #[derive(Default, Debug, PartialEq, Eq)]
 pub struct Filtered {
     /// For the terminal.
@@ -78,7 +78,7 @@ impl Filter {
         out
     }
 
-    /// What undoes the program's changes of the terminal, and ends its last line.
+    /// Returns what undoes the program's changes of the terminal, and ends its last line.
     pub fn pause(&mut self) -> String {
         let mut end: String = self.undo.iter().map(String::as_str).collect();
         if std::mem::take(&mut self.is_mid_line) {
@@ -87,7 +87,7 @@ impl Filter {
         end
     }
 
-    /// What makes the modes again that [`Filter::pause`] has undone. A program that draws restores the rest itself.
+    /// Returns what makes the modes again that [`Filter::pause`] has undone. A program that draws restores the rest itself.
     pub fn begin_again(&self) -> String {
         let opposite = |undo: &String| match (undo.strip_prefix("\x1b[?")?, undo.chars().next_back()?) {
             (mode, 'h') => Some(format!("\x1b[?{}l", mode.trim_end_matches('h'))),
@@ -97,7 +97,7 @@ impl Filter {
         self.undo.iter().filter_map(opposite).collect()
     }
 
-    /// Whether the program draws on the whole screen.
+    /// Returns whether the program draws on the whole screen.
     pub fn is_drawing(&self) -> bool {
         self.in_alternate_screen
     }

@@ -101,17 +101,17 @@ impl Keys {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Whether the next key may be complete, as an escape is, or the beginning of another.
+    /// Returns whether the next key may be complete, as an escape is, or the beginning of another.
     pub fn is_ambiguous(&self) -> bool {
         self.paste.is_none() && self.bytes.first() == Some(&0x1b)
     }
 
-    /// Whether a key's sequence has begun, so that what is missing cannot be another key.
+    /// Returns whether a key's sequence has begun, so that what is missing cannot be another key.
     pub fn is_within_sequence(&self) -> bool {
         self.is_ambiguous() && self.bytes.len() > 1
     }
 
-    /// Whether the end of a paste has not arrived.
+    /// Returns whether the end of a paste has not arrived.
     pub fn is_pasting(&self) -> bool {
         self.paste.is_some()
     }
@@ -182,12 +182,12 @@ fn pasted(bytes: &[u8]) -> Press {
     Press::of(Key::Paste(text.chars().filter(is_text).collect()))
 }
 
-/// Whether the bytes are Ctrl-C and nothing else.
+/// Returns whether the bytes are Ctrl-C and nothing else.
 pub fn is_control_c(bytes: &[u8]) -> bool {
     CONTROL_C.contains(&bytes)
 }
 
-/// Whether bytes that came behind an escape, and late, are the rest of a key's sequence and not what was typed after Escape.
+/// Returns whether bytes that came behind an escape, and late, are the rest of a key's sequence and not what was typed after Escape.
 pub fn is_rest_of_sequence(bytes: &[u8]) -> bool {
     let sequence = [b"\x1b", bytes].concat();
     bytes.len() > 1
@@ -235,7 +235,7 @@ fn character(bytes: &[u8]) -> Taken {
     }
 }
 
-/// What follows `ESC [`.
+/// Returns what follows `ESC [`.
 fn control_sequence(rest: &[u8]) -> Taken {
     // The Linux console's function keys.
     if let [b'[', others @ ..] = rest {

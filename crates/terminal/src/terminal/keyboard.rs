@@ -1,4 +1,4 @@
-//! What the user types. There is one reader at a time, which leaves the rest to the next.
+//! The keys of the user. There is one reader at a time, which leaves the rest to the next.
 
 use super::key::{Key, Keys, Press, is_control_c, is_rest_of_sequence};
 use super::mode::typed_before;
@@ -40,7 +40,7 @@ pub struct Keyboard {
     /// Opened for this alone, because it does not block: that belongs to the open file, and standard input is shared
     /// with other processes.
     terminal: Option<AsyncFd<File>>,
-    /// What was read and not taken.
+    /// The keys that were read and not taken.
     keys: Keys,
     last_read: Option<Instant>,
     /// When an escape was taken for the key, if nothing has followed it.

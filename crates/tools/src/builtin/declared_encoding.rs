@@ -22,7 +22,7 @@ pub async fn text_file(sandbox: &Sandbox, path: &Path, bytes: Vec<u8>, new: &str
     TextFile::new(bytes, declared)
 }
 
-/// What the settings say about the file, from those nearest to it up to the workspace's own.
+/// Returns what the settings say about the file, from those nearest to it up to the workspace's own.
 async fn declared(sandbox: &Sandbox, path: &Path) -> Option<Encoding> {
     let workspace = sandbox.workspace();
     let above = path.ancestors().skip(1).take(MAX_DIRECTORIES);
@@ -80,7 +80,7 @@ fn of_editor_config(text: &str, path: &Path) -> (Option<String>, bool) {
     (charset, is_root)
 }
 
-/// Whether a pattern of either file matches: without a slash the name in any directory, with one the path from there.
+/// Returns whether a pattern of either file matches: without a slash the name in any directory, with one the path from there.
 fn matches(pattern: &str, path: &Path) -> bool {
     let pattern = match pattern.strip_prefix('/') {
         Some(pattern) => pattern.to_owned(),

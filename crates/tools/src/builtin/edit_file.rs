@@ -48,9 +48,9 @@ impl Tool for EditFile {
 struct Arguments {
     /// The file.
     path: String,
-    /// What stands there now, exactly.
+    /// The exact text that stands there now.
     old: String,
-    /// What shall stand there.
+    /// The text that shall stand there.
     new: String,
 }
 
@@ -92,7 +92,7 @@ async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResult> {
     }
 }
 
-/// What the file becomes, and what was done; or why nothing is changed.
+/// Returns what the file becomes, and what was done; or why nothing is changed.
 fn edit(path: &str, file: &TextFile, old: String, new: String) -> Result<(Vec<u8>, String), String> {
     let content = file.text();
     let (old, new, note) = in_line_ends_of(content, old, new);

@@ -59,7 +59,7 @@ async fn absolute(sandbox: &Sandbox, path: &str) -> PathBuf {
     }
 }
 
-/// What stands behind the home directory in a path as shells take it.
+/// Returns what stands behind the home directory in a path as shells take it.
 fn below_home(path: &str) -> Option<&str> {
     let rest = ["~", "$HOME", "${HOME}"].iter().find_map(|home| path.strip_prefix(home))?;
     match rest.strip_prefix('/') {

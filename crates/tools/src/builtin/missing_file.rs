@@ -1,4 +1,4 @@
-//! What the workspace holds, for a model that names a file that does not exist.
+//! A list of the workspace's files, for a model that names one that does not exist.
 
 use agent_base::error::{Error, Kind};
 use agent_base::file_name::escaped;

@@ -13,11 +13,11 @@ const MAX_WANTED: usize = 300;
 const MIN_WITHIN: usize = 12;
 /// How many places are kept for a comparison.
 const MAX_PLACES: usize = 5_000;
-/// What all comparisons may cost together. One costs the square of the bytes that it compares, which is the most that it takes.
+/// The most that all comparisons may cost together. One costs the square of the bytes that it compares, which is the most that it takes.
 const BUDGET: usize = 20_000_000;
-/// What is less like the text than this is not like it at all: twice what two texts have in common, of what they have.
+/// The least likeness that counts: twice what two texts have in common, of what they have.
 const LIKE: f32 = 0.6;
-/// What is shown: lines, bytes of one line, and of a longer line the bytes around the place.
+/// The bounds of what is shown: lines, bytes of one line, and of a longer line the bytes around the place.
 const MAX_LINES: usize = 50;
 const MAX_LINE: usize = 400;
 const AROUND: usize = 60;
@@ -115,7 +115,7 @@ fn keep_best(places: &mut Vec<Stretch>) {
     places.truncate(MAX_PLACES);
 }
 
-/// Whether texts of these lengths can be alike.
+/// Returns whether texts of these lengths can be alike.
 fn can_be_like(one: usize, other: usize) -> bool {
     2.0 * one.min(other) as f32 > LIKE * (one + other) as f32
 }

@@ -62,7 +62,7 @@ async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResult> {
     read_lines(context.sandbox, &arguments.path, part, context.bounds.output_chars).await
 }
 
-/// Whether a file of this name is one that models that see images can be sent.
+/// Returns whether a file of this name is one that models that see images can be sent.
 fn is_image(name: &str) -> bool {
     let extension = Path::new(name).extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
     matches!(extension.as_str(), "png" | "jpg" | "jpeg")
@@ -144,7 +144,7 @@ async fn read_located(
     }
 }
 
-/// Whether a chunk of a file has bytes that UTF-8 without a byte order mark has not, or escapes as of ISO-2022-JP.
+/// Returns whether a chunk of a file has bytes that UTF-8 without a byte order mark has not, or escapes as of ISO-2022-JP.
 fn may_be_encoded_otherwise(chunk: &[u8], position: u64) -> bool {
     if position == 0 && chunk.starts_with("\u{feff}".as_bytes()) {
         return true;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// After this long the lines that stay are no longer looked for.
 const COMPARE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What is written.
+/// The text that is written.
 pub struct Replacement {
     pub bytes: Vec<u8>,
     /// In which way that differs from the text that was asked for, to stand behind a comma.

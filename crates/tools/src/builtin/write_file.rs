@@ -59,7 +59,7 @@ async fn run(context: Context<'_>, file: Arguments) -> Result<ToolResult> {
     }
 }
 
-/// What is wrong with a file that is named as JSON and is not.
+/// Returns what is wrong with a file that is named as JSON and is not.
 pub fn json_error(path: &Path, content: &str) -> Option<String> {
     // Settings files of that name often have comments.
     let has_comments = ["//", "/*"].iter().any(|mark| content.contains(mark));

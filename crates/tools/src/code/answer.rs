@@ -1,4 +1,4 @@
-//! What arrives from an interpreter that is kept: the answers of its driver, and the mark that ends a cell's output.
+//! The output of an interpreter that is kept: the answers of its driver, and the mark that ends a cell's output.
 
 use agent_event::Stream;
 use agent_sandbox::Output;
@@ -15,7 +15,7 @@ const ERRORS: u8 = 0x1f;
 /// The longest piece, and the digits of its length.
 const MAX_PIECE: usize = 1 << 16;
 const MAX_DIGITS: usize = 6;
-/// What the driver writes before it reads the first request.
+/// The line that the driver writes before it reads the first request.
 const READY: &[u8] = b"\x1eready\n";
 
 /// The driver's answer.
@@ -48,16 +48,16 @@ pub enum Status {
 pub struct Mark {
     /// How every mark begins.
     begin: Vec<u8>,
-    /// What may be the beginning of a mark.
+    /// Bytes that may be the beginning of a mark.
     held: Vec<u8>,
-    /// What is still to come of a piece of standard error.
+    /// The number of bytes that are still to come of a piece of standard error.
     errors: usize,
     pub is_found: bool,
-    /// What arrived behind it.
+    /// The bytes that arrived behind it.
     pub behind: Vec<u8>,
 }
 
-/// What stands behind the beginning of a mark.
+/// The kind of a mark, which stands behind its beginning.
 enum Kind {
     End,
     /// A piece of this length, behind so many bytes.

@@ -27,7 +27,7 @@ find $d/root -name '*.so' -xtype l | while read -r link; do
   [ -z "$there" ] || ln -sf "$there" "$link"
 done"#;
 
-/// What a compiler gets in `$libraries` for programs with these packages; a piece of shell.
+/// Returns what a compiler gets in `$libraries` for programs with these packages; a piece of shell.
 pub fn flags(compiler: &str, packages: &[&str]) -> String {
     if packages.is_empty() {
         return "libraries=".to_owned();

@@ -32,9 +32,9 @@ const JAVASCRIPT: &str = include_str!("drivers/javascript.js");
 pub struct Interpreter {
     language: Language,
     process: Process,
-    /// Whether the driver has started.
+    /// Set if the driver has started.
     is_ready: bool,
-    /// What has arrived of answers.
+    /// The bytes of answers that have arrived.
     answers: Vec<u8>,
     /// Output behind the mark of the last cell: of threads and of processes in the background.
     early: Vec<u8>,
@@ -46,9 +46,9 @@ pub struct Cell<'a> {
     pub code: &'a str,
     /// The directory for what is shown, in the sandbox.
     pub display: &'a str,
-    /// Whether libraries were installed since the last cell.
+    /// Set if libraries were installed since the last cell.
     pub has_new_libraries: bool,
-    /// Whether what is shown is for a notebook: see [`super::Request::is_notebook`].
+    /// Set if what is shown is for a notebook: see [`super::Request::is_notebook`].
     pub is_notebook: bool,
     /// The time limit.
     pub timeout: Duration,
@@ -59,9 +59,9 @@ pub struct Cell<'a> {
 pub enum Ended {
     /// The interpreter answered, and can run the next cell.
     Answered {
-        /// What it said.
+        /// Its answer.
         answer: Answer,
-        /// Whether it was interrupted at the time limit.
+        /// Set if it was interrupted at the time limit.
         timed_out: bool,
     },
     /// The interpreter is gone, and its state with it.
@@ -77,12 +77,12 @@ pub enum Gone {
     Ended(Finished),
     /// It did not end when it was interrupted at the time limit, and was killed.
     Killed,
-    /// What it answered is not an answer.
+    /// An answer that is not one.
     Garbage,
 }
 
 impl Ended {
-    /// Whether the program closed the descriptors that the interpreter is driven by.
+    /// Returns whether the program closed the descriptors that the interpreter is driven by.
     pub fn is_closed_channel(&self) -> bool {
         matches!(self, Self::Gone(Gone::Ended(finished)) if finished.outcome == Outcome::Exited(CHANNEL_CLOSED))
     }
@@ -233,7 +233,7 @@ impl Interpreter {
         }
     }
 
-    /// Whether the driver runs. What was printed before is passed on: it is nobody's answer.
+    /// Returns whether the driver runs. What was printed before is passed on: it is nobody's answer.
     fn has_started(&mut self, on_output: &mut (dyn FnMut(Output<'_>) + Send)) -> bool {
         if !self.is_ready {
             if let Some(before) = take_ready(&mut self.answers) {

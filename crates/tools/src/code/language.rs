@@ -99,7 +99,7 @@ impl Language {
         })
     }
 
-    /// Whether variables, imports and functions are kept from one call to the next.
+    /// Returns whether variables, imports and functions are kept from one call to the next.
     pub fn keeps_state(self) -> bool {
         matches!(self, Self::Python | Self::JavaScript)
     }
@@ -121,7 +121,7 @@ impl Language {
         }
     }
 
-    /// What brings it where it is missing: an image, Debian's package.
+    /// Returns what brings it where it is missing: an image, Debian's package.
     pub fn brought_by(self) -> (&'static str, &'static str) {
         match self {
             Self::Python => ("python:3", "python3"),

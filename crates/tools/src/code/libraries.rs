@@ -12,7 +12,7 @@ use std::path::PathBuf;
 const MAX_LIBRARIES: usize = 20;
 /// The longest name, its version included.
 const MAX_LENGTH: usize = 200;
-/// What package managers take for files.
+/// Endings that package managers take for files.
 const ARCHIVES: [&str; 9] = [".whl", ".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".gem", ".git"];
 
 /// Libraries of one language, validated.
@@ -57,7 +57,7 @@ impl Libraries {
         Ok(Self { language, names })
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
@@ -67,7 +67,7 @@ impl Libraries {
         self.language
     }
 
-    /// Whether each is installed for itself, or all of them as a set.
+    /// Returns whether each is installed for itself, or all of them as a set.
     pub fn are_separate(&self) -> bool {
         matches!(
             self.language,
@@ -92,7 +92,7 @@ impl Libraries {
         Self { language: self.language, names: names.cloned().collect() }
     }
 
-    /// What [`Libraries::missing`] asks about.
+    /// Returns what [`Libraries::missing`] asks about.
     pub fn keys(&self) -> Vec<String> {
         self.names.iter().map(|library| self.key(library)).collect()
     }
@@ -247,7 +247,7 @@ const CARGO: &str = "mkdir -p src/bin; printf %s \"$1\" > Cargo.toml; [ -e src/b
 struct Registry {
     command: &'static str,
     hosts: &'static [&'static str],
-    /// What stands between name and version.
+    /// The texts that may stand between name and version.
     separators: &'static [&'static str],
     is_name: fn(&str) -> bool,
     /// How a name looks, for messages.

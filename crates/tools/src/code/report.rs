@@ -1,4 +1,4 @@
-//! What the model reads of a run.
+//! The report of a run for the model.
 
 use super::answer::Status;
 use super::interpreter::{Ended, Gone};
@@ -56,7 +56,7 @@ pub struct CellReport {
     pub outcome: String,
     /// The exit code that a program would have had.
     pub exit_code: Option<i32>,
-    /// What happened to the interpreter.
+    /// Remarks about the interpreter.
     pub notes: Vec<String>,
     /// The value of a last expression.
     pub value: String,

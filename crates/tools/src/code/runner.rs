@@ -42,21 +42,21 @@ struct Slot {
     has_new_libraries: bool,
 }
 
-/// What is to be run.
+/// The code to run.
 pub struct Request {
     /// The language.
     pub language: Language,
     /// The code.
     pub code: String,
-    /// What is installed before.
+    /// Libraries that are installed before.
     pub libraries: Libraries,
     /// The time limit.
     pub timeout: Duration,
-    /// Whether it gets a new interpreter.
+    /// Set if it gets a new interpreter.
     pub reset: bool,
     /// The directory for what it shows, in the sandbox; empty: none.
     pub display: String,
-    /// Whether a notebook shows it: each value is one file with all its media types (`.bundle.json`), and what a kept Python
+    /// Set if a notebook shows it: each value is one file with all its media types (`.bundle.json`), and what a kept Python
     /// interpreter writes to standard error is reported as that.
     pub is_notebook: bool,
     /// Further variables. An interpreter that is running keeps those that it was started with.
@@ -96,7 +96,7 @@ impl Runner {
         }
     }
 
-    /// What the sandbox has; it is asked once.
+    /// Returns what the sandbox has; it is asked once.
     ///
     /// # Errors
     /// The connection is broken.

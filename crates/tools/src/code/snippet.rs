@@ -31,13 +31,13 @@ pub struct Snippet {
 pub struct Ran {
     /// Of the build, where that failed.
     pub finished: Finished,
-    /// Whether it failed while it was built.
+    /// Set if it failed while it was built.
     pub is_build_failure: bool,
 }
 
 /// For Java, whose programs are short.
 const JAVA: [&str; 3] = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"];
-/// What C++ programs include most; compiled once, in the background of the first program.
+/// Headers that C++ programs include most; compiled once, in the background of the first program.
 const CPP_HEADER: &str = "#include <algorithm>\n#include <array>\n#include <cmath>\n#include <cstdint>\n#include <cstdio>\n\
     #include <cstdlib>\n#include <cstring>\n#include <functional>\n#include <iomanip>\n#include <iostream>\n#include <map>\n\
     #include <memory>\n#include <numeric>\n#include <optional>\n#include <queue>\n#include <random>\n#include <set>\n\
@@ -154,14 +154,14 @@ impl Snippet {
         }
     }
 
-    /// What builds it, where it has to be built.
+    /// Returns what builds it, where it has to be built.
     pub fn build_command(&self, timeout: Duration) -> Option<Command> {
         let build = self.build.as_ref()?;
         let script = format!("[ -e built ] && exit 0; {{ {build}\n}} && : > built");
         Some(shell(&script, &self.directory, timeout))
     }
 
-    /// What runs it.
+    /// Returns what runs it.
     pub fn command(self, env: Vec<(OsString, OsString)>, timeout: Option<Duration>) -> Command {
         let mut env = env;
         for (name, value) in self.env {
@@ -230,7 +230,7 @@ fn go(libraries: &Libraries, code: &str, directory: &Path) -> String {
     )
 }
 
-/// What Go programs import most; all that these import is compiled with them.
+/// Packages that Go programs import most; all that these import is compiled with them.
 const GO_PACKAGES: &str = "bufio encoding/json errors flag fmt math/rand os regexp sort strings sync time";
 
 fn rust(libraries: &Libraries, directory: &Path) -> String {

@@ -43,7 +43,7 @@ fn go(code: &str) -> String {
     }
 }
 
-/// Whether JavaScript has to be read as a module.
+/// Returns whether JavaScript has to be read as a module.
 fn is_module(code: &str) -> bool {
     let is_statement = |line: &str| {
         let line = line.trim_start();
@@ -81,7 +81,7 @@ fn java(code: &str) -> Source {
     Source { file: format!("{file}.java"), text: code.to_owned(), class }
 }
 
-/// What may stand between `public` and `class`.
+/// Words that may stand between `public` and `class`.
 const MODIFIERS: [&str; 7] = ["public", "final", "abstract", "static", "strictfp", "sealed", "non"];
 
 fn java_statements(code: &str) -> Source {
@@ -125,7 +125,7 @@ fn words(code: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// What follows the string that `text` begins with.
+/// Returns what follows the string that `text` begins with.
 fn behind_string(text: &str) -> &str {
     let mut characters = text.char_indices();
     let quote = characters.next().map(|(_, quote)| quote);

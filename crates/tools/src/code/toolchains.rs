@@ -50,7 +50,7 @@ impl Toolchains {
         Ok(found)
     }
 
-    /// Whether a program is there.
+    /// Returns whether a program is there.
     pub fn has(&self, program: &str) -> bool {
         self.programs.contains(program)
     }
@@ -60,7 +60,7 @@ impl Toolchains {
         programs.iter().copied().find(|program| self.has(program))
     }
 
-    /// Whether code of the language can be run.
+    /// Returns whether code of the language can be run.
     pub fn runs(&self, language: Language) -> bool {
         match language {
             Language::Python => self.has("python3"),
@@ -82,7 +82,7 @@ impl Toolchains {
         Language::ALL.into_iter().filter(|language| self.runs(*language)).collect()
     }
 
-    /// What runs TypeScript here.
+    /// Returns what runs TypeScript here.
     pub fn type_script(&self) -> Option<TypeScript> {
         match self.node {
             Some((23, minor)) if minor >= 6 => return Some(TypeScript::Node { flag: false }),
@@ -100,12 +100,12 @@ impl Toolchains {
     }
 }
 
-/// What runs TypeScript.
+/// The program that runs TypeScript.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TypeScript {
     /// Node itself, with or without a flag.
     Node {
-        /// Whether it needs `--experimental-strip-types`.
+        /// Set if it needs `--experimental-strip-types`.
         flag: bool,
     },
     /// A program that runs or translates it.
@@ -134,7 +134,7 @@ async fn node_version(sandbox: &Sandbox) -> Result<Option<(u32, u32)>> {
     Ok((finished.outcome == Outcome::Exited(0)).then(|| Some((numbers.next()?, numbers.next()?))).flatten())
 }
 
-/// What is remembered on this machine of an image's toolchains, so that the next session can tell the model about them
+/// The file that remembers an image's toolchains on this machine, so that the next session can tell the model about them
 /// before its sandbox is up.
 #[derive(Debug, Clone)]
 pub struct Remembered(PathBuf);
@@ -149,7 +149,7 @@ impl Remembered {
         Ok(Self(machine.cache_dir()?.join("toolchains").join(&name[..32])))
     }
 
-    /// What was seen last time.
+    /// Returns what was seen last time.
     pub fn read(&self) -> Option<Toolchains> {
         let bytes = plain_file::read(&self.0, MAX_FILE, Links::Refuse).ok()?;
         let seen: Toolchains = serde_json::from_slice(&bytes).ok()?;

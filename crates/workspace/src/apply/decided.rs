@@ -30,7 +30,7 @@ impl Plan {
 }
 
 impl Check<'_> {
-    /// What the user has decided about a file that cannot be merged for `reason`. It holds for the version that they were
+    /// Returns what the user has decided about a file that cannot be merged for `reason`. It holds for the version that they were
     /// asked about.
     pub(super) fn as_decided(
         &self,
@@ -78,7 +78,7 @@ impl Check<'_> {
     }
 }
 
-/// Whether one version or the other can be taken: both are files or symlinks, or not there.
+/// Returns whether one version or the other can be taken: both are files or symlinks, or not there.
 fn is_decidable(found: Option<&Node>, change: &Change) -> bool {
     [found, change.before.as_ref(), change.after.as_ref()]
         .into_iter()

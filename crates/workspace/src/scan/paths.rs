@@ -20,7 +20,7 @@ const MAX_SINGLE: usize = 500;
 const AT_ONCE: usize = 64;
 
 impl Scanner {
-    /// What differs from the base now at `paths`, and in the repositories that some of them belong to; elsewhere what
+    /// Returns what differs from the base now at `paths`, and in the repositories that some of them belong to; elsewhere what
     /// `known` says. `None` where only a look at everything tells: new rules of what is ignored, or very many paths.
     ///
     /// What is remembered from one look to the next stays as it is: a file that is another one now differs from that.
@@ -62,14 +62,14 @@ impl Scanner {
         Ok(Some(found))
     }
 
-    /// Whether an entry takes part, as in a look at everything.
+    /// Returns whether an entry takes part, as in a look at everything.
     fn is_kept(&mut self, path: &TreePath, entry: &Entry, is_of_base: bool) -> bool {
         let is_directory = matches!(entry.kind, EntryKind::Directory);
         is_of_base || repository(path).is_some() || !self.ignored.contains(path, is_directory)
     }
 }
 
-/// What the base has at `paths` and in `repositories`.
+/// Returns what the base has at `paths` and in `repositories`.
 fn region(base: &Base, paths: &BTreeSet<TreePath>, repositories: &BTreeSet<TreePath>) -> Manifest {
     let single = paths.iter().filter_map(|path| base.nodes.get_key_value(path));
     let below = repositories.iter().flat_map(|repository| within(&base.nodes, repository));
@@ -89,7 +89,7 @@ fn repository(path: &TreePath) -> Option<TreePath> {
     None
 }
 
-/// What is at `paths` and at the directories above them, and what is in `repositories`.
+/// Returns what is at `paths` and at the directories above them, and what is in `repositories`.
 async fn entries(
     sandbox: &Sandbox,
     paths: &BTreeSet<TreePath>,

@@ -24,10 +24,10 @@ const AT_ONCE: usize = 16;
 /// Files that are read in one request, and bytes of them.
 const GROUP: (usize, u64) = (500, 1 << 20);
 
-/// What became of the changes of a branch.
+/// The outcome of merging the changes of a branch.
 #[derive(Debug, Default)]
 pub struct Merge {
-    /// What the branch changed.
+    /// The changes of the branch.
     pub changes: ChangeSet,
     /// The files that the other sandbox has now as the branch has them.
     pub taken: Vec<TreePath>,
@@ -179,14 +179,14 @@ fn select(
     (wanted, others.into_keys().collect())
 }
 
-/// What the sandbox has at a path.
+/// The sandbox's entry at a path.
 enum Found {
     Node(Node),
     /// Something that nothing can be merged with, and why.
     Other(String),
 }
 
-/// What the sandbox has at each of `paths`; contents are in `store`.
+/// Returns what the sandbox has at each of `paths`; contents are in `store`.
 async fn observe(
     sandbox: &Sandbox,
     store: &Store,
@@ -249,7 +249,7 @@ async fn fetch(
     Ok(())
 }
 
-/// What is done about one change.
+/// The decision about one change.
 enum Verdict {
     /// The sandbox has it already.
     Done,
@@ -295,7 +295,7 @@ fn judge(found: Option<&Node>, change: &Change, store: &Store) -> Result<Verdict
     })
 }
 
-/// What is done in the sandbox.
+/// The steps in the sandbox.
 #[derive(Default)]
 struct Steps {
     remove: Vec<TreePath>,

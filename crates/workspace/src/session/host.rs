@@ -106,7 +106,7 @@ impl Workspace {
         .await
     }
 
-    /// What an apply of `changes` would write, from what the host has.
+    /// Returns what an apply of `changes` would write, from what the host has.
     ///
     /// # Errors
     /// Those of [`Workspace::apply`].
@@ -204,7 +204,7 @@ impl Workspace {
     }
 }
 
-/// What the sandbox has of a file after an apply that merged it: what it had, with what the host had changed. So the parts
+/// Returns what the sandbox has of a file after an apply that merged it: what it had, with what the host had changed. So the parts
 /// that the user refused are still there. `None` where nothing was refused.
 fn keep_refused(
     inside: Option<&Node>,

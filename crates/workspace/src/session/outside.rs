@@ -52,7 +52,7 @@ struct Tree {
 }
 
 impl Workspace {
-    /// What is outside of the diff in the copy `layer` of what the sandbox has written. `home`: what this program put into its
+    /// Returns what is outside of the diff in the copy `layer` of what the sandbox has written. `home`: what this program put into its
     /// `$HOME`.
     pub async fn outside_of_layer(&self, layer: &Path, home: &[HomeFile]) -> Result<Outside> {
         let (mut tree, layer) = (self.outer_tree().await?, layer.to_owned());
@@ -100,7 +100,7 @@ impl Workspace {
         Ok(found)
     }
 
-    /// What is known of the machine that it is on.
+    /// Returns what is known of the machine that it is on.
     pub fn machine(&self) -> Arc<Machine> {
         Arc::clone(&self.options.machine)
     }
@@ -110,7 +110,7 @@ impl Workspace {
         self.state.lock().await.beneath = Some(layer);
     }
 
-    /// What lies under what the session's sandboxes write, as far as it is still there.
+    /// Returns what lies under what the session's sandboxes write, as far as it is still there.
     pub async fn beneath(&self) -> Option<PathBuf> {
         self.state.lock().await.beneath.clone().filter(|layer| layer.is_dir())
     }
@@ -153,7 +153,7 @@ impl Workspace {
     }
 }
 
-/// What is there beside the tree, ordered by path.
+/// Returns what is there beside the tree, ordered by path.
 async fn list(sandbox: &Sandbox, tree: &Tree) -> Result<BTreeMap<TreePath, Entry>> {
     let options = WalkOptions { hash: false, exclude: vec![".git".into()], max_entries: MAX_ENTRIES };
     let entries = sandbox.walk(Path::new("."), options).await?;
@@ -220,7 +220,7 @@ fn keep(directory: &Path, at: Option<&TreePath>, tree: &Tree) -> Result<()> {
     Ok(())
 }
 
-/// What lies in `directory` of a layer beside the tree. Deletions are left out: what is withheld is one too.
+/// Returns what lies in `directory` of a layer beside the tree. Deletions are left out: what is withheld is one too.
 fn in_workspace(directory: &Path, at: Option<&TreePath>, tree: &Tree, found: &mut Outside) -> Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
@@ -246,7 +246,7 @@ fn in_workspace(directory: &Path, at: Option<&TreePath>, tree: &Tree, found: &mu
     Ok(())
 }
 
-/// What the session put into `home`: its entries that hold something that neither this program nor the user has there.
+/// Returns what the session put into `home`: its entries that hold something that neither this program nor the user has there.
 fn in_home(home: &Path, tree: &Tree, found: &mut Outside) -> Result<()> {
     if !home.is_dir() {
         return Ok(());
@@ -281,7 +281,7 @@ fn in_caches(caches: &Path, found: &mut Outside) -> Result<()> {
     Ok(())
 }
 
-/// Whether `path`, which is `name` in the directory that is looked at, is or holds a file that is not known. With more entries than
+/// Returns whether `path`, which is `name` in the directory that is looked at, is or holds a file that is not known. With more entries than
 /// are looked at, it is taken to.
 fn holds_a_file(path: &Path, name: &Path, is_known: &dyn Fn(&Path) -> bool, budget: &mut usize) -> bool {
     if *budget == 0 {

@@ -124,7 +124,7 @@ impl Workspace {
         Ok(report)
     }
 
-    /// Whether the last sandbox got all of its files. In one that did not, they would look deleted.
+    /// Returns whether the last sandbox got all of its files. In one that did not, they would look deleted.
     pub fn is_filled(&self) -> bool {
         self.store.load::<()>(FILLED).is_ok_and(|filled| filled.is_some())
     }
@@ -246,7 +246,7 @@ impl Workspace {
     }
 }
 
-/// What differs from the base `former` in the tree as it was just taken, as far as the former content is kept, and how many
+/// Returns what differs from the base `former` in the tree as it was just taken, as far as the former content is kept, and how many
 /// files differ beyond that. git's own files stay as they are now: they are one history, not to be taken apart.
 fn changed_since(former: &Base, fresh: &Base, store: &Store) -> (Vec<TreePath>, u64) {
     let (mut since, mut lost) = (Vec::new(), 0);
@@ -263,7 +263,7 @@ fn changed_since(former: &Base, fresh: &Base, store: &Store) -> (Vec<TreePath>, 
     (since, lost)
 }
 
-/// Whether a path is unchanged. With an overlay the file was not read, so its stamp decides.
+/// Returns whether a path is unchanged. With an overlay the file was not read, so its stamp decides.
 fn is_same(was: &Node, is: &Node, former: &Base, fresh: &Base, path: &TreePath) -> bool {
     let untouched = || former.stamps.get(path).is_some_and(|stamp| fresh.stamps.get(path) == Some(stamp));
     was == is || (was.mode() == is.mode() && (was.same_content(is) || untouched()))

@@ -16,7 +16,7 @@ use agent_base::error::Result;
 use agent_sandbox::{Sandbox, WorkspaceMount};
 use std::collections::BTreeMap;
 
-/// What changed on the host since the last look.
+/// The host's changes since the last look.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Refreshed {
     /// Files that the sandbox has as the host has them now.
@@ -32,7 +32,7 @@ pub struct Refreshed {
 /// One path that changed on the host.
 struct Changed {
     path: TreePath,
-    /// What the host has now; a file's content is not read yet where the sandbox gets it anyway.
+    /// The host's present entry; a file's content is not read yet where the sandbox gets it anyway.
     now: Option<Node>,
     picked: Option<Picked>,
 }
@@ -42,7 +42,7 @@ impl Changed {
         self.picked.as_ref().map(|picked| picked.stamp)
     }
 
-    /// Whether it is about a file of the user's, and not what the host had before.
+    /// Returns whether it is about a file of the user's, and not what the host had before.
     fn is_news(&self, before: Option<&Node>) -> bool {
         let is_file = |node: Option<&Node>| node.is_some_and(|node| !node.is_directory());
         !is_git(&self.path)
@@ -51,7 +51,7 @@ impl Changed {
     }
 }
 
-/// What is done about a path that changed on the host.
+/// The step for a path that changed on the host.
 #[derive(Clone, Copy)]
 enum Step {
     /// Nothing: the host has what the session knows.
@@ -258,7 +258,7 @@ impl Workspace {
         changes
     }
 
-    /// What a file becomes that the sandbox has changed and the user too, `before` being what both began with. `None` where
+    /// Returns what a file becomes that the sandbox has changed and the user too, `before` being what both began with. `None` where
     /// that cannot be told line by line.
     async fn merged_with_host(
         &self,
@@ -406,7 +406,7 @@ fn is_same(a: Option<&Node>, b: Option<&Node>) -> bool {
     }
 }
 
-/// Whether the sandbox has changed the repository: the index alone is written by looking.
+/// Returns whether the sandbox has changed the repository: the index alone is written by looking.
 fn is_git_beyond_index(path: &TreePath) -> bool {
     let mut below = path.names().skip_while(|name| *name != b".git").skip(1);
     below.next().is_some_and(|name| name != b"index")

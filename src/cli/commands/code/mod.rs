@@ -84,7 +84,7 @@ pub async fn code(machine: &Arc<Machine>, arguments: CodeArgs) -> ProcessExitCod
     exit_code(run(machine, &arguments, task).await)
 }
 
-/// What is to be done.
+/// The item, in words.
 struct CodeTask {
     language: Language,
     libraries: Libraries,

@@ -16,7 +16,7 @@ pub struct CodePrompt {
     prompt: &'static str,
 }
 
-/// What was typed.
+/// The line that was typed.
 pub enum PromptLine {
     /// Code, which may have several lines.
     Code(String),
@@ -84,7 +84,7 @@ impl Validator for Continued {
     }
 }
 
-/// Whether nothing is open: no bracket, no string over several lines, and in Python no block, which an empty line ends.
+/// Returns whether nothing is open: no bracket, no string over several lines, and in Python no block, which an empty line ends.
 fn is_complete(language: Language, code: &str) -> bool {
     let mut depth = 0_i64;
     let mut rest = code;
@@ -116,7 +116,7 @@ fn is_complete(language: Language, code: &str) -> bool {
     !opens_block || code.ends_with('\n') || code.lines().last().is_some_and(|line| line.trim().is_empty())
 }
 
-/// What follows a string on one line.
+/// Returns what follows a string on one line.
 fn behind_quote(text: &str, quote: char) -> &str {
     let mut characters = text.char_indices();
     while let Some((at, character)) = characters.next() {

@@ -1,4 +1,4 @@
-//! What code shows besides text: drawn in the terminal, and copied where the user asks for it.
+//! Files that code shows besides text: drawn in the terminal, and copied where the user asks for it.
 
 use crate::cli::artifacts::write_file;
 use crate::cli::config::Config;
@@ -17,7 +17,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// What the runs of one command show.
+/// The files that the runs of one command show.
 pub struct ShownFiles {
     /// Holds the files while the command runs; removed with it.
     _store: TempDir,

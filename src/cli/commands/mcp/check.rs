@@ -91,7 +91,7 @@ fn chosen(config: &Config, names: &[String]) -> Result<Vec<ServerSettings>> {
         .collect()
 }
 
-/// What came of a check.
+/// The outcome of a check.
 struct CheckedServer {
     settings: ServerSettings,
     outcome: Result<Offer>,

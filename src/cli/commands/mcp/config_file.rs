@@ -36,7 +36,7 @@ impl ConfigFile {
         Ok(Self { path, text, file })
     }
 
-    /// Whether it has a server of this name.
+    /// Returns whether it has a server of this name.
     pub fn has(&self, name: &str) -> bool {
         self.file.mcp.servers.contains_key(name)
     }

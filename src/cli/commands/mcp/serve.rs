@@ -103,7 +103,7 @@ pub async fn serve(machine: &Arc<Machine>, arguments: McpServeArgs) -> Result<Ex
     Ok(code)
 }
 
-/// What clients have to show. One that is made up is printed, because its user has to pass it on.
+/// Returns what clients have to show. One that is made up is printed, because its user has to pass it on.
 fn token(none: bool, address: &Address) -> Result<Token> {
     if none {
         return match address.is_local() {

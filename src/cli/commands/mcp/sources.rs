@@ -29,7 +29,7 @@ pub enum Program {
 /// A file and its servers.
 pub struct ServersFile {
     pub path: PathBuf,
-    /// Whether it is a file of the workspace, which may be anybody's.
+    /// Set if it is a file of the workspace, which may be anybody's.
     pub is_of_workspace: bool,
     pub found: Vec<FoundServer>,
 }

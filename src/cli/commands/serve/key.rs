@@ -61,7 +61,7 @@ fn unusable(path: &Path, error: std::io::Error) -> Error {
         .hint(format!("or set {KEY_VARIABLE}"))
 }
 
-/// Whether an older build made it: 32 letters and digits that are not hexadecimal.
+/// Returns whether an older build made it: 32 letters and digits that are not hexadecimal.
 fn is_of_older_build(key: &str) -> bool {
     key.strip_prefix("e2b_").is_some_and(|rest| {
         rest.len() == 32 && rest.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'2'..=b'7'))

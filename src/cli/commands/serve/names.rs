@@ -81,7 +81,7 @@ impl Names {
         &self.identity
     }
 
-    /// What a shell has to evaluate.
+    /// Returns what a shell has to evaluate.
     pub fn variables(&self, key: &Secret) -> String {
         let (address, mut text) = (self.address, String::new());
         for vendor in ["E2B", "NOVITA"] {
@@ -105,7 +105,7 @@ impl Names {
     }
 }
 
-/// Whether programs of this machine find themselves under names of the local domain.
+/// Returns whether programs of this machine find themselves under names of the local domain.
 async fn resolves() -> bool {
     let name = format!("1-i.{LOCAL_DOMAIN}:0");
     match tokio::time::timeout(RESOLVE_TIMEOUT, lookup_host(name)).await {

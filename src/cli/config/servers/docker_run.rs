@@ -12,7 +12,7 @@ const IGNORED: [&str; 6] = ["--interactive", "--rm", "--init", "--read-only", "-
 const IGNORED_WITH_VALUE: [&str; 8] =
     ["--name", "--label", "-l", "--pull", "--cap-drop", "--security-opt", "--log-driver", "--restart"];
 
-/// What `docker run …` starts.
+/// The container that `docker run …` starts.
 #[derive(Debug, Default, PartialEq)]
 pub struct DockerRun {
     pub image: String,
@@ -24,12 +24,12 @@ pub struct DockerRun {
     pub limits: OwnLimits,
 }
 
-/// Whether a server's command is Docker's, or Podman's.
+/// Returns whether a server's command is Docker's, or Podman's.
 pub fn is_engine(command: &str) -> bool {
     matches!(command.rsplit('/').next(), Some("docker" | "podman"))
 }
 
-/// Whether it is `docker run …`.
+/// Returns whether it is `docker run …`.
 pub fn is_docker_run(command: &str, args: &[String]) -> bool {
     is_engine(command) && args.first().is_some_and(|first| first == "run")
 }

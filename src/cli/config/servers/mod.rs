@@ -24,7 +24,7 @@ use workspace_file::WorkspaceFile;
 pub struct Configured {
     /// Those that sessions use.
     pub servers: Vec<ServerSettings>,
-    /// What the user should know about `.mcp.json`.
+    /// A notice for the user about `.mcp.json`.
     pub notice: Option<String>,
 }
 

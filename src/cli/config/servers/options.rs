@@ -51,7 +51,7 @@ pub struct ServerOptions {
     pub timeout: Option<String>,
     /// How long it may take to start.
     pub start_timeout: Option<String>,
-    /// Whether it is used (default: yes).
+    /// Set if it is used (default: yes).
     pub enabled: Option<bool>,
     /// Its tools that are offered (default: all).
     pub enabled_tools: Option<Vec<String>>,

@@ -16,11 +16,11 @@ pub const NAME: &str = ".mcp.json";
 /// The largest one that is read, in bytes.
 const MAX_BYTES: u64 = 256 << 10;
 
-/// What it says.
+/// Its content.
 pub struct WorkspaceFile {
     /// Its servers, and those that cannot be used with the reason.
     pub found: Vec<FoundServer>,
-    /// Whether the user has approved it as it is.
+    /// Set if the user has approved it as it is.
     pub is_approved: bool,
     /// Identifies this file with this content.
     hash: Hash,

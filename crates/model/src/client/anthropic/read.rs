@@ -22,17 +22,17 @@ pub struct Reader {
 /// A block that is still coming.
 struct Block {
     value: Value,
-    /// Whether pieces of arguments came.
+    /// Set if pieces of arguments came.
     has_arguments: bool,
 }
 
 impl Reader {
-    /// Whether the message has ended.
+    /// Returns whether the message has ended.
     pub fn is_complete(&self) -> bool {
         self.is_complete
     }
 
-    /// What an event says. Events of other names say nothing.
+    /// Returns what an event says. Events of other names say nothing.
     pub fn read(&mut self, event: Value) -> Chunk {
         let index = event["index"].as_u64().unwrap_or_default();
         match event["type"].as_str() {

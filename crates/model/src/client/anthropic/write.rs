@@ -140,7 +140,7 @@ fn users(message: &Message, images: Option<&Images>) -> Vec<Value> {
     }
 }
 
-/// What the model said: as it came where it was kept, and without its thinking otherwise.
+/// Returns what the model said: as it came where it was kept, and without its thinking otherwise.
 fn said(text: &str, calls: &[ToolCall], own: Option<&Opaque>) -> Vec<Value> {
     let kept = own.and_then(|own| own.message.get(CONTENT_BLOCKS)?.as_array());
     let mut content = Vec::new();

@@ -1,4 +1,4 @@
-//! What is known about the model, and the form in which tools are offered to it.
+//! Knowledge about the model, and the form in which tools are offered to it.
 
 use super::{OpenAi, no_list};
 use crate::OnProgress;
@@ -63,7 +63,7 @@ impl OpenAi {
         Ok(join_all(names.into_iter().map(of_model)).await)
     }
 
-    /// What is known about the model so far, without asking anybody.
+    /// Returns what is known about the model so far, without asking anybody.
     pub(super) fn known(&self) -> Facts {
         let Endpoint { provider, model, .. } = &self.endpoint;
         let documented =
@@ -72,7 +72,7 @@ impl OpenAi {
         configured.or(self.facts.get().copied().unwrap_or_default()).or(documented)
     }
 
-    /// What is known about the model, after the server was asked.
+    /// Returns what is known about the model, after the server was asked.
     pub async fn facts(&self) -> Facts {
         if self.asks_for_facts() {
             self.learn_facts().await;
@@ -80,7 +80,7 @@ impl OpenAi {
         self.known()
     }
 
-    /// Whether the server is to be asked about the model: a local or custom one, until it has answered or all is known.
+    /// Returns whether the server is to be asked about the model: a local or custom one, until it has answered or all is known.
     pub(super) fn asks_for_facts(&self) -> bool {
         let Endpoint { provider, form, assist, .. } = &self.endpoint;
         let is_hosted = **provider != GENERIC && !provider.is_local();

@@ -31,12 +31,12 @@ struct Item {
 }
 
 impl Reader {
-    /// Whether the response has ended.
+    /// Returns whether the response has ended.
     pub fn is_complete(&self) -> bool {
         self.is_complete
     }
 
-    /// What an event says. Events of other names say nothing.
+    /// Returns what an event says. Events of other names say nothing.
     pub fn read(&mut self, event: Value) -> Chunk {
         let index = event["output_index"].as_u64().unwrap_or_default();
         let kind = event["type"].as_str().unwrap_or_default();
@@ -96,7 +96,7 @@ impl Reader {
         Said { tool_calls: vec![call], ..Said::default() }
     }
 
-    /// What of an item has not come in pieces, and the item itself.
+    /// Returns what of an item has not come in pieces, and the item itself.
     fn finish(&mut self, index: u64, item: &Value) -> Chunk {
         if !self.done.insert(index) {
             return Chunk::default();

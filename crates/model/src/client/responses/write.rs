@@ -107,7 +107,7 @@ fn parts(of: &str, text: &str, images: Option<&Images>) -> Option<Value> {
     Some(std::iter::once(text).chain(urls.iter().map(image)).collect())
 }
 
-/// What the model said: as it came where it was kept, and without its reasoning otherwise.
+/// Returns what the model said: as it came where it was kept, and without its reasoning otherwise.
 fn said(text: &str, calls: &[ToolCall], own: Option<&Opaque>) -> Vec<Value> {
     let kept = own.and_then(|own| own.message.get(OUTPUT_ITEMS)?.as_array());
     let mut items = Vec::new();

@@ -18,11 +18,11 @@ pub struct Syntax {
     pub call: &'static str,
     /// Expressions that stand for what one part of them does.
     pub same_as_part: &'static [(&'static str, Part)],
-    /// What `X.name` is.
+    /// Gives the meaning of `X.name`.
     pub member_of: fn(Name, &str) -> Option<Name>,
-    /// What `X["key"]` is.
+    /// Gives the meaning of `X["key"]`.
     pub elements_of: fn(Vec<Name>, &str) -> Vec<Name>,
-    /// What a call returns.
+    /// Gives the result of a call.
     pub returned: fn(&Code<'_, '_>, &Call<'_>, usize) -> Vec<Name>,
 }
 
@@ -124,7 +124,7 @@ impl<'s, 'r> Code<'s, 'r> {
         of.into_iter().filter_map(|of| (self.syntax.member_of)(of, name)).collect()
     }
 
-    /// What an expression may stand for.
+    /// Returns what an expression may stand for.
     pub fn resolve(&self, node: Node<'_>, depth: usize) -> Vec<Name> {
         if depth > MAX_DEPTH {
             return Vec::new();

@@ -4,7 +4,7 @@
 //! redirection from a file of a made-up name, and its body is kept aside. This needs no more of the shell's grammar
 //! than where quotes, comments and substitutions begin and end.
 
-/// What a here-document's redirection reads from: this, and its number.
+/// The file that a here-document's redirection reads from: this, and its number.
 const PLACEHOLDER: &str = "/dev/heredoc/";
 
 /// A script without its here-documents.
@@ -21,7 +21,7 @@ pub struct Extracted {
 pub struct Body {
     /// The lines, without leading tabs where the shell strips them.
     pub text: String,
-    /// Whether the shell expands `$X` and `$(…)` in it.
+    /// Set if the shell expands `$X` and `$(…)` in it.
     pub expands: bool,
 }
 
@@ -32,7 +32,7 @@ impl Extracted {
     }
 }
 
-/// What the reader is inside of.
+/// The construct that the reader is inside of.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Inside {
     Commands,

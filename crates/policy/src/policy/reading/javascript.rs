@@ -8,11 +8,11 @@ use tree_sitter::Node;
 
 /// Other names of the global object.
 const GLOBALS: [&str; 4] = ["globalThis", "window", "global", "self"];
-/// What takes code as text.
+/// Functions that take code as text.
 const EVALUATORS: [&str; 2] = ["eval", "Function"];
-/// What takes a shell command.
+/// Functions that take a shell command.
 const SHELLS: [&str; 2] = ["child_process.exec", "child_process.execSync"];
-/// What takes a program and a list of arguments.
+/// Functions that take a program and a list of arguments.
 const SPAWNERS: [&str; 4] = [
     "child_process.spawn",
     "child_process.spawnSync",

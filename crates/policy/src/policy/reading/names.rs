@@ -1,4 +1,4 @@
-//! What the names in a piece of code stand for, aliases resolved.
+//! The meanings of the names in a piece of code, aliases resolved.
 //!
 //! Flow does not matter: a name that was ever bound to `eval` counts as `eval` everywhere. That errs on the side of
 //! asking.
@@ -13,10 +13,10 @@ const MAX_PATH: usize = 256;
 /// How many different names one piece of code may use; beyond that it counts as unreadable.
 const MAX_USES: usize = 50_000;
 
-/// What one piece of code says.
+/// The names that one piece of code uses.
 #[derive(Debug, Default)]
 pub struct Reading {
-    /// What is used.
+    /// The name that is used.
     pub uses: Uses,
     /// Code inside the code: `exec("…")`, `os.system("…")`.
     pub nested: Vec<(Language, String)>,
@@ -50,7 +50,7 @@ impl Uses {
         uses.for_each(|named| self.push(named));
     }
 
-    /// Whether there were more than are kept.
+    /// Returns whether there were more than are kept.
     pub fn is_full(&self) -> bool {
         self.0.len() >= MAX_USES
     }
@@ -78,7 +78,7 @@ pub fn builtin(path: impl Into<String>) -> Name {
 }
 
 impl Name {
-    /// What lies below: `os` and `system` are `os.system`.
+    /// Returns what lies below: `os` and `system` are `os.system`.
     pub fn member(&self, separator: &str, name: &str) -> Option<Name> {
         (self.path.len() + name.len() < MAX_PATH)
             .then(|| Name { kind: self.kind, path: format!("{}{separator}{name}", self.path) })
@@ -104,7 +104,7 @@ impl Names {
         is_news
     }
 
-    /// What an imported or assigned name stands for; nothing where it is neither.
+    /// Returns what an imported or assigned name stands for; nothing where it is neither.
     pub fn bound(&self, name: &str) -> &[Name] {
         self.meanings.get(name).map_or(&[], Vec::as_slice)
     }

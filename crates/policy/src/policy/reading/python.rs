@@ -6,9 +6,9 @@ use super::names::{Reading, builtin, module};
 use super::tree::{Descend, Place, Source, Strings, Visit, children};
 use tree_sitter::Node;
 
-/// What takes code as text.
+/// Functions that take code as text.
 const EVALUATORS: [&str; 3] = ["eval", "exec", "compile"];
-/// What takes a shell command, as text or as a list of words.
+/// Functions that take a shell command, as text or as a list of words.
 const SHELLS: [&str; 10] = [
     "os.system",
     "os.popen",

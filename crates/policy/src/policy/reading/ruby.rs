@@ -6,11 +6,11 @@ use super::names::{Reading, builtin, module};
 use super::tree::{Descend, MAX_DEPTH, Place, Source, Strings, Visit, children};
 use tree_sitter::Node;
 
-/// What takes in a file or library by its name; `autoload` has the name second.
+/// Functions that take in a file or library by its name; `autoload` has the name second.
 const LOADERS: [&str; 4] = ["require", "require_relative", "load", "autoload"];
-/// What calls a method by its name.
+/// Methods that call a method by its name.
 const SENDERS: [&str; 5] = ["send", "public_send", "__send__", "method", "const_get"];
-/// What takes a shell command.
+/// Functions that take a shell command.
 const SHELLS: [&str; 3] = ["system", "exec", "spawn"];
 /// Receivers that add nothing: every object has the methods of `Kernel`.
 const KERNEL: [&str; 4] = ["Kernel", "Object", "self", "Process"];

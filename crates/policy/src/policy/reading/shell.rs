@@ -13,13 +13,13 @@ const MAX_STAGES: usize = 256;
 pub struct Run {
     /// The program and its arguments.
     pub words: Vec<Word>,
-    /// What it reads.
+    /// Its standard input.
     pub stdin: Stdin,
     /// The file that its output goes to, and the output itself, where both stand in the script.
     pub written: Option<(String, String)>,
 }
 
-/// What a command reads on its standard input.
+/// The source of a command's standard input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stdin {
     /// Whatever the script itself reads, or a file.
@@ -69,7 +69,7 @@ struct Reader<'s> {
 }
 
 impl Reader<'_> {
-    /// Whether a node sets a variable, defines a function or sends output to a file.
+    /// Returns whether a node sets a variable, defines a function or sends output to a file.
     fn alters(&self, node: Node<'_>) -> bool {
         match node.kind() {
             "variable_assignment" | "declaration_command" | "unset_command" | "function_definition" => true,
@@ -153,7 +153,7 @@ impl Reader<'_> {
         Stdin::Inherited
     }
 
-    /// What a stage of a pipeline reads. In a very long one nobody looks for the stage before.
+    /// Returns what a stage of a pipeline reads. In a very long one nobody looks for the stage before.
     fn stage_before(&self, pipeline: Node<'_>, stage: Node<'_>) -> Stdin {
         if pipeline.named_child_count() > MAX_STAGES {
             return Stdin::Pipe;
@@ -177,7 +177,7 @@ impl Reader<'_> {
         })
     }
 
-    /// What a command prints, where that stands in the script: `echo …`, `printf …`, `cat <<EOF`.
+    /// Returns what a command prints, where that stands in the script: `echo …`, `printf …`, `cat <<EOF`.
     fn output(&self, node: Node<'_>) -> Option<String> {
         let (command, redirects) = match node.kind() {
             "redirected_statement" => (node.child_by_field_name("body")?, Some(node)),
@@ -226,7 +226,7 @@ fn has_expansion(string: Node<'_>) -> bool {
     children(string).iter().any(|part| part.kind() != "string_content")
 }
 
-/// Whether the shell would make other words of it.
+/// Returns whether the shell would make other words of it.
 fn is_glob(text: &str) -> bool {
     let mut escaped = false;
     text.chars().any(|c| {

@@ -55,7 +55,7 @@ pub struct Visit<'v, 't> {
 }
 
 impl Visit<'_, '_> {
-    /// Whether the node stands in one of these places.
+    /// Returns whether the node stands in one of these places.
     pub fn is_in(&self, places: &[Place]) -> bool {
         let parent = self.ancestors.last().map_or("", |parent| parent.kind());
         places
@@ -90,12 +90,12 @@ impl<'s> Source<'s> {
         Some(Self { text, tree, deadline })
     }
 
-    /// Whether some of it is not in the language.
+    /// Returns whether some of it is not in the language.
     pub fn has_error(&self) -> bool {
         self.tree.root_node().has_error()
     }
 
-    /// What a node stands for.
+    /// Returns what a node stands for.
     pub fn of(&self, node: Node<'_>) -> &'s str {
         self.text.get(node.byte_range()).unwrap_or_default()
     }

@@ -77,7 +77,7 @@ struct Interpreter {
     language: Language,
     code: &'static [&'static str],
     module: &'static [&'static str],
-    /// Whether its first operand is a script, and its standard input one where there is none.
+    /// Set if its first operand is a script, and its standard input one where there is none.
     takes_script: bool,
 }
 
@@ -122,7 +122,7 @@ const INTERPRETERS: [Interpreter; 5] = [
 /// How many ways of reading a wrapper's arguments are followed.
 const MAX_STARTS: usize = 16;
 
-/// What a command runs beside itself.
+/// The commands that a command runs beside itself.
 #[derive(Debug, Default)]
 pub struct Inside {
     /// Commands: of `sudo rm x`, `rm x`.
@@ -131,7 +131,7 @@ pub struct Inside {
     pub code: Vec<(Language, String)>,
     /// Modules: of `python3 -m x`, x.
     pub modules: Vec<(Language, String)>,
-    /// What it runs and only the run can know: `curl … | sh`.
+    /// The part that only the run can know: `curl … | sh`.
     pub unreadable: Option<&'static str>,
 }
 
@@ -232,20 +232,20 @@ fn interpret(interpreter: &Interpreter, arguments: &[Word], stdin: &Stdin, insid
 }
 
 impl Interpreter {
-    /// Whether a word says that the script comes on standard input; what follows it are the script's arguments.
+    /// Returns whether a word says that the script comes on standard input; what follows it are the script's arguments.
     fn reads_stdin(&self, word: &Word) -> bool {
         let is_group = word.text.starts_with('-') && !word.text.starts_with("--");
         let is_shells = self.language == Language::Shell && is_group && word.text.contains('s');
         self.takes_script && (is_shells || word.text == "-" || is_stdin(&word.text))
     }
 
-    /// Whether a word is an option; shells take those that begin with `+` too.
+    /// Returns whether a word is an option; shells take those that begin with `+` too.
     fn is_flag(&self, word: &Word) -> bool {
         word.is_flag()
             || (self.language == Language::Shell && word.text.len() > 1 && word.text.starts_with('+'))
     }
 
-    /// Whether a word is one of the options: alone (`-c`), in a group (`-lc`), or with its value joined (`-cX`,
+    /// Returns whether a word is one of the options: alone (`-c`), in a group (`-lc`), or with its value joined (`-cX`,
     /// `--eval=X`), which is then given back.
     fn option(&self, options: &[&str], word: &Word) -> Option<Option<String>> {
         let text = word.text.as_str();
@@ -330,7 +330,7 @@ fn first_operand(words: &[Word]) -> Option<String> {
     words.iter().find(|word| !word.is_flag() && word.text.contains(' ')).map(|word| word.text.clone())
 }
 
-/// What `env` divides into a command: `-S X`, `-SX`, `-vS X`, `--split-string X`, and the beginnings of that name.
+/// Returns what `env` divides into a command: `-S X`, `-SX`, `-vS X`, `--split-string X`, and the beginnings of that name.
 fn split_strings(words: &[Word]) -> impl Iterator<Item = String> {
     words.iter().enumerate().filter_map(|(at, word)| {
         let next = || words.get(at + 1).map(|word| word.text.clone());
@@ -349,7 +349,7 @@ fn is_stdin(path: &str) -> bool {
     matches!(path, "/dev/stdin" | "/dev/fd/0" | "/proc/self/fd/0")
 }
 
-/// What a program interprets, by its name or path.
+/// Returns what a program interprets, by its name or path.
 pub fn language_of(program: &str) -> Option<Language> {
     let base = base_name(program);
     let scripted = INTERPRETERS.iter().filter(|interpreter| interpreter.takes_script);

@@ -27,7 +27,7 @@ pub enum Codec {
 }
 
 impl Codec {
-    /// What the request's content type says: the encoding, and whether it is a stream.
+    /// Returns what the request's content type says: the encoding, and whether it is a stream.
     pub fn of(headers: &HeaderMap) -> Option<(Self, bool)> {
         let text = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
         match text.split(';').next().unwrap_or_default().trim() {
@@ -127,9 +127,9 @@ impl Code {
 pub struct Failure {
     /// Its kind.
     pub code: Code,
-    /// What happened.
+    /// The message.
     pub message: String,
-    /// Whether a stream breaks off without a word of it.
+    /// Set if a stream breaks off without a word of it.
     pub breaks_off: bool,
 }
 

@@ -17,7 +17,7 @@ const MAX_LINE: usize = 2_000;
 pub struct Shown {
     mark: char,
     text: String,
-    /// Whether its end is not shown.
+    /// Set if its end is not shown.
     pub is_cut: bool,
 }
 

@@ -24,7 +24,7 @@ const NOT_SEARCHED: [&str; 6] = [".git", "node_modules", "target", ".venv", "ven
 /// The most files of the workspace that are named.
 const MAX_NAMED: usize = 20;
 
-/// What a run showed.
+/// The output that a run showed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Collected {
     /// Images and files, in the order in which they were made.
@@ -174,7 +174,7 @@ impl Collector<'_> {
 const UNKNOWN: &str = "application/octet-stream";
 const SVG: &str = "image/svg+xml";
 
-/// What a file of this name should be; `None` for what is not taken.
+/// Returns what a file of this name should be; `None` for what is not taken.
 fn media_type(path: &Path) -> Option<&'static str> {
     let name = path.file_name()?.to_str()?.to_ascii_lowercase();
     let types = [
