@@ -133,7 +133,7 @@ fn every_setting_has_a_variable_and_an_error_names_it() {
     assert!(file.stderr.contains("memory in config.toml: "), "{}", file.stderr);
     assert!(ends_with(call().args(["--memory", "lots"]).run(), 2).stderr.contains("--memory: "));
     for (text, hint) in [
-        ("exclude = [\"docs\"]", "it is a list in the table [workspace]: exclude = [\"GLOB\"]"),
+        ("exclude = [\"docs\"]", "a list of globs belongs into the table [workspace]: exclude = [\"GLOB\"]"),
         ("[workspace]\nexclude = \"docs\"", "expected a list of globs: write [\"docs\"]"),
     ] {
         let stderr = ends_with(call().config(text).run(), 2).stderr;

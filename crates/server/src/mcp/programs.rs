@@ -41,7 +41,7 @@ struct Execute {
     cwd: Option<PathBuf>,
     /// Variables.
     env: Option<BTreeMap<String, String>>,
-    /// Set if both outputs are returned apart too, as `stdout` and `stderr`.
+    /// Return both outputs apart too, as `stdout` and `stderr`.
     #[serde(default)]
     separate: bool,
 }
