@@ -13,9 +13,18 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+#[path = "../tests/support/anthropic.rs"]
+#[allow(dead_code)] // the bench needs little of it
+mod anthropic;
 #[path = "../tests/support/endpoint.rs"]
 #[allow(dead_code)] // the bench needs little of it
 mod endpoint;
+#[path = "../tests/support/openai_responses.rs"]
+#[allow(dead_code)] // the bench needs little of it
+mod openai_responses;
+#[path = "../tests/support/prefix_cache.rs"]
+#[allow(dead_code)] // the bench needs little of it
+mod prefix_cache;
 
 const TURNS: usize = 10;
 /// Between two looks at the memory of a process, each of which walks through all of it in the kernel.

@@ -17,9 +17,18 @@ use std::sync::LazyLock;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
+#[path = "../tests/support/anthropic.rs"]
+#[allow(dead_code)] // the benches need little of it
+mod anthropic;
 #[path = "../tests/support/endpoint.rs"]
 #[allow(dead_code)] // the benches need little of it
 mod endpoint;
+#[path = "../tests/support/openai_responses.rs"]
+#[allow(dead_code)] // the benches need little of it
+mod openai_responses;
+#[path = "../tests/support/prefix_cache.rs"]
+#[allow(dead_code)] // the benches need little of it
+mod prefix_cache;
 
 #[path = "../tests/support/guest.rs"]
 #[allow(dead_code)]

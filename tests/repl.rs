@@ -658,6 +658,20 @@ fn edits_on_the_host_arrive_before_the_next_prompt_and_are_merged() {
     assert!(["inside\n", "outside\n", "later\n"].iter().all(|line| merged.contains(line)), "{merged}");
 }
 
+/// A REPL after a prompt, with the files `a.txt` to `e.txt`, which the user has changed since.
+fn with_files_that_both_changed(model: &Endpoint) -> Terminal {
+    let names = ["a.txt", "b.txt", "c.txt", "d.txt", "e.txt"];
+    let builder = terminal().endpoint(model);
+    let mut terminal = names.iter().fold(builder, |builder, name| builder.file(name, "begin\n")).start();
+    terminal.wait_for_prompt();
+    terminal.type_line("change them");
+    terminal.wait_for("Done.");
+    terminal.wait_for_prompt();
+    let host = terminal.root().join("workspace");
+    names.iter().for_each(|name| std::fs::write(host.join(name), "mine\n").expect("written"));
+    terminal
+}
+
 /// A conflict was the end of an apply, and what to do about it was the user's to find out.
 #[test]
 fn where_both_changed_the_same_lines_the_user_takes_a_version_or_has_the_model_resolve_it() {
@@ -669,20 +683,9 @@ fn where_both_changed_the_same_lines_the_user_takes_a_version_or_has_the_model_r
         .tool_call("run_commands", json!({ "command": resolved }))
         .text("Resolved.")
         .start();
-    let builder = terminal().endpoint(&model);
-    let builder = ["a", "b", "c", "d", "e"]
-        .iter()
-        .fold(builder, |builder, name| builder.file(&format!("{name}.txt"), "begin\n"));
-    let mut terminal = builder.start();
+    let mut terminal = with_files_that_both_changed(&model);
     let host = terminal.root().join("workspace");
     let file = |name: &str| std::fs::read_to_string(host.join(name)).expect("the file");
-    terminal.wait_for_prompt();
-    terminal.type_line("change them");
-    terminal.wait_for("Done.");
-    terminal.wait_for_prompt();
-    for name in ["a.txt", "b.txt", "c.txt", "d.txt", "e.txt"] {
-        std::fs::write(host.join(name), "mine\n").expect("written");
-    }
     let answer = |terminal: &mut Terminal, name: &str, answer: &str| {
         // What was asked before may have left the screen.
         terminal.wait_until("the question", |screen| {

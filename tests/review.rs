@@ -251,8 +251,8 @@ fn the_hunks_of_a_file_in_another_encoding_are_text_and_each_keeps_its_bytes() {
     let lines = |first: &str, last: &str| format!("{first}\r\n{}{last}\r\n", "mid größe\r\n".repeat(20));
     let latin1 =
         |text: &str| text.chars().map(|c| u8::try_from(u32::from(c)).expect("Latin-1")).collect::<Vec<u8>>();
-    let encodings: [&dyn Fn(&str) -> Vec<u8>; 3] =
-        [&|text| utf16(&format!("\u{feff}{text}")), &utf16, &latin1];
+    type Encode<'a> = &'a dyn Fn(&str) -> Vec<u8>;
+    let encodings: [Encode<'_>; 3] = [&|text| utf16(&format!("\u{feff}{text}")), &utf16, &latin1];
     for encode in encodings {
         let directory = tempfile::tempdir().expect("a directory");
         let store = Store::open(directory.path()).expect("a store");

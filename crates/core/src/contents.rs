@@ -37,7 +37,7 @@ impl Conversation {
             .into_iter()
             .map(|(name, messages)| part(&format!("results of {name}"), self.window.estimate(messages)))
             .collect();
-        results.sort_by(|one, other| other.tokens.cmp(&one.tokens));
+        results.sort_by_key(|part| std::cmp::Reverse(part.tokens));
         let mut parts = vec![
             part("system prompt and instructions", of(&|message| matches!(message, Message::System { .. }))),
             part("tools", self.window.tokens_of(of_tools)),

@@ -75,19 +75,18 @@ pub async fn apply(machine: &Arc<Machine>, arguments: ApplyArgs) -> Result<ExitC
         programs: HostPrograms::new(Arc::clone(machine), kept.workspace.root()),
     };
     let is_all = kept.paths.is_empty();
-    let mut chosen = match is_asked {
+    let chosen = match is_asked {
         false => {
             warn_unasked(&kept, &changes, is_all)?;
             ChosenChanges::all(changes.clone())
         }
         true => {
             let ask = if arguments.interactive { Ask::Parts } else { Ask::Whole };
-            choose(&changes, &kept.workspace, &dialogue, ask, is_all).await?
+            let mut chosen = choose(&changes, &kept.workspace, &dialogue, ask, is_all).await?;
+            resolve(&mut chosen, &changes, &kept.workspace, &dialogue, false).await?;
+            chosen
         }
     };
-    if is_asked {
-        resolve(&mut chosen, &changes, &kept.workspace, &dialogue, false).await?;
-    }
     let mut author = Author::Kept { machine, options, id: &kept.id };
     chosen.note_of_refused().map_or(Ok(()), |note| author.note(&note))?;
     let files = Files { machine, workspace: &kept.workspace, sandbox: None };
@@ -110,9 +109,12 @@ pub async fn apply(machine: &Arc<Machine>, arguments: ApplyArgs) -> Result<ExitC
     let made = commit(&files, &applied, &message).await?;
     made.remarks.iter().for_each(|remark| stderr::write(&format!("{remark}\n")));
     stderr::write(&format!("committed as {}\n", made.name));
-    let mut json = to_json(&kept.id, changes, &applied, json!([]));
-    json["commit"] = json!(made.id);
-    print(options, "", &json)
+    print(options, "", &with_commit(to_json(&kept.id, changes, &applied, json!([])), &made.id))
+}
+
+fn with_commit(mut applied: Value, id: &str) -> Value {
+    applied["commit"] = json!(id);
+    applied
 }
 
 /// Where nobody is asked: how the changes differ from those that were shown last, and their risks.

@@ -14,7 +14,7 @@ use crate::paths::make_dir;
 use crate::plain_file::{self, Durability, Links};
 use clap::{Args, Subcommand};
 use serde_json::json;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 /// `agent config`
@@ -97,8 +97,8 @@ pub async fn config(machine: &Arc<Machine>, arguments: ConfigArgs) -> Result<Exi
 /// Columns of a value that others are aligned with.
 const WIDE: usize = 40;
 
-/// Returns what is not valid is never written: the user goes on editing it, or the file stays as it was.
-async fn edit(machine: &Arc<Machine>, path: &PathBuf) -> Result<ExitCode> {
+/// Opens the file in the user's editor. What is not valid is never written: the user goes on editing it, or the file stays as it was.
+async fn edit(machine: &Arc<Machine>, path: &Path) -> Result<ExitCode> {
     if !confirm::is_possible() {
         return Err(Error::usage("there is no terminal for an editor")
             .hint(format!("the file is {}", path.display())));

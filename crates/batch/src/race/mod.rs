@@ -131,10 +131,15 @@ pub async fn race(
     let verdict = finish(&rules, &mut record, out_of_time, &mut halted).await;
     races.save(&record)?;
     verdict?;
-    if let Some(winner) = record.winning().and_then(|attempt| attempt.work.session.as_deref()) {
-        record.mark_losers(&rules.store, &SessionId::parse(winner)?)?;
+    mark_losers(&rules, &record).map(|()| record)
+}
+
+/// Notes in the losers' sessions that they are attempts of the winner's.
+fn mark_losers(rules: &Rules, record: &RaceRecord) -> Result<()> {
+    match record.winning().and_then(|attempt| attempt.work.session.as_deref()) {
+        Some(winner) => record.mark_losers(&rules.store, &SessionId::parse(winner)?),
+        None => Ok(()),
     }
-    Ok(record)
 }
 
 /// The verdict.

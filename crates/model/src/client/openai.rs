@@ -359,7 +359,7 @@ impl OpenAi {
 
     /// Gives up what the endpoint did not understand, for the session. `false` where there is nothing to give up.
     fn do_without(&self, failure: &Failure, request: &Request<'_>, on_progress: OnProgress<'_>) -> bool {
-        let is_chat = self.endpoint.protocol == Protocol::Chat;
+        let is_chat = self.is_chat();
         let feature = match failure.reason {
             // There signatures belong to the reasoning, which can be left out.
             Reason::Unsupported(Feature::UnsignedCalls) if !is_chat => Feature::Reasoning,
@@ -368,7 +368,22 @@ impl OpenAi {
             Reason::Empty if !has_answer(request.messages) => Feature::Streaming,
             _ => return false,
         };
-        let was_used = match feature {
+        if !self.was_used(feature, request) || !self.refused.lock().insert(feature) {
+            return false;
+        }
+        let instead = instead_of(feature, is_chat);
+        on_progress(Progress::Notice(&format!("{instead} ({})", failure.message)));
+        true
+    }
+
+    fn is_chat(&self) -> bool {
+        self.endpoint.protocol == Protocol::Chat
+    }
+
+    /// Returns whether the request has the feature, so that leaving it out changes something.
+    fn was_used(&self, feature: Feature, request: &Request<'_>) -> bool {
+        let is_chat = self.is_chat();
+        match feature {
             Feature::Tools => !request.tools.is_empty(),
             Feature::AnswerSchema => request.answer_schema.is_some() || self.form() == CallForm::Compact,
             Feature::Temperature => self.temperature().is_some(),
@@ -400,64 +415,7 @@ impl OpenAi {
                 true
             }
             Feature::Streaming | Feature::StreamOptions | Feature::Reasoning => true,
-        };
-        if !was_used || !self.refused.lock().insert(feature) {
-            return false;
         }
-        let instead = match feature {
-            Feature::Streaming => "the endpoint does not stream: answers come in one piece from now on",
-            Feature::StreamOptions => {
-                "the endpoint does not take stream_options: token counts may be missing"
-            }
-            Feature::Tools => {
-                "the endpoint does not take tools: they are described in the prompt from now on"
-            }
-            Feature::AnswerSchema => {
-                "the endpoint does not take an answer schema: the answer is only checked here"
-            }
-            Feature::Temperature => "the endpoint does not take a temperature: it is left out from now on",
-            Feature::MaxTokens if is_chat => {
-                "the endpoint takes max_completion_tokens in place of max_tokens"
-            }
-            Feature::MaxTokens => {
-                "the endpoint takes fewer tokens of an answer: fewer are asked for from now on"
-            }
-            Feature::Effort => {
-                "the endpoint does not take how much the model shall think: it is left out from now on"
-            }
-            Feature::Summaries => {
-                "the endpoint does not summarise the reasoning: no summaries are asked for from now on"
-            }
-            Feature::AdaptiveThinking => {
-                "the model takes a budget for its thinking, and gets one from now on"
-            }
-            Feature::TopP => "the endpoint does not take top_p: it is left out from now on",
-            Feature::CacheKey => "the endpoint does not take prompt_cache_key: it is left out from now on",
-            Feature::CacheMarks => {
-                "the endpoint does not take marks for its prompt cache: they are left out from now on"
-            }
-            Feature::EncryptedReasoning => {
-                "the model has no encrypted reasoning: it is not asked for from now on"
-            }
-            Feature::Reasoning if !is_chat => {
-                "the endpoint refuses earlier reasoning: it is left out from now on"
-            }
-            Feature::Reasoning => "the endpoint wants reasoning handled differently in the conversation",
-            Feature::CallIds => {
-                "the endpoint does not take the ids of the calls: they are rewritten from now on"
-            }
-            Feature::UnsignedCalls => {
-                "the endpoint misses signatures of earlier calls: those calls are sent as text"
-            }
-            Feature::Images => {
-                "the endpoint refuses an image: images are left out of this conversation from now on"
-            }
-            Feature::FullSchemas => {
-                "the endpoint does not take the schema of a tool: schemas are simplified from now on"
-            }
-        };
-        on_progress(Progress::Notice(&format!("{instead} ({})", failure.message)));
-        true
     }
 
     /// Notes the calls that the endpoint misses a signature of; all of them, where none lacks one. `false` if there are none that
@@ -675,5 +633,49 @@ impl MadeRequest {
             let why = result.err().map(|error| error.to_string()).unwrap_or_default();
             Failure::new(Reason::Config, format!("the request cannot be made: {why}"))
         })
+    }
+}
+
+/// Tells what happens in place of a feature that the endpoint did not understand.
+fn instead_of(feature: Feature, is_chat: bool) -> &'static str {
+    match feature {
+        Feature::Streaming => "the endpoint does not stream: answers come in one piece from now on",
+        Feature::StreamOptions => "the endpoint does not take stream_options: token counts may be missing",
+        Feature::Tools => "the endpoint does not take tools: they are described in the prompt from now on",
+        Feature::AnswerSchema => {
+            "the endpoint does not take an answer schema: the answer is only checked here"
+        }
+        Feature::Temperature => "the endpoint does not take a temperature: it is left out from now on",
+        Feature::MaxTokens if is_chat => "the endpoint takes max_completion_tokens in place of max_tokens",
+        Feature::MaxTokens => "the endpoint takes fewer tokens of an answer: fewer are asked for from now on",
+        Feature::Effort => {
+            "the endpoint does not take how much the model shall think: it is left out from now on"
+        }
+        Feature::Summaries => {
+            "the endpoint does not summarise the reasoning: no summaries are asked for from now on"
+        }
+        Feature::AdaptiveThinking => "the model takes a budget for its thinking, and gets one from now on",
+        Feature::TopP => "the endpoint does not take top_p: it is left out from now on",
+        Feature::CacheKey => "the endpoint does not take prompt_cache_key: it is left out from now on",
+        Feature::CacheMarks => {
+            "the endpoint does not take marks for its prompt cache: they are left out from now on"
+        }
+        Feature::EncryptedReasoning => {
+            "the model has no encrypted reasoning: it is not asked for from now on"
+        }
+        Feature::Reasoning if !is_chat => {
+            "the endpoint refuses earlier reasoning: it is left out from now on"
+        }
+        Feature::Reasoning => "the endpoint wants reasoning handled differently in the conversation",
+        Feature::CallIds => "the endpoint does not take the ids of the calls: they are rewritten from now on",
+        Feature::UnsignedCalls => {
+            "the endpoint misses signatures of earlier calls: those calls are sent as text"
+        }
+        Feature::Images => {
+            "the endpoint refuses an image: images are left out of this conversation from now on"
+        }
+        Feature::FullSchemas => {
+            "the endpoint does not take the schema of a tool: schemas are simplified from now on"
+        }
     }
 }

@@ -146,6 +146,54 @@ impl Service {
     }
 }
 
+/// The output of a command: both streams as they came, and each alone where that is wanted.
+#[derive(Default)]
+struct Printed {
+    output: String,
+    apart: [String; 2],
+    /// Each stream has characters of its own, which may be cut.
+    decoders: [Utf8Stream; 2],
+    truncated: bool,
+}
+
+impl Printed {
+    fn push(&mut self, piece: Output<'_>, separate: bool) {
+        let Output::Data(stream, bytes) = piece else {
+            self.truncated = true;
+            return;
+        };
+        let index = usize::from(stream == Stream::Stderr);
+        let text = self.decoders[index].push(bytes);
+        let most = MAX_OUTPUT.saturating_sub(self.output.len()).min(text.len());
+        let most = (0..=most).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        self.truncated |= text.len() > most;
+        self.output.push_str(&text[..most]);
+        if separate {
+            self.apart[index].push_str(&text[..most]);
+        }
+    }
+
+    fn finish(&mut self, separate: bool) {
+        for (decoder, alone) in self.decoders.iter_mut().zip(&mut self.apart) {
+            let rest = decoder.finish();
+            self.output.push_str(rest);
+            alone.push_str(if separate { rest } else { "" });
+        }
+    }
+
+    /// Replaces secrets; returns their types, where there are any.
+    fn redact(&mut self) -> Option<BTreeMap<String, u64>> {
+        for alone in &mut self.apart {
+            if let Some(redacted) = secret_scan::redact(alone) {
+                *alone = redacted.text;
+            }
+        }
+        let redacted = secret_scan::redact(&self.output)?;
+        self.output = redacted.text;
+        Some(redacted.types)
+    }
+}
+
 async fn execute(place: &Place, call: &str, raw: &Value) -> Result<Returned> {
     let (given, conversation) = (arguments::<Execute>(raw)?, &place.session.conversation);
     if let Some(why) = conversation.judge("execute", Some(Action::Command(&given.command)), raw).await? {
@@ -169,58 +217,29 @@ async fn execute(place: &Place, call: &str, raw: &Value) -> Result<Returned> {
         stdin: false,
     };
     let bounds = conversation.bounds();
-    let (mut truncated, mut shown) = (false, Collector::new(bounds.output_chars));
-    // Both as they came, and each alone.
-    let (mut output, mut apart) = (String::new(), [String::new(), String::new()]);
-    // Each output has characters of its own, which may be cut.
-    let mut decoders = [Utf8Stream::default(), Utf8Stream::default()];
-    let finished = ready
-        .sandbox
-        .run(command, &mut |piece| {
-            shown.push(piece);
-            match piece {
-                Output::Data(stream, bytes) => {
-                    let index = usize::from(stream == Stream::Stderr);
-                    let text = decoders[index].push(bytes);
-                    let room = MAX_OUTPUT.saturating_sub(output.len()).min(text.len());
-                    let room = (0..=room).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-                    truncated |= text.len() > room;
-                    output.push_str(&text[..room]);
-                    if separate {
-                        apart[index].push_str(&text[..room]);
-                    }
-                }
-                Output::Gap(_) => truncated = true,
-            }
-        })
-        .await?;
+    let (mut shown, mut printed) = (Collector::new(bounds.output_chars), Printed::default());
+    let mut take = |piece: Output<'_>| {
+        shown.push(piece);
+        printed.push(piece, separate);
+    };
+    let finished = ready.sandbox.run(command, &mut take).await?;
+    printed.finish(separate);
     report_limits(&place.events, &finished)?;
     let (exit_code, timed_out) = exit_code_and_timeout(&finished.outcome);
     let mut result = command_result(&finished, Some(timeout), shown);
-    for (decoder, alone) in decoders.iter_mut().zip(&mut apart) {
-        let rest = decoder.finish();
-        output.push_str(rest);
-        alone.push_str(if separate { rest } else { "" });
-    }
     if bounds.redact_secrets {
-        if let Some(redacted) = secret_scan::redact(&output) {
-            place.events.emit(Event::SecretsRedacted { id: call.to_owned(), types: redacted.types })?;
-            output = redacted.text;
-        }
-        for alone in &mut apart {
-            if let Some(redacted) = secret_scan::redact(alone) {
-                *alone = redacted.text;
-            }
+        if let Some(types) = printed.redact() {
+            place.events.emit(Event::SecretsRedacted { id: call.to_owned(), types })?;
         }
         result.text = secret_scan::redact(&result.text).map_or(result.text, |redacted| redacted.text);
     }
     let said = conversation.said_after("execute", raw, &result).await?;
     let mut data = json!({
-        "output": output, "exit_code": exit_code, "timed_out": timed_out,
-        "truncated": truncated, "duration_ms": finished.duration.as_millis() as u64,
+        "output": printed.output, "exit_code": exit_code, "timed_out": timed_out,
+        "truncated": printed.truncated, "duration_ms": finished.duration.as_millis() as u64,
     });
     if separate {
-        let [stdout, stderr] = apart;
+        let [stdout, stderr] = printed.apart;
         data["stdout"] = stdout.into();
         data["stderr"] = stderr.into();
     }

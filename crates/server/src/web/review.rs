@@ -197,7 +197,7 @@ fn named(changes: &ChangeSet) -> Option<(&TreePath, &Change)> {
 }
 
 fn key(parts: &[&[u8]]) -> String {
-    Hash::of(&parts.join(&b'\0')).to_string()
+    Hash::of(parts.join(&b'\0')).to_string()
 }
 
 /// Of a hunk: its file and its lines that changed, wherever they are.
