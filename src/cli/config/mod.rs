@@ -1,5 +1,6 @@
 //! The settings of a call: flags before the environment, before `.env`, before the user's file, before defaults.
 
+mod approvals;
 mod endpoint;
 mod layers;
 pub mod project_setup;

@@ -1,16 +1,15 @@
 //! `[workspace] setup`: in the user's `config.toml`, by project, and in `.agent/config.toml` of a project once the user has approved it.
 
+use super::approvals::Approvals;
 use super::network;
 use crate::error::{Error, Result};
 use crate::hash::Hash;
 use crate::machine::Machine;
-use crate::paths::{create_error, make_dir};
 use crate::plain_file::{self, Links};
 use crate::sanitise::one_line;
 use crate::session::{LOCK_FILES, ProjectSetup};
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -110,7 +109,7 @@ pub fn read(root: &Path, machine: &Machine) -> Option<Result<Asked>> {
         let options: SetupOptions = value.try_into().map_err(|_| {
             Error::config("[workspace] setup is neither a command nor a table with command, files, network")
         })?;
-        let is_approved = approvals(machine)?.join(hash.to_string()).exists();
+        let is_approved = approvals(machine)?.has(hash);
         Ok(Asked { setup: setup(&options)?, is_approved, hash })
     };
     Some(asked())
@@ -122,21 +121,12 @@ impl Asked {
     /// # Errors
     /// The approval cannot be stored.
     pub fn approve(&self, is_approved: bool, machine: &Machine) -> Result<()> {
-        let directory = approvals(machine)?;
-        let path = directory.join(self.hash.to_string());
-        if is_approved {
-            make_dir(&directory)?;
-            return fs::write(&path, b"").map_err(|error| create_error(&path, error));
-        }
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
-            _ => Ok(()),
-        }
+        approvals(machine)?.set(self.hash, is_approved)
     }
 }
 
-fn approvals(machine: &Machine) -> Result<PathBuf> {
-    Ok(machine.data_dir()?.join("approved-setups"))
+fn approvals(machine: &Machine) -> Result<Approvals> {
+    Approvals::of(machine, "approved-setups")
 }
 
 /// A path that may begin with `~`.

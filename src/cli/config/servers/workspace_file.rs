@@ -1,15 +1,14 @@
 //! `.mcp.json` of a workspace: servers that a repository asks for, which are used only after the user has approved this very file.
 
 use super::foreign::{FoundServer, Variables, of_json};
+use crate::cli::config::approvals::Approvals;
 use crate::error::{Error, Result};
 use crate::hash::Hash;
 use crate::machine::Machine;
-use crate::paths::{create_error, make_dir};
 use crate::plain_file::{self, Links};
-use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The file.
 pub const NAME: &str = ".mcp.json";
@@ -39,7 +38,7 @@ pub fn read(workspace: &Path, machine: &Machine) -> Option<Result<WorkspaceFile>
     let hash = Hash::of([workspace.as_os_str().as_bytes(), b"\0", &bytes].concat());
     let text = String::from_utf8_lossy(&bytes);
     Some(of_json(&text, "mcpServers", Variables::Refused).and_then(|found| {
-        let is_approved = approvals(machine)?.join(hash.to_string()).exists();
+        let is_approved = approvals(machine)?.has(hash);
         Ok(WorkspaceFile { found, is_approved, hash })
     }))
 }
@@ -50,19 +49,10 @@ impl WorkspaceFile {
     /// # Errors
     /// The approval cannot be stored.
     pub fn approve(&self, is_approved: bool, machine: &Machine) -> Result<()> {
-        let directory = approvals(machine)?;
-        let path = directory.join(self.hash.to_string());
-        if is_approved {
-            make_dir(&directory)?;
-            return fs::write(&path, b"").map_err(|error| create_error(&path, error));
-        }
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
-            _ => Ok(()),
-        }
+        approvals(machine)?.set(self.hash, is_approved)
     }
 }
 
-fn approvals(machine: &Machine) -> Result<PathBuf> {
-    Ok(machine.data_dir()?.join("approved-mcp"))
+fn approvals(machine: &Machine) -> Result<Approvals> {
+    Approvals::of(machine, "approved-mcp")
 }
