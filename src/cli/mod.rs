@@ -9,6 +9,7 @@ mod command_sandbox;
 mod commands;
 mod completion;
 pub mod config;
+mod consent;
 mod console;
 mod endpoint;
 mod first_start;

@@ -2,10 +2,10 @@
 
 use crate::cli::config::Config;
 use crate::cli::config::project_setup::{self, NAME};
+use crate::cli::consent::approves;
 use crate::cli::options::{DirectoryArg, Options};
 use crate::cli::print::offer;
-use crate::cli::ui::progress::Progress;
-use crate::cli::ui::{confirm, stderr};
+use crate::cli::ui::stderr;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
 use crate::machine::Machine;
@@ -59,14 +59,9 @@ pub async fn setup(machine: &Arc<Machine>, arguments: &SetupArgs) -> Result<Exit
         stderr::write("approved as it is\n");
         return Ok(ExitCode::Success);
     }
-    if !arguments.yes {
-        if !confirm::is_possible() {
-            return Err(Error::usage("nobody can be asked here").hint("approve it with --yes"));
-        }
-        let question = "It runs in a sandbox when the next session starts, and its result is kept. Approve?";
-        if confirm::ask(&Progress::stderr(), question, &["yes", "no"]).await? != "yes" {
-            return Ok(ExitCode::Success);
-        }
+    let question = "It runs in a sandbox when the next session starts, and its result is kept. Approve?";
+    if !approves(question, arguments.yes).await? {
+        return Ok(ExitCode::Success);
     }
     asked.approve(true, machine)?;
     stderr::write("approved as it is now\n");

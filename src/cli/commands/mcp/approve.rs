@@ -3,10 +3,10 @@
 use super::server_line::in_full;
 use crate::cli::config::servers::workspace_file::{self, NAME};
 use crate::cli::config::{Config, servers};
+use crate::cli::consent::approves;
 use crate::cli::options::{DirectoryArg, Options};
 use crate::cli::print::offer;
-use crate::cli::ui::progress::Progress;
-use crate::cli::ui::{confirm, stderr};
+use crate::cli::ui::stderr;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
 use crate::machine::Machine;
@@ -60,14 +60,9 @@ pub async fn approve(machine: &Arc<Machine>, arguments: &ApproveServersArgs) -> 
         stderr::write(&format!("{NAME} is approved as it is\n"));
         return Ok(ExitCode::Success);
     }
-    if !arguments.yes {
-        if !confirm::is_possible() {
-            return Err(Error::usage("nobody can be asked here").hint("approve it with --yes"));
-        }
-        let question = "Programs run in the sandbox of each session here; addresses are connected to from this machine. Approve?";
-        if confirm::ask(&Progress::stderr(), question, &["yes", "no"]).await? != "yes" {
-            return Ok(ExitCode::Success);
-        }
+    let question = "Programs run in the sandbox of each session here; addresses are connected to from this machine. Approve?";
+    if !approves(question, arguments.yes).await? {
+        return Ok(ExitCode::Success);
     }
     file.approve(true, machine)?;
     stderr::write("approved as it is now\n");
