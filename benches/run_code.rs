@@ -65,7 +65,7 @@ struct Called {
 }
 
 impl Called {
-    /// Returns what the sandbox has is known already.
+    /// A tool that knows already what the sandbox has.
     fn new() -> Self {
         let store = tempfile::tempdir().expect("a directory");
         let called = Self { tool: RunCode::new(None, None), events: Events::new(1), store };

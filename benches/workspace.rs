@@ -138,7 +138,7 @@ mod start {
         });
     }
 
-    /// Returns what a user would do otherwise: into a running container of the same image, which is there already.
+    /// The way that a user would go otherwise: into a running container of the same image, which is there already.
     #[divan::bench(sample_count = 2)]
     fn big_with_docker_cp(bencher: Bencher) {
         if !has_docker() {

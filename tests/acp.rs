@@ -255,7 +255,7 @@ fn command(command: &str) -> Endpoint {
     endpoint().tool_call("run_commands", json!({ "command": command })).text("Done.").repeat_last().start()
 }
 
-/// Returns what it says is not saved is `unsaved`; what it is given to write, it writes where its path leads.
+/// An editor that has `unsaved` text; it writes what it is given to write where its path leads.
 fn text_editor(choice: &'static str, unsaved: Value) -> impl FnMut(&str, &Value) -> Option<Value> {
     move |method, params| {
         let path = params["path"].as_str().unwrap_or_default();

@@ -125,7 +125,7 @@ async fn a_named_image_is_built_and_a_snapshot_is_named() {
     backend.destroy(&spec.session).await.expect("removed");
 }
 
-/// Returns what the made-up providers are measured by.
+/// The vendors' own SDKs are what the made-up providers are measured by.
 #[test]
 fn daytonas_own_python_sdk_works_with_the_made_up_daytona() {
     let Some(sdk) = sdk("daytona") else { return };
@@ -367,7 +367,7 @@ fn the_program_runs_commands_at_e2b_and_leaves_nothing_there() {
     );
 }
 
-/// Returns what a client leaves that is cut off while it makes a sandbox is removed with the session, however late it appears.
+/// A client that is cut off while it makes a sandbox leaves something: it is removed with the session, however late it appears.
 #[tokio::test]
 async fn a_start_at_e2b_that_is_cut_off_at_any_moment_leaves_nothing_behind_the_session() {
     let provider = e2b::start();

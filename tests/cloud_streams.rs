@@ -162,7 +162,7 @@ async fn a_stream_that_withholds_what_it_carries_is_joined_again() {
     tampered_with(WITHHOLDS).await;
 }
 
-/// Returns whether a sandbox has expired is not for the provider's clock to say, and its dates are only shown.
+/// The provider's clock does not say whether a sandbox has expired; its dates are only shown.
 #[tokio::test]
 async fn a_provider_whose_clock_is_wrong_loses_no_sandbox() {
     let provider = e2b::start();

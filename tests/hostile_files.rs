@@ -44,7 +44,7 @@ fn files() -> Vec<(&'static str, Vec<u8>)> {
 const MISSES: [&str; 6] =
     ["const a00001=g();", "x\nx\ny", "const c = 3;\nconst d = 4;", "\0\0\u{1}", "e\u{301}!", "~"];
 
-/// Returns what an edit answers whose text is nearly in the long line.
+/// Checks what an edit answers whose text is nearly in the long line.
 fn assert_names_the_nearest(near: &str) {
     assert!(
         near.starts_with("error: old is in long.js 0 times; the nearest is at line 1, column "),

@@ -240,7 +240,7 @@ async fn a_full_quota_is_a_sentence() {
     api.remove_namespace(&namespace).await;
 }
 
-/// Returns what ended is named, not only that something did.
+/// The error names what ended, not only that something did.
 #[tokio::test]
 async fn a_pod_that_is_deleted_in_mid_command_is_lost_by_name() {
     let Some(api) = Api::connect().await else { return };

@@ -515,7 +515,7 @@ fn flags_of_a_run_are_refused() {
     }
 }
 
-/// Returns what the user did was invisible to the model, which went on with files that were not there any more.
+/// The bug: what the user did was invisible to the model, which went on with files that were not there any more.
 #[test]
 fn the_model_learns_what_the_user_did_between_prompts() {
     let model = endpoint()

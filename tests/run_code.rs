@@ -583,7 +583,7 @@ async fn nothing_of_it_is_in_the_workspace() {
     .await;
 }
 
-/// Returns what the first program's background compiles is there for the next ones.
+/// The first program compiles packages in the background for the next ones.
 #[tokio::test(flavor = "multi_thread")]
 async fn usual_packages_of_go_are_compiled_once_and_outside_of_the_workspace() {
     on_every_backend(async |inside| {

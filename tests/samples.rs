@@ -90,7 +90,7 @@ async fn the_models_of_a_proxy_are_listed() {
     assert_eq!((models.len(), models[0].as_str()), (10, "mock-text"));
 }
 
-/// Returns what the model wrote in evaluation runs, each with the tool that it names: a call runs, an answer does not.
+/// Answers of the model in evaluation runs, each with the tool that it names: a call runs, an answer does not.
 #[test]
 fn recorded_answers_in_the_compact_form_are_read() {
     let answers = include_str!("samples/llama-server-qwen2.5-coder-1.5b/compact.jsonl");

@@ -362,7 +362,7 @@ fn names_of_the_same_file_are_written_one_by_one() {
     assert!(names.iter().all(|name| fs::read_to_string(host(name)).unwrap() == "old\n"));
 }
 
-/// Returns what root wrote into somebody else's tree was root's.
+/// The bug: what root wrote into somebody else's tree was root's.
 #[test]
 fn what_is_new_belongs_to_whose_tree_it_is() {
     // SAFETY: only reads the process's credentials.

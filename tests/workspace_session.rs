@@ -739,7 +739,7 @@ fn replace(root: &Path, tree: &Tree) {
     tree::write(root, tree);
 }
 
-/// Returns what a tool writes is a change like any other.
+/// A tool's writes are changes like any other.
 #[tokio::test]
 async fn what_a_tool_writes_is_seen() {
     let session = Session::start(host(&[("a", "1\n")])).await;

@@ -60,7 +60,7 @@ impl Console {
         Self { asks: confirm::is_possible() && !options.is_json(), ..Self::new(machine, options) }
     }
 
-    /// Returns whether the user is asked about hosts that are not on the list. Only while something runs: nobody is interrupted while
+    /// Sets whether the user is asked about hosts that are not on the list. Only while something runs: nobody is interrupted while
     /// writing a prompt.
     pub fn ask_about_hosts(&self, ask: bool) {
         self.user.answers_about_hosts.store(ask, Ordering::Relaxed);

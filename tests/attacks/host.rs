@@ -51,7 +51,7 @@ async fn attack_04_no_host_path_and_no_engine_that_was_not_given() {
     .await;
 }
 
-/// Returns what is mounted writable is what is meant to be: nothing below a read-only directory either.
+/// Only what is meant to be writable is mounted so: nothing below a read-only directory either.
 #[tokio::test]
 async fn attack_04_only_what_is_meant_for_it_is_mounted_writable() {
     on_every_backend(async |inside| {
@@ -155,7 +155,7 @@ async fn attack_25_the_sockets_of_host_programs_below_visible_directories_are_co
     .await;
 }
 
-/// Returns what begins to listen only after the sandbox has started, and FIFOs, below directories that are visible inside.
+/// Sockets that begin to listen only after the sandbox has started, and FIFOs, below directories that are visible inside.
 #[tokio::test]
 async fn attack_33_later_sockets_and_fifos_of_host_programs_are_not_reached() {
     let Some(directory) = ShownDirectory::below("/usr/local/lib", "attack-33") else { return };

@@ -355,7 +355,7 @@ impl Provider for E2b {
         self.api.fingerprint()
     }
 
-    /// Returns what listens on the loopback interface alone is found by a scan, once a second.
+    /// Returns every interface: what listens on the loopback one alone is found by a scan, once a second.
     fn listen_address(&self) -> &'static str {
         "0.0.0.0"
     }

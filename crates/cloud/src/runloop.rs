@@ -254,7 +254,7 @@ impl Provider for Runloop {
         self.api.fingerprint()
     }
 
-    /// Returns whether tunnels lead to the loopback interface is not documented.
+    /// Returns every interface: whether tunnels lead to the loopback one is not documented.
     fn listen_address(&self) -> &'static str {
         "0.0.0.0"
     }

@@ -108,7 +108,7 @@ impl Execution {
     }
 }
 
-/// Returns what a shell would execute anyway. Where that fails, the shell is run after all and prints the error.
+/// Returns the program that a shell would execute anyway. Where that fails, the shell is run after all and prints the error.
 fn shortcut(text: &[u8], environment: &Environment, search: &mut SearchPath) -> Option<Execution> {
     let words = simple::words(text)?;
     let name = *words.first()?;

@@ -123,7 +123,7 @@ impl Quota {
         nearly_full
     }
 
-    /// Returns what the disk has lost beyond what is the sandbox's own is not counted against it any more.
+    /// Counts no longer against the sandbox what the disk has lost beyond what is its own.
     fn others_took_the_rest(&mut self, own: Usage) {
         for (place, disk) in self.places.directories.iter().zip(&mut self.disks) {
             let Ok(now) = sys::file_system(place) else { continue };

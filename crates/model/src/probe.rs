@@ -258,7 +258,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Returns whether the model sees what is on an image: one colour, which the question does not name.
+    /// Tries whether the model sees what is on an image: one colour, which the question does not name.
     async fn images(&mut self) {
         const QUESTION: &str = "Which colour has this image? Answer with the colour's name alone.";
         let Some(image) = red_image() else { return };

@@ -239,7 +239,7 @@ impl Gateway {
         project.iter().try_for_each(|project| entries.iter().try_for_each(|entry| project.forget(entry)))
     }
 
-    /// Returns what the user denies in a session, now or later, is denied here too: for a sandbox of one of its servers.
+    /// Denies here too what the user denies in a session, now or later: for a sandbox of one of its servers.
     pub fn deny_like(&self, session: &Arc<Self>) {
         *self.session.lock() = Some(Arc::clone(session));
     }
@@ -319,7 +319,7 @@ impl Gateway {
         self.holders.lock().get(pass).cloned()
     }
 
-    /// Returns whether a list beside the session's allows a connection. What the user denied is denied for all.
+    /// Judges a connection by a list beside the session's. What the user denied is denied for all.
     pub(super) fn judge_by(
         &self,
         holder: &Arc<Holder>,
@@ -482,7 +482,7 @@ impl Gateway {
         Meter::new(&self.bytes, self.limits.bytes)
     }
 
-    /// Returns whether the rules or the user allow a connection. What needs no lookup is judged before the user is asked; a name is
+    /// Judges a connection by the rules and the user. What needs no lookup is judged before the user is asked; a name is
     /// resolved only after that, because the lookup itself is a message to the servers of the domain.
     pub(super) async fn judge(&self, host: &Host, port: u16) -> Result<Permit, CloseReason> {
         let denied = |why: &str| Err(CloseReason::Refused(Refusal::denied(why)));

@@ -143,7 +143,7 @@ impl Session {
     }
 }
 
-/// Returns what could not be read is said to the model in its place; a lost sandbox ends the prompt.
+/// Returns the text for the model in place of what could not be read; a lost sandbox ends the prompt.
 fn refused(error: agent_base::error::Error) -> Result<Attachment> {
     match error.kind() {
         Kind::InSandbox => Ok(Attachment::Text(format!("(not read: {error})"))),

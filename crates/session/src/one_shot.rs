@@ -72,7 +72,7 @@ impl OneShot {
         Ok(Self { sandbox, startup, _scratch: scratch })
     }
 
-    /// Returns what programs in it may connect to can be changed; `approver` is asked.
+    /// Returns the hosts that programs in it may connect to, for a change; `approver` is asked.
     pub fn reach(&self, approver: Option<Arc<dyn Approver>>) -> &dyn Reach {
         if let Some(approver) = approver {
             self.startup.gateway().ask_with(approver);

@@ -82,7 +82,7 @@ pub fn cost(carried: usize) -> u32 {
     carried as u32 + FRAME_COST
 }
 
-/// Returns what a guest proves itself by is the SHA-256 of this. `build` is the hash of the sources that it was built from.
+/// Returns the bytes whose SHA-256 a guest proves itself by. `build` is the hash of the sources that it was built from.
 pub fn proven(nonce: &[u8; 32], build: &str) -> Vec<u8> {
     [&nonce[..], build.as_bytes()].concat()
 }

@@ -96,7 +96,7 @@ fn put_sequence(out: &mut Vec<u8>, literals: &[u8], matched: Option<(usize, usiz
     }
 }
 
-/// Returns what of a length does not fit its nibble.
+/// Writes what of a length does not fit its nibble.
 fn put_length(out: &mut Vec<u8>, length: usize) {
     if let Some(mut left) = length.checked_sub(15) {
         while left >= 255 {

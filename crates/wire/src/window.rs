@@ -56,7 +56,7 @@ impl ReceiveWindow {
         Some(credit)
     }
 
-    /// Returns what the window grew by when its stream has ended.
+    /// Gives back what the window grew by when its stream has ended.
     pub fn release(&mut self, budget: &mut WindowBudget) {
         budget.0 += self.size - WINDOW;
         self.size = WINDOW;

@@ -145,7 +145,7 @@ impl HostView {
         Ok(changes)
     }
 
-    /// Returns what is new or another thing among what was listed again. Files that are known were looked at already.
+    /// Adds what is new or another thing among what was listed again. Files that are known were looked at already.
     fn add(&self, changes: &mut HostChanges, selection: Selection, base: &Base) {
         for (path, picked) in selection.picked {
             if base.has_own_git && is_own_git(&path) {

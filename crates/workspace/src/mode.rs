@@ -91,7 +91,7 @@ pub fn decide(
     }
 }
 
-/// Returns whether the sandbox may write to a bound `root`, so that a failing command is not the first sign of it.
+/// Checks that the sandbox may write to a bound `root`, so that a failing command is not the first sign of it.
 ///
 /// # Errors
 /// `Usage`: its user may not write to the directory itself.

@@ -120,7 +120,7 @@ struct BoundedCall {
     words: Vec<String>,
 }
 
-/// Returns what a visitor asks for ends: where nothing else is set, after the time for which one is kept. What all of them may
+/// Bounds what a visitor asks for: where nothing else is set, it ends after the time for which one is kept. What all of them may
 /// spend is also the limit of one, and of each prompt: so models without a price are refused.
 fn bounded(machine: &Arc<Machine>, arguments: &WebArgs) -> Result<BoundedCall> {
     let mut options = arguments.options();

@@ -159,8 +159,8 @@ fn open_layer(directory: &Path) -> io::Result<File> {
     File::options().read(true).custom_flags(crate::sys::O_PATH).open(directory)
 }
 
-/// Returns what an overlay is made of, everybody inside can read, and the paths of this machine hold the name of its user: so it is
-/// named by its descriptor. (A bind at another name would have to be taken away again, for which the kernel waits each time.)
+/// Names a directory by its descriptor: everybody inside can read what an overlay is made of, and the paths of this machine hold the
+/// name of its user. (A bind at another name would have to be taken away again, for which the kernel waits each time.)
 fn by_descriptor(directory: &File) -> String {
     format!("{DESCRIPTORS}/{}", directory.as_raw_fd())
 }

@@ -285,7 +285,7 @@ impl Http {
         }
     }
 
-    /// Returns what comes before the answer.
+    /// Takes what comes before the answer.
     async fn take(&self, message: Message, on_progress: &mut (dyn FnMut(String) + Send)) {
         match message {
             Message::Notification { method, params } => match method.as_str() {

@@ -213,7 +213,7 @@ impl Peer {
     }
 }
 
-/// Returns what a server may ask of its client.
+/// Answers the requests that a server may make of its client.
 pub fn answer(method: &str) -> Result<Value, ErrorObject> {
     match method {
         "ping" => Ok(json!({})),

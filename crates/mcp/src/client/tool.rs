@@ -78,7 +78,7 @@ impl Tool for ServerTool {
         Some(Action::Tool { name: &self.name, arguments, is_on_host })
     }
 
-    /// Returns what it holds (an open database, a position) belongs to what was undone.
+    /// Discards what the server holds (an open database, a position): it belongs to what was undone.
     fn discard_state(&self) -> BoxFuture<'_, Option<String>> {
         Box::pin(async {
             let is_inside = !self.server.settings.is_outside();

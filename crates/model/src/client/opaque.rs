@@ -36,7 +36,7 @@ pub fn add_detail(details: &mut Vec<Value>, piece: Map<String, Value>) {
     }
 }
 
-/// Returns what is encrypted comes in one piece.
+/// Returns whether a piece continues the last one: what is encrypted comes whole.
 fn continues(last: &Value, piece: &Map<String, Value>) -> bool {
     let same = |name: &str| last.get(name) == piece.get(name);
     JOINED.iter().any(|name| piece.contains_key(*name)) && same("type") && same("index")

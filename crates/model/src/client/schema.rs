@@ -144,7 +144,7 @@ impl Writer<'_> {
         plain.into()
     }
 
-    /// Returns what belongs to the type.
+    /// Fills in what belongs to the type.
     fn fill(
         &mut self,
         fields: &Map<String, Value>,

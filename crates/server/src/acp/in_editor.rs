@@ -46,7 +46,7 @@ enum Handed {
 }
 
 impl Work<'_> {
-    /// Returns what the editor has not saved yet is the user's too: writing the file would lose one of the two.
+    /// Refuses files that the editor has not saved yet: those edits are the user's too, and writing the file would lose one of the two.
     pub(super) async fn refuse_unsaved(&self, ready: &Ready, changes: &ChangeSet) -> Result<()> {
         if !self.owner.editor.facts.reads_files {
             return Ok(());

@@ -268,7 +268,7 @@ impl Server {
         Ok((id, open))
     }
 
-    /// Returns what a client learns of a session once it knows its name.
+    /// Tells a client about a session once it knows its name.
     async fn announce(&self, id: &str) {
         let session = self.sessions.lock().get(id).cloned();
         if let Some(session) = session {

@@ -92,7 +92,7 @@ fn path_in(uri: &str, root: &Path) -> Option<String> {
     (!inside.is_empty() && !inside.contains(['"', '\n'])).then_some(inside)
 }
 
-/// Returns what it is follows from its bytes, and not from what the client says.
+/// Reads a picture. Its type follows from its bytes, and not from what the client says.
 fn picture(data: &str) -> Result<String, String> {
     if data.len() > MAX_PICTURE / 3 * 4 + 4 {
         return Err(format!("a picture is larger than {MAX_PICTURE} bytes"));

@@ -302,7 +302,7 @@ fn in_directory(language: Language, cwd: &Path, code: String) -> String {
     }
 }
 
-/// Returns what a finished execution shows: pictures, the value of its last expression, the exception.
+/// Sends what a finished execution shows: pictures, the value of its last expression, the exception.
 fn report(ran: &Ran, shown: results::Shown, lines: &Lines) {
     let cell = match ran {
         Ran::Cell(cell) => cell,

@@ -163,7 +163,7 @@ async fn forget(State(server): State<Arc<Server>>, headers: HeaderMap) -> Respon
 }
 
 impl Server {
-    /// Returns whether a request may be answered at all: not to a page in a browser, and not without the token.
+    /// Checks whether a request may be answered at all: not to a page in a browser, and not without the token.
     fn admit(&self, headers: &HeaderMap) -> Result<(), Refused> {
         let refused = |status, why: &str| Err((status, ErrorObject::new(INVALID_REQUEST, why)));
         let Some(host) = text(headers, "host").map(without_port) else {
@@ -374,7 +374,7 @@ fn accepts(headers: &HeaderMap) -> Result<(), Refused> {
     }
 }
 
-/// Returns what the headers of the modern era repeat has to be what the message says.
+/// Checks that the headers of the modern era repeat what the message says.
 fn check_headers(headers: &HeaderMap, method: &str, params: &Value) -> Result<(), Refused> {
     let mismatch = |name: &str| {
         let why = format!("the header {name} is missing, or differs from the message");

@@ -83,7 +83,7 @@ fn collect<'s>(code: &mut Code<'s, '_>, visit: &Visit<'_, 's>) -> Descend {
     Descend::Yes
 }
 
-/// Returns what stands in a macro's brackets is loose tokens: paths and macros have to be put together again.
+/// Reads the loose tokens in a macro's brackets: paths and macros have to be put together again.
 fn tokens(code: &mut Code<'_, '_>, tree: Node<'_>) {
     let mut path = String::new();
     let mut cursor = tree.walk();
