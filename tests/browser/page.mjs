@@ -425,6 +425,7 @@ await step('accessible and whole at every width, light and dark', async () => {
 		await wide.click('#tab-sessions');
 		await wide.locator('#list button', { hasText: 'change the list' }).click();
 		await wide.waitForFunction(() => /end of the corpus/.test(document.getElementById('log').innerText));
+		await wide.waitForSelector('#status li');
 		// A status of many facts: a long one made the page wider than a phone.
 		await wide.evaluate(() => { for (let i = 0; i < 6; i++) document.getElementById('status').append(document.querySelector('#status li').cloneNode(true)); });
 		for (const [width, height] of [[360, 740], [1280, 800], [3840, 2160]]) {

@@ -316,7 +316,7 @@ async fn write(Mine(scope): Mine, id: Path<String>, choice: Choice) -> Answer {
         ));
     }
     let live = find(Mine(scope), id).await?;
-    let mut session = live.idle()?;
+    let mut session = live.idle().await?;
     let (ready, changes) = same(&live, &choice.digest).await?;
     let (all, store) = (changes.clone(), Arc::clone(&ready));
     let (chosen, over) = blocking(move || {
@@ -355,7 +355,7 @@ async fn take_back(Mine(scope): Mine, id: Path<String>) -> Answer {
         return Err(Failure::new(StatusCode::FORBIDDEN, "nothing was written on this server"));
     }
     let live = find(Mine(scope), id).await?;
-    let mut session = live.idle()?;
+    let mut session = live.idle().await?;
     let changes = live.ready().await?.workspace.undo_apply().await?;
     session.conversation.note("The user took back what was written to their own files last.")?;
     live.changed(&session).await;
@@ -366,7 +366,7 @@ async fn take_back(Mine(scope): Mine, id: Path<String>) -> Answer {
 pub async fn undo(mine: Mine, id: Path<String>) -> Answer {
     to_end(async move {
         let live = find(mine, id).await?;
-        let mut session = live.idle()?;
+        let mut session = live.idle().await?;
         let Some((restored, _)) = session.undo(1).await? else {
             return Err(Error::usage("there is nothing to undo").into());
         };
@@ -382,7 +382,7 @@ pub async fn undo(mine: Mine, id: Path<String>) -> Answer {
 pub async fn redo(mine: Mine, id: Path<String>) -> Answer {
     to_end(async move {
         let live = find(mine, id).await?;
-        let mut session = live.idle()?;
+        let mut session = live.idle().await?;
         let files = session.checkpoints().redo().await?.files.len();
         session.conversation.note("The user redid what they had undone.")?;
         live.changed(&session).await;
@@ -396,7 +396,7 @@ pub async fn fork(mine: Mine, id: Path<String>) -> Answer {
     to_end(async move {
         mine.0.count_session()?;
         let live = find(mine, id).await?;
-        let Fork { id, .. } = live.idle()?.fork().await?;
+        let Fork { id, .. } = live.idle().await?.fork().await?;
         let id: SessionId = id;
         Ok(Json(json!({"session": id})))
     })

@@ -26,6 +26,8 @@ const MAX_KEYS: usize = 64;
 const MAX_KEY: usize = 64;
 /// How long the last turn has to end when the server stops.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long something waits for what else is done with the session outside of a turn.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A session that is open.
 pub struct Live {
@@ -259,12 +261,16 @@ impl Live {
         self.stop_commands.send_modify(|count| *count += 1);
     }
 
-    /// The session, for something short.
+    /// The session, for something short. Something else that is short, like the look at what a command changed, is waited
+    /// for.
     ///
     /// # Errors
     /// `Conflict` while a turn is under way.
-    pub fn idle(&self) -> Result<MutexGuard<'_, Session>> {
-        self.session.try_lock().map_err(|_| busy())
+    pub async fn idle(&self) -> Result<MutexGuard<'_, Session>> {
+        if self.status.lock().is_busy {
+            return Err(busy());
+        }
+        tokio::time::timeout(IDLE_TIMEOUT, self.session.lock()).await.map_err(|_| busy())
     }
 
     /// Reports what changed in the session's state, by a command or an answer of the user's: no checkpoint has it.
@@ -291,7 +297,7 @@ impl Live {
     /// # Errors
     /// `Conflict` while a turn is under way; the model has no price, which a limited cost needs.
     pub async fn set_model(&self, model: ModelSettings) -> Result<()> {
-        let mut session = self.idle()?;
+        let mut session = self.idle().await?;
         session.set_model(model)?;
         self.changed(&session).await;
         Ok(())
