@@ -1,8 +1,9 @@
 //! `[workspace] setup`: what prepares a project once, whose result later sessions begin with.
 
 use crate::support::agent::{Agent, Finished, agent};
-use crate::support::backends::program_on_every_backend;
+use crate::support::backends::{backend, program_on_every_backend};
 use crate::support::endpoint::endpoint;
+use crate::support::terminal::terminal;
 use serde_json::json;
 use std::path::Path;
 
@@ -151,4 +152,124 @@ fn a_setup_that_names_a_file_outside_of_the_workspace_is_refused() {
         refused.stderr
     );
     assert!(Path::new(refused.again().workspace()).exists());
+}
+
+const DEV_CONTAINER: &str = r#"{
+    // What an editor needs has no effect here.
+    "customizations": { "vscode": { "extensions": ["one.two"] } },
+    "image": "IMAGE",
+    "containerEnv": { "GREETING": "hello", "FOLDER": "${containerWorkspaceFolder}" },
+    "runArgs": ["--privileged"],
+    "onCreateCommand": "mkdir -p node_modules/dep && echo created >node_modules/dep/log",
+    "postCreateCommand": { "a": ["sh", "-c", "echo a >node_modules/dep/a"], "b": "echo $GREETING >node_modules/dep/b" },
+}"#;
+
+const SHOW_DEV: &str =
+    "cat node_modules/dep/*; echo $GREETING; test \"$FOLDER\" = \"$PWD\" && echo here; cat /etc/marker; true";
+
+#[test]
+fn a_dev_container_prepares_the_project_once_it_is_approved() {
+    program_on_every_backend(|backend| {
+        let text = DEV_CONTAINER.replace("\"image\": \"IMAGE\",", "");
+        let call = repository(agent().file(".devcontainer/devcontainer.json", text));
+        let (text, one) = session(call.sandbox(backend), SHOW_DEV);
+        assert!(!text.contains("created") && !text.contains("hello"), "{text}");
+        assert_eq!(
+            notices(&one, ".devcontainer/devcontainer.json of this project asks to set it up once"),
+            1
+        );
+        let shown = one.again().args(["sandbox", "setup", "--yes"]).run().expect_code(0);
+        let named = "no effect: runArgs: the engine's options are agent's own\n";
+        assert!(shown.stdout.contains("variable: GREETING=hello\n"), "{}", shown.stdout);
+        assert!(shown.stdout.ends_with(named), "{}", shown.stdout);
+        let (text, two) = session(shown.again().sandbox(backend), SHOW_DEV);
+        assert!(text.contains("a\nhello\ncreated\nhello\nhere\n"), "{text}");
+        assert_eq!(notices(&two, "Set up with"), 1, "{:?}", two.events_of("notice"));
+    });
+}
+
+/// An image with a shell, made from this machine's programs.
+const IMAGE: &str = r#"
+set -eu
+mkdir -p image/etc image/tmp image/usr/bin
+for program in dash cat mkdir; do
+  cp "$(readlink -f "$(command -v $program)")" "image/usr/bin/$program"
+  ldd "image/usr/bin/$program" | grep -o '/[^ ]*' | while read -r library; do
+    mkdir -p "image$(dirname "$library")"
+    cp -Ln "$library" "image$library" || true
+  done
+done
+ln -s usr/bin image/bin
+ln -s dash image/usr/bin/sh
+echo 'of the image' >image/etc/marker
+tar c -C image . | docker import - "$1" >/dev/null
+"#;
+
+#[tokio::test]
+async fn the_image_of_a_dev_container_is_used_where_there_are_images_and_named_where_not() {
+    if backend("docker").await.is_none() {
+        return;
+    }
+    let made = tempfile::tempdir().expect("a directory");
+    let image = format!("local.test/dev-{}", std::process::id());
+    let sh = |script: &str| {
+        let arguments = ["-c", script, "sh", &image];
+        let done = std::process::Command::new("sh")
+            .args(arguments)
+            .current_dir(made.path())
+            .output()
+            .expect("a shell");
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    };
+    sh(IMAGE);
+    let text = DEV_CONTAINER.replace("IMAGE", &image);
+    let first = repository(agent().file(".devcontainer.json", text));
+    let first = first.args(["sandbox", "setup", "--yes"]).run().expect_code(0);
+    assert!(first.stdout.contains(&format!("image:    {image}\n")), "{}", first.stdout);
+    let (inside, two) = session(first.again().sandbox("docker"), SHOW_DEV);
+    assert!(inside.contains("a\nhello\ncreated\nhello\nhere\nof the image\n"), "{inside}");
+    let named =
+        two.again().sandbox("docker").args(["exec", "--image", "host", "--", "cat", "/etc/marker"]).run();
+    assert_ne!(named.code, 0, "an image that the user names comes first");
+    let (inside, three) = session(named.again().sandbox("local"), SHOW_DEV);
+    assert!(inside.contains("hello\nhere\n") && !inside.contains("of the image"), "{inside}");
+    assert_eq!(
+        notices(&three, "is not used: it needs --sandbox docker"),
+        1,
+        "{:?}",
+        three.events_of("notice")
+    );
+    sh("docker rmi $(docker images -q --filter label=agent.image=$1) $1");
+}
+
+#[test]
+fn the_user_is_asked_once_about_what_a_project_asks_for() {
+    for (answer, is_set_up, is_asked_again) in
+        [("yes", true, false), ("no", false, false), ("later", false, true)]
+    {
+        let text = "[workspace]\nsetup = { command = \"mkdir node_modules; echo dep >node_modules/x\", network = \"none\" }\n";
+        let show = ["exec", "--", "sh", "-c", "cat node_modules/x; echo end"];
+        let builder = terminal().args(show);
+        let workspace = builder.directory("workspace");
+        std::fs::create_dir(workspace.join(".agent")).expect("a directory");
+        std::fs::write(workspace.join(".agent/config.toml"), text).expect("a file");
+        std::fs::write(workspace.join(".gitignore"), "node_modules\n").expect("a file");
+        let git = std::process::Command::new("git").args(["init", "-q"]).current_dir(&workspace).status();
+        assert!(git.expect("git").success());
+        let again = builder.again().args(show);
+        let mut terminal = builder.start();
+        terminal.wait_for("asks to set it up once with `mkdir node_modules;");
+        terminal.wait_for("[yes/later/no]");
+        terminal.type_line(answer);
+        terminal.wait_for("\nend");
+        assert_eq!(terminal.screen().contains("\ndep"), is_set_up, "{}", terminal.screen());
+        let terminal = again.start();
+        match is_asked_again {
+            true => terminal.wait_for("[yes/later/no]"),
+            false => {
+                terminal.wait_for("\nend");
+                assert!(!terminal.screen().contains("asks to"), "{}", terminal.screen());
+            }
+        }
+    }
 }

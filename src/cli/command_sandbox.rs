@@ -56,8 +56,9 @@ impl CommandSandbox {
         let console = Arc::new(Console::new(machine, options));
         let starting = sandbox(&config, session, &console);
         let (sandbox, fresh) = until_interrupted(Interrupt::default(), starting).await?;
-        // Notices precede the output of the command.
+        // Notices precede the output of the command, and what was shown of the start does not stand in it.
         console.events().flush().await?;
+        console.screen.progress().clear();
         Ok(Self { config, sandbox, console, fresh })
     }
 
@@ -90,6 +91,7 @@ async fn sandbox(
         refuse_sandbox_flags(&config.options)?;
         return Ok((kept_session::attach(&config.machine, id, &config.options).await?, None));
     }
+    let config = &open::ask_about_project(config, console).await?;
     let (settings, reason) = sandbox_settings::sandbox(config).await?;
     if let Some(Notice::Always(text)) = reason {
         console.always_notice(text)?;

@@ -100,6 +100,10 @@ pub async fn open(
     console.screen.set_images(config.images());
     console.screen.set_trace(config.file.ui.trace);
     notify::set_up(config.file.ui.notify.clone(), config.notify_after, config.programs());
+    let config = match from {
+        StartingPoint::Workspace => &ask_about_project(config, console).await?,
+        StartingPoint::Session(_) | StartingPoint::BeginningOf(_) => config,
+    };
     let mut builder = builder(config, model, from).await?;
     if let Start::New = builder.start {
         ask_about_objects(&mut builder.workspace, console).await?;
@@ -131,6 +135,30 @@ pub async fn ask_about_objects(workspace: &mut WorkspaceSettings, console: &Cons
     Ok(())
 }
 
+/// Asks whether what a file of the project asks for is done, once for each content. Where nobody can be asked, a notice says what it is.
+pub async fn ask_about_project(config: &Config, console: &Console) -> Result<Config> {
+    let Some(asked) = config.project.open.as_ref().filter(|_| confirm::is_possible()) else {
+        return Ok(config.clone());
+    };
+    let question = format!(
+        "{} of this project asks to {}. It happens in the sandbox alone. Approve?",
+        asked.request.source.name(),
+        asked.request.summary()
+    );
+    let _held = console.screen.hold();
+    match confirm::ask(console.screen.progress(), &question, &["yes", "later", "no"]).await? {
+        "yes" => {
+            asked.approve(true, &config.machine)?;
+            config.with_project()
+        }
+        "no" => {
+            asked.refuse(&config.machine)?;
+            config.with_project()
+        }
+        _ => Ok(config.clone()),
+    }
+}
+
 /// A session with the settings of this call, to be opened.
 pub async fn builder(config: &Config, model: ModelSettings, from: StartingPoint) -> Result<Builder> {
     let (sandbox, reason) = sandbox(config).await?;
@@ -142,7 +170,7 @@ pub async fn builder(config: &Config, model: ModelSettings, from: StartingPoint)
     builder.notices.extend(reason);
     builder.notices.extend(hooks::notice(&config.workspace));
     builder.notices.extend(config.mcp.notice.clone().map(Notice::Usual));
-    builder.notices.extend(config.setup.notice.clone().map(Notice::Usual));
+    builder.notices.extend(config.project.notice.clone().map(Notice::Usual));
     builder.start = match from {
         StartingPoint::Workspace => Start::New,
         StartingPoint::BeginningOf(other) => Start::Rewind(other),

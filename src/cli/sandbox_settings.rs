@@ -1,7 +1,7 @@
 //! The sandboxes of a call: their kind, their content, and what is allowed in them.
 
 use crate::backends::{Chosen, choose};
-use crate::cli::config::Config;
+use crate::cli::config::{Config, SandboxConfig};
 use crate::error::Result;
 use crate::machine::Machine;
 use crate::session::{Governance, Notice, Retention, SandboxSettings, WorkspaceSettings};
@@ -49,8 +49,7 @@ fn in_home(path: &Path, machine: &Machine) -> PathBuf {
 /// The sandbox that the call asks for; if it names none, with the reason for this backend.
 pub async fn sandbox(config: &Config) -> Result<(SandboxSettings, Option<Notice>)> {
     let asked = config.sandbox.clone();
-    let Chosen { backend, reason, is_fallback } =
-        choose(asked.choice, asked.image.as_deref(), asked.runtime.as_deref(), &config.machine).await?;
+    let (Chosen { backend, reason, is_fallback }, image) = chosen(config).await?;
     // That it is not the container is always reported.
     let notice = if is_fallback { Notice::Always } else { Notice::Usual };
     let retention = match config.options.keep.keep {
@@ -58,18 +57,50 @@ pub async fn sandbox(config: &Config) -> Result<(SandboxSettings, Option<Notice>
         false => Retention::Remove,
     };
     let settings = SandboxSettings {
-        image: asked.image,
+        image,
         runtime: asked.runtime,
         network: asked.network,
         network_origin: asked.network_origin,
         limits: asked.limits,
         retention,
-        env: asked.env,
+        env: with_variables(asked.env, &config.project.env),
         directory: config.directory.clone(),
-        setup: config.setup.setup.clone(),
+        setup: config.project.setup.clone(),
         ..SandboxSettings::new(backend)
     };
     Ok((settings, reason.map(notice)))
+}
+
+/// The backend, and the image of its sandboxes. That of the project is used where the call names none and the backend has images.
+async fn chosen(config: &Config) -> Result<(Chosen, Option<String>)> {
+    let SandboxConfig { choice, image, runtime, .. } = &config.sandbox;
+    let with = |image: Option<String>| async move {
+        let chosen = choose(*choice, image.as_deref(), runtime.as_deref(), &config.machine).await?;
+        Ok((chosen, image))
+    };
+    let Some(of_project) = config.project.image.clone().filter(|_| image.is_none()) else {
+        return with(image.clone()).await;
+    };
+    match with(Some(of_project.clone())).await {
+        Err(_) => {
+            let (mut chosen, image) = with(None).await?;
+            let named = format!(
+                "the project's image {of_project} is not used: it needs --sandbox docker, and an engine"
+            );
+            let reason =
+                chosen.reason.take().map_or_else(|| named.clone(), |reason| format!("{reason}; {named}"));
+            Ok((Chosen { reason: Some(reason), ..chosen }, image))
+        }
+        done => done,
+    }
+}
+
+/// The variables of the call, and those of the project that it does not name.
+fn with_variables(mut env: Vec<(String, String)>, of_project: &[(String, String)]) -> Vec<(String, String)> {
+    let added = of_project.iter().filter(|(name, _)| !env.iter().any(|(named, _)| named == name));
+    let added: Vec<(String, String)> = added.cloned().collect();
+    env.extend(added);
+    env
 }
 
 /// Returns what a notice says.

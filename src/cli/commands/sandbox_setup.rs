@@ -1,7 +1,7 @@
 //! `agent sandbox setup`: what a project asks to be set up with, and what was kept of it.
 
 use crate::cli::config::Config;
-use crate::cli::config::project_setup::{self, NAME};
+use crate::cli::config::project::{self, NAME, Request};
 use crate::cli::consent::approves;
 use crate::cli::options::{DirectoryArg, Options};
 use crate::cli::print::offer;
@@ -30,25 +30,33 @@ pub struct SetupArgs {
     again: bool,
 }
 
-/// Shows the setup of the workspace, and approves that of a project as it is now.
+/// Shows what the workspace is prepared with, and approves what a file of the project asks for, as it is now.
 pub async fn setup(machine: &Arc<Machine>, arguments: &SetupArgs) -> Result<ExitCode> {
     let config = Config::load(machine, &Options::of(&[&arguments.directory]))?;
     if arguments.again {
         let removed = forget_setups(&config.workspace, machine, false)?;
         stderr::write(&format!("removed {removed} kept result(s)\n"));
     }
-    let asked = project_setup::read(&config.workspace, machine).transpose();
-    let asked = asked.map_err(|error| Error::config(format!("{NAME}: {error}")))?;
-    let Some(shown) = config.setup.setup.clone().or_else(|| asked.as_ref().map(|asked| asked.setup.clone()))
-    else {
+    let asked = project::read(&config.workspace, machine)?;
+    let of_user = config.project.setup.as_ref();
+    if let Some(setup) =
+        of_user.filter(|setup| asked.as_ref().and_then(|asked| asked.request.setup.as_ref()) != Some(*setup))
+    {
+        offer(described(setup).as_bytes())?;
+        stderr::write("config.toml names it\n");
+        return Ok(ExitCode::Success);
+    }
+    let Some(asked) = asked else {
         return Err(Error::config(format!("nothing sets {} up", config.workspace.display()))
             .hint(format!("write [workspace] setup = \"COMMAND\" into {NAME} of the project")));
     };
-    offer(described(&shown).as_bytes())?;
-    let Some(asked) = asked.filter(|asked| asked.setup == shown) else {
-        stderr::write("config.toml names it\n");
-        return Ok(ExitCode::Success);
-    };
+    offer(requested(&asked.request).as_bytes())?;
+    if asked.request.is_empty() {
+        return Err(Error::config(format!(
+            "{} asks for nothing that a sandbox has",
+            asked.request.source.name()
+        )));
+    }
     if arguments.revoke {
         asked.approve(false, machine)?;
         forget_setups(&config.workspace, machine, false)?;
@@ -59,13 +67,29 @@ pub async fn setup(machine: &Arc<Machine>, arguments: &SetupArgs) -> Result<Exit
         stderr::write("approved as it is\n");
         return Ok(ExitCode::Success);
     }
-    let question = "It runs in a sandbox when the next session starts, and its result is kept. Approve?";
+    let question = "It is used in the sandboxes of this project, from the next one on. Approve?";
     if !approves(question, arguments.yes).await? {
         return Ok(ExitCode::Success);
     }
     asked.approve(true, machine)?;
     stderr::write("approved as it is now\n");
     Ok(ExitCode::Success)
+}
+
+/// Everything that is asked for, and what has no effect.
+fn requested(request: &Request) -> String {
+    let mut text = format!("file:     {}\n", request.source.name());
+    if let Some(image) = &request.image {
+        text.push_str(&format!("image:    {}\n", one_line(image, 400)));
+    }
+    for (name, value) in &request.env {
+        text.push_str(&format!("variable: {}={}\n", one_line(name, 100), one_line(value, 4000)));
+    }
+    text.extend(request.setup.as_ref().map(described));
+    for remark in &request.remarks {
+        text.push_str(&format!("no effect: {}\n", one_line(remark, 300)));
+    }
+    text
 }
 
 fn described(setup: &ProjectSetup) -> String {

@@ -3,6 +3,7 @@
 mod key;
 mod names;
 
+use crate::cli::config::project::ConfiguredProject;
 use crate::cli::config::{Config, units};
 use crate::cli::options::{BackendArgs, Options, ResourceArgs};
 use crate::cli::print::offer;
@@ -77,10 +78,10 @@ pub async fn serve(machine: &Arc<Machine>, arguments: ServeArgs) -> Result<ExitC
             .hint("use 127.0.0.1, or add --allow-remote and encrypt the traffic yourself"));
     }
     let max_time = units::duration(&arguments.max_time_to_live)?;
-    let config = Config::load(machine, &arguments.options())?;
-    let (mut sandbox, reason) = sandbox_settings::sandbox(&config).await?;
+    let mut config = Config::load(machine, &arguments.options())?;
     // What is served has workspaces of its own.
-    sandbox.setup = None;
+    config.project = ConfiguredProject::default();
+    let (sandbox, reason) = sandbox_settings::sandbox(&config).await?;
     if let Some(Notice::Always(text)) = reason {
         stderr::write(&format!("{text}\n"));
     }

@@ -1,9 +1,11 @@
 //! The settings of a call: flags before the environment, before `.env`, before the user's file, before defaults.
 
 mod approvals;
+mod dev_container;
 mod endpoint;
 mod layers;
-pub mod project_setup;
+pub mod project;
+mod project_setup;
 mod providers;
 mod request;
 pub mod servers;
@@ -31,7 +33,7 @@ use crate::session::hooks::{DEFAULT_TIMEOUT, Hook};
 use crate::tools::Bounds;
 use crate::workspace::Mode;
 use layers::{HookOptions, Layers};
-use project_setup::ConfiguredSetup;
+use project::ConfiguredProject;
 use providers::with_providers;
 use servers::Configured;
 use std::collections::BTreeMap;
@@ -65,8 +67,8 @@ pub struct Config {
     pub hooks: Vec<Hook>,
     /// MCP servers.
     pub mcp: Configured,
-    /// What prepares the workspace once.
-    pub setup: ConfiguredSetup,
+    /// What prepares the workspace, and its sandbox.
+    pub project: ConfiguredProject,
     /// How long the user has to have typed nothing before they are notified, if the file sets it.
     pub notify_after: Option<Duration>,
     /// The flags of the call.
@@ -149,7 +151,7 @@ impl Config {
             notify_after.map_err(|error| Error::config(format!("[ui] notify_after: {error}")))?;
         let Place { root: workspace, directory } = Place::of(machine, &options.directory)?;
         let mcp = servers::servers(&file.mcp, &workspace, machine)?;
-        let setup = project_setup::configured(&file.workspace.setup, &workspace, machine)?;
+        let project = project::configured(&file.workspace.setup, &workspace, machine)?;
         Ok(Self {
             machine: Arc::clone(machine),
             workspace,
@@ -162,12 +164,18 @@ impl Config {
             delete_after: options.keep.delete_after.as_deref().map(duration).transpose()?,
             hooks: file.hooks.iter().map(hook).collect::<Result<_>>()?,
             mcp,
-            setup,
+            project,
             notify_after,
             options: options.clone(),
             file,
             layers,
         })
+    }
+
+    /// The settings after the user has answered what the project asks for.
+    pub fn with_project(&self) -> Result<Self> {
+        let project = project::configured(&self.file.workspace.setup, &self.workspace, &self.machine)?;
+        Ok(Self { project, ..self.clone() })
     }
 
     /// Returns whether the call, the environment or a file names the endpoint; a provider's key alone does not.

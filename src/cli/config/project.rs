@@ -1,0 +1,230 @@
+//! What a project's own files ask for: `.agent/config.toml` and `devcontainer.json`. Nothing of it has an effect before the user has
+//! approved it as it is.
+
+use super::approvals::Approvals;
+use super::dev_container;
+use super::project_setup::{self, SetupOptions};
+use crate::error::{Error, Result};
+use crate::hash::Hash;
+use crate::machine::Machine;
+use crate::plain_file::{self, Links};
+use crate::sanitise::one_line;
+use crate::session::ProjectSetup;
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// The file of a project.
+pub const NAME: &str = ".agent/config.toml";
+/// The largest one that is read, in bytes.
+const MAX_BYTES: u64 = 64 << 10;
+
+/// The file that asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// [`NAME`].
+    Project,
+    /// A `devcontainer.json`, relative to the workspace.
+    DevContainer(PathBuf),
+}
+
+impl Source {
+    /// Its name, for the user.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Project => NAME.to_owned(),
+            Self::DevContainer(path) => one_line(&path.display().to_string(), 100),
+        }
+    }
+}
+
+/// What a project asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// The file.
+    pub source: Source,
+    /// What prepares it once.
+    pub setup: Option<ProjectSetup>,
+    /// The image of its sandboxes.
+    pub image: Option<String>,
+    /// Variables of commands.
+    pub env: Vec<(String, String)>,
+    /// What else the file says that has no effect, and why.
+    pub remarks: Vec<String>,
+}
+
+impl Request {
+    /// One line for a question.
+    pub fn summary(&self) -> String {
+        let mut parts = Vec::new();
+        parts.extend(
+            self.setup
+                .as_ref()
+                .map(|setup| format!("set it up once with `{}`", one_line(&setup.command, 100))),
+        );
+        parts.extend(self.image.as_ref().map(|image| format!("use the image {}", one_line(image, 100))));
+        if !self.env.is_empty() {
+            let names: Vec<&str> = self.env.iter().map(|(name, _)| name.as_str()).collect();
+            parts.push(format!("set {}", one_line(&names.join(", "), 100)));
+        }
+        parts.join(", and to ")
+    }
+
+    /// Returns whether it asks for anything that can be given.
+    pub fn is_empty(&self) -> bool {
+        self.setup.is_none() && self.image.is_none() && self.env.is_empty()
+    }
+}
+
+/// What a project's file asks for, and what the user said to it.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// What it asks for.
+    pub request: Request,
+    /// Set if the user has approved it as it is.
+    pub is_approved: bool,
+    /// Set if they have refused it as it is.
+    pub is_refused: bool,
+    /// Identifies it, in this workspace.
+    hash: Hash,
+}
+
+impl Asked {
+    fn new(root: &Path, request: Request, content: &[u8], machine: &Machine) -> Result<Self> {
+        let name = match &request.source {
+            Source::Project => Vec::new(),
+            Source::DevContainer(path) => [path.as_os_str().as_bytes(), b"\0"].concat(),
+        };
+        let hash = Hash::of([root.as_os_str().as_bytes(), b"\0", &name, content].concat());
+        let (is_approved, is_refused) = (approved(machine)?.has(hash), refused(machine)?.has(hash));
+        Ok(Self { request, is_approved, is_refused, hash })
+    }
+
+    /// Approves it as it is, or takes that back.
+    ///
+    /// # Errors
+    /// The approval cannot be stored.
+    pub fn approve(&self, is_approved: bool, machine: &Machine) -> Result<()> {
+        refused(machine)?.set(self.hash, false)?;
+        approved(machine)?.set(self.hash, is_approved)
+    }
+
+    /// Refuses it as it is: nobody is asked again.
+    ///
+    /// # Errors
+    /// That cannot be stored.
+    pub fn refuse(&self, machine: &Machine) -> Result<()> {
+        refused(machine)?.set(self.hash, true)
+    }
+}
+
+fn approved(machine: &Machine) -> Result<Approvals> {
+    Approvals::of(machine, "approved-setups")
+}
+
+fn refused(machine: &Machine) -> Result<Approvals> {
+    Approvals::of(machine, "refused-setups")
+}
+
+/// What prepares the workspace of a call, and its sandbox.
+#[derive(Debug, Clone, Default)]
+pub struct ConfiguredProject {
+    /// The command that runs once.
+    pub setup: Option<ProjectSetup>,
+    /// The image that an approved file names.
+    pub image: Option<String>,
+    /// The variables that an approved file names.
+    pub env: Vec<(String, String)>,
+    /// What a file asks for that is neither approved nor refused.
+    pub open: Option<Asked>,
+    /// What the user should know about a file.
+    pub notice: Option<String>,
+}
+
+/// What the workspace `root` is prepared with: the user's file comes first.
+pub(super) fn configured(
+    of_user: &BTreeMap<PathBuf, SetupOptions>,
+    root: &Path,
+    machine: &Machine,
+) -> Result<ConfiguredProject> {
+    let is_here = |path: &Path| in_home(path, machine).canonicalize().is_ok_and(|path| path == root);
+    if let Some((path, options)) = of_user.iter().find(|(path, _)| is_here(path)) {
+        let in_table = |error| Error::config(format!("[workspace.setup] {}: {error}", path.display()));
+        let setup = Some(project_setup::setup(options).map_err(in_table)?);
+        return Ok(ConfiguredProject { setup, ..ConfiguredProject::default() });
+    }
+    Ok(match read(root, machine) {
+        Ok(None) => ConfiguredProject::default(),
+        Err(error) => ConfiguredProject { notice: Some(error.to_string()), ..ConfiguredProject::default() },
+        Ok(Some(Asked { request, is_approved: true, .. })) => ConfiguredProject {
+            setup: request.setup,
+            image: request.image,
+            env: request.env,
+            ..ConfiguredProject::default()
+        },
+        Ok(Some(asked)) if asked.is_refused || asked.request.is_empty() => ConfiguredProject::default(),
+        Ok(Some(asked)) => {
+            let notice = format!(
+                "{} of this project asks to {}, which is not done: `agent sandbox setup` shows that and lets you approve it",
+                asked.request.source.name(),
+                asked.request.summary()
+            );
+            ConfiguredProject { open: Some(asked), notice: Some(notice), ..ConfiguredProject::default() }
+        }
+    })
+}
+
+/// Reads what the project in `root` asks for, if anything: its own file comes before a `devcontainer.json`.
+///
+/// # Errors
+/// A file cannot be read, or asks for something that there is not.
+pub fn read(root: &Path, machine: &Machine) -> Result<Option<Asked>> {
+    let in_file = |error: Error| Error::config(format!("{NAME}: {error}"));
+    if let Some((request, content)) = of_project(root).map_err(in_file)? {
+        return Asked::new(root, request, &content, machine).map(Some);
+    }
+    match dev_container::read(root) {
+        None => Ok(None),
+        Some(read) => {
+            let (request, content) =
+                read.map_err(|error| Error::config(format!("devcontainer.json: {error}")))?;
+            Asked::new(root, request, &content, machine).map(Some)
+        }
+    }
+}
+
+/// What [`NAME`] asks for, and the text that says so.
+fn of_project(root: &Path) -> Result<Option<(Request, Vec<u8>)>> {
+    let bytes = match plain_file::read(&root.join(NAME), MAX_BYTES + 1, Links::Refuse) {
+        Ok(bytes) => bytes,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
+        Err(error) => return Err(Error::config("it cannot be read").caused_by(error)),
+    };
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(Error::config(format!("it is larger than {MAX_BYTES} bytes")));
+    }
+    let table = toml::from_slice::<toml::Table>(&bytes)
+        .map_err(|error| Error::config(one_line(&error.to_string(), 300)))?;
+    let Some(value) = table.get("workspace").and_then(|workspace| workspace.get("setup")) else {
+        return Ok(None);
+    };
+    let content = serde_json::to_vec(value).unwrap_or_else(|_| bytes.clone());
+    let options: SetupOptions = value.clone().try_into().map_err(|_| {
+        Error::config("[workspace] setup is neither a command nor a table with command, files, network")
+    })?;
+    let setup = Some(project_setup::setup(&options)?);
+    let request =
+        Request { source: Source::Project, setup, image: None, env: Vec::new(), remarks: Vec::new() };
+    Ok(Some((request, content)))
+}
+
+/// A path that may begin with `~`.
+fn in_home(path: &Path, machine: &Machine) -> PathBuf {
+    match (path.strip_prefix("~"), machine.home()) {
+        (Ok(rest), Some(home)) => home.join(rest),
+        _ => path.to_owned(),
+    }
+}
