@@ -81,6 +81,22 @@ fn an_image_that_a_prompt_names_is_sent_to_models_that_take_images() {
     assert!(blind.last().messages().last().unwrap()["content"].is_string());
 }
 
+#[test]
+fn paths_of_this_machine_in_a_prompt_are_those_of_the_sandbox_where_it_is_elsewhere() {
+    for (backend, is_elsewhere) in [("novita", true), ("local", false)] {
+        let model = endpoint().text("done").start();
+        let call = agent().endpoint(&model).file("src/a.txt", "content of a\n");
+        let root = call.workspace().canonicalize().expect("a path");
+        let root = root.to_str().expect("text");
+        let prompt = format!("compare @{root}/src/a.txt with {root}/b.");
+        call.sandbox(backend).args(["run", &prompt]).run().expect_code(0);
+        let sent = model.last().messages().last().unwrap()["content"].to_string();
+        let shown = if is_elsewhere { "/workspace" } else { root };
+        assert!(sent.contains(&format!("compare @{shown}/src/a.txt with {shown}/b.")), "{sent}");
+        assert!(model.last().messages().iter().any(|message| message.to_string().contains("content of a")));
+    }
+}
+
 /// It was "not a text file".
 #[test]
 fn an_image_that_the_model_reads_is_sent_to_models_that_take_images() {

@@ -28,7 +28,7 @@ pub use handle::{
     Changes, Controls, FileBytes, JobOutput, Listing, Piece, Process, ProcessEvent, Put, Sandbox, Tunnel,
     Tunnels, WalkOptions, reading_beside,
 };
-pub use place::own_place;
+pub use place::{own_place, with_inside_paths};
 pub use wire::{Command, Entry, EntryKind, Facts, FileWrite, Finished, Node, Outcome, Program, TerminalSize};
 
 use agent_base::hash::Hash;

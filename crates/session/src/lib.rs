@@ -51,7 +51,7 @@ use agent_core::{Answer, Conversation, Skills, Spent, Window};
 use agent_event::{Changes, Event};
 use agent_log::{History, SessionId, Store, read_records};
 use agent_mcp::client::Servers;
-use agent_sandbox::Network;
+use agent_sandbox::{Network, with_inside_paths};
 use agent_tools::Plan;
 use agent_workspace::ChangeSet;
 use agent_workspace::notices::listed;
@@ -98,6 +98,7 @@ impl Session {
         self.begin().await?;
         self.follow_host().await?;
         self.offer_servers().await?;
+        let text = &*with_inside_paths(text, &*self.sandbox.backend, &self.workspace.root);
         self.attach(text).await?;
         let answer = self.conversation.turn(text).await;
         self.keep_learned();

@@ -51,7 +51,7 @@ const REFUSED: [(&str, &str); 20] = [
     ("privileged", "a sandbox never is"),
     ("capAdd", "a sandbox gets no capability"),
     ("securityOpt", "the filters of a sandbox stay"),
-    ("mounts", "a project mounts nothing: --add-dir does"),
+    ("mounts", "a project mounts nothing of this machine"),
     ("workspaceMount", "the workspace is at its own path"),
     ("workspaceFolder", "the workspace is at its own path"),
     ("appPort", "ports are offered when something listens on them"),
