@@ -116,13 +116,13 @@ fn request(root: &Path, name: PathBuf, bytes: &[u8]) -> Result<Request> {
     let text = std::str::from_utf8(bytes).map_err(|_| Error::config("it is not UTF-8"))?;
     let value: Value = parse_to_serde_value(text.trim_start_matches('\u{feff}'), &ParseOptions::default())
         .map_err(|error| Error::config(one_line(&error.to_string(), 300)))?;
-    let Value::Object(table) = value else { return Err(Error::config("it is no object")) };
+    let Value::Object(table) = value else { return Err(Error::config("it is not an object")) };
     let reader = Reader { root: root.to_string_lossy().into_owned() };
     let mut remarks = Vec::new();
     let image = match table.get("image").and_then(Value::as_str).map(|image| reader.expanded(image)) {
         Some(Ok(image)) if is_image(&image) => Some(image),
         Some(Ok(_)) => {
-            remarks.push("image: it is no name of an image".to_owned());
+            remarks.push("image: it is not the name of an image".to_owned());
             None
         }
         Some(Err(reason)) => {
@@ -272,7 +272,7 @@ impl Reader {
             }
             Value::Object(entries) => {
                 let scripts = entries.values().take(MAX_ENTRIES).map(|entry| match entry {
-                    Value::Object(_) => Err("an entry is no command".to_owned()),
+                    Value::Object(_) => Err("an entry is not a command".to_owned()),
                     entry => self.script(entry),
                 });
                 let scripts: Vec<String> =
@@ -284,7 +284,7 @@ impl Reader {
                 Ok((!scripts.is_empty()).then(|| format!("p=; {begun}for i in $p; do wait $i || exit; done")))
             }
             Value::Null => Ok(None),
-            _ => Err("it is no command".to_owned()),
+            _ => Err("it is not a command".to_owned()),
         }
     }
 

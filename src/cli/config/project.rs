@@ -194,7 +194,7 @@ pub fn read(root: &Path, machine: &Machine) -> Result<Option<Asked>> {
     }
 }
 
-/// What [`NAME`] asks for, and the text that says so.
+/// What [`NAME`] asks for, and the part of its text that does.
 fn of_project(root: &Path) -> Result<Option<(Request, Vec<u8>)>> {
     let bytes = match plain_file::read(&root.join(NAME), MAX_BYTES + 1, Links::Refuse) {
         Ok(bytes) => bytes,
