@@ -253,6 +253,51 @@ fn slash_commands_are_listed_completed_and_corrected() {
     assert_eq!(model.chat_requests()[0]["model"], "other");
 }
 
+#[test]
+fn commands_and_files_are_listed_while_they_are_written() {
+    let model = endpoint().text("ok").repeat_last().start();
+    let files = ["src/main.rs", "src/cli/repl.rs", "two words.md", "build/out.rs"];
+    let builder = files.iter().fold(terminal().endpoint(&model), |t, name| t.file(name, "content of it\n"));
+    let mut terminal = builder.file(".gitignore", "build\n").start();
+    terminal.wait_for_prompt();
+    terminal.type_text("/co");
+    terminal.wait_for("  /compact ");
+    terminal.wait_for("what fills the model's context window");
+    // The list is closed by Escape, and the text stays.
+    terminal.type_text("\x1b");
+    terminal.wait_until("no list", |screen| screen.contains("› /co") && !screen.contains("what fills"));
+    terminal.type_text("\x15/us\x1b[B");
+    terminal.wait_for("› /usage");
+    terminal.type_text("\r");
+    terminal.wait_for("0 turns, 0 tokens in, 0 out");
+    terminal.wait_for_prompt();
+    terminal.type_text("fix @mainr");
+    terminal.wait_until("the file", |screen| screen.contains("\n  src/main.rs"));
+    terminal.type_text("\t");
+    terminal.wait_for("› fix @src/main.rs");
+    terminal.type_text("and @words");
+    terminal.wait_for("\n  two words.md");
+    terminal.type_text("\t");
+    terminal.wait_for("@two\\ words.md");
+    terminal.type_text("\r");
+    terminal.wait_for("\nok");
+    let sent = model.requests()[0].messages();
+    let last = sent.last().expect("a prompt").to_string();
+    assert_eq!(last.matches("content of it").count(), 2, "{last}");
+    terminal.wait_for_prompt();
+    // Arrows choose, and Enter takes what is chosen without sending the line.
+    terminal.type_text("@rs");
+    terminal.wait_for("\n  src/");
+    assert!(!terminal.screen().contains("out.rs"), "what git ignores is not offered: {}", terminal.screen());
+    terminal.type_text("\x1b[B");
+    terminal.wait_until("a chosen entry", |screen| screen.contains("\n› src/"));
+    terminal.type_text("\r");
+    terminal.wait_until("the name in the line", |screen| {
+        screen.contains("› @src/") && !screen.contains("\n  src/")
+    });
+    assert_eq!(model.chat_requests().len(), 1);
+}
+
 /// The editor wrote names of files to the terminal without sanitising them.
 #[test]
 fn names_with_control_characters_are_not_completed() {

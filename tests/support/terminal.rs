@@ -94,7 +94,9 @@ impl Builder {
 
     /// Puts a file into the workspace.
     pub fn file(self, name: &str, content: &str) -> Self {
-        std::fs::write(self.root.path().join("workspace").join(name), content).expect("the file");
+        let path = self.root.path().join("workspace").join(name);
+        std::fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
+        std::fs::write(path, content).expect("the file");
         self
     }
 

@@ -8,6 +8,7 @@ use agent_base::sanitise::one_line;
 use agent_event::Event;
 use agent_picture::Header;
 use agent_sandbox::Command;
+use agent_sandbox::Entry;
 use agent_sandbox::EntryKind;
 use agent_sandbox::Program;
 use agent_sandbox::Sandbox;
@@ -19,11 +20,14 @@ use agent_tools::read_lines;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+use unicode_width::UnicodeWidthChar;
 
 /// Paths of one prompt that are looked at.
 const MAX_MENTIONS: usize = 20;
+/// Ends of one path that are tried.
+const MAX_SHORTER: usize = 8;
 /// Bytes of a prompt in which they are looked for: what is longer was piped in.
 const MAX_SEARCHED: usize = 64 << 10;
 /// Characters that all files of one prompt share.
@@ -41,6 +45,8 @@ struct Mention {
     path: String,
     /// The first line and the last.
     lines: Option<(u64, u64)>,
+    /// Where the path may end as well: what is written directly behind it may be a part of the sentence.
+    shorter: Vec<String>,
 }
 
 /// The form in which a mention is sent.
@@ -69,12 +75,7 @@ impl Session {
         let sandbox = self.startup.ready().await?.sandbox.clone();
         let (mut missing, mut left) = (Vec::new(), MAX_CHARS);
         for mut mention in mentions {
-            let Located { path, note } = locate(&sandbox, &mention.path, Likeness::Case).await;
-            // From here on the name is the one that is there.
-            if let (Some(_), Some(name)) = (note, path.to_str()) {
-                mention.path = name.to_owned();
-            }
-            let Ok(entry) = sandbox.stat(&path).await else {
+            let Some((path, entry)) = mention.find(&sandbox).await else {
                 // `@dataclass` is a word; `@src/a.rs` was meant to be a file.
                 if mention.path.contains(['/', '.']) {
                     missing.push(format!("@{}", one_line(&escaped(&mention.path), 80)));
@@ -183,6 +184,21 @@ fn is_image(path: &str) -> bool {
 }
 
 impl Mention {
+    /// Looks for the path, then for what remains of it without what may be the sentence's. From then on the path is the one that is there.
+    async fn find(&mut self, sandbox: &Sandbox) -> Option<(PathBuf, Entry)> {
+        for candidate in std::iter::once(self.path.clone()).chain(std::mem::take(&mut self.shorter)) {
+            let Located { path, note } = locate(sandbox, &candidate, Likeness::Case).await;
+            if let Ok(entry) = sandbox.stat(&path).await {
+                self.path = match (note, path.to_str()) {
+                    (Some(_), Some(name)) => name.to_owned(),
+                    _ => candidate,
+                };
+                return Some((path, entry));
+            }
+        }
+        None
+    }
+
     fn name(&self) -> String {
         match self.lines {
             Some((first, last)) if last == u64::MAX => format!("{}, from line {first}", self.path),
@@ -192,7 +208,7 @@ impl Mention {
     }
 }
 
-/// The paths in `prompt`: after an `@` at the start of a word, as a word or in double quotes.
+/// The paths in `prompt`: after an `@` at the start of a word, as a word, with backslashes before its blanks, or in double quotes.
 fn mentions(prompt: &str) -> Vec<Mention> {
     let mut end = prompt.len().min(MAX_SEARCHED);
     while !prompt.is_char_boundary(end) {
@@ -201,13 +217,13 @@ fn mentions(prompt: &str) -> Vec<Mention> {
     let mut found: Vec<Mention> = Vec::new();
     let mut before = ' ';
     for (at, char) in prompt[..end].char_indices() {
-        let starts = char == '@' && (before.is_whitespace() || before == '(');
+        let starts = char == '@' && (before.is_whitespace() || before == '(' || is_wide(before));
         before = char;
         let rest = &prompt[at + char.len_utf8()..end];
         let mention = match (starts, rest.strip_prefix('"')) {
             (false, _) => None,
             (true, Some(quoted)) => quoted.split_once('"').and_then(|(path, _)| mention(path)),
-            (true, None) => mention(rest.split(char::is_whitespace).next().unwrap_or_default()),
+            (true, None) => mention(&word(rest)),
         };
         if let Some(mention) = mention
             && !found.contains(&mention)
@@ -221,15 +237,62 @@ fn mentions(prompt: &str) -> Vec<Mention> {
     found
 }
 
+/// The first word of `text`, with the blanks that have a backslash before them.
+fn word(text: &str) -> String {
+    let mut word = String::new();
+    let mut chars = text.chars().peekable();
+    while let Some(char) = chars.next() {
+        match char {
+            '\\' if chars.peek().is_some_and(|next| next.is_whitespace()) => word.extend(chars.next()),
+            char if char.is_whitespace() => break,
+            char => word.push(char),
+        }
+    }
+    word
+}
+
 /// A path, with `:10` or `:10-40` behind it, and without the punctuation of the sentence.
 fn mention(word: &str) -> Option<Mention> {
-    let word = word.trim_end_matches(['.', ',', ';', ':', '!', '?', ')', '\'', '"', '`']);
+    let word = word.trim_end_matches(is_punctuation);
     let (path, lines) = match word.rsplit_once(':').map(|(path, range)| (path, range_of(range))) {
         Some((path, Some(lines))) => (path, Some(lines)),
         _ => (word, None),
     };
     let is_path = !path.is_empty() && !path.contains(char::is_control) && path.len() < 4096;
-    is_path.then(|| Mention { path: path.to_owned(), lines })
+    is_path.then(|| Mention { path: path.to_owned(), lines, shorter: shorter(path) })
+}
+
+/// Punctuation of a sentence, in any script.
+fn is_punctuation(char: char) -> bool {
+    match char.is_ascii() {
+        true => ".,;:!?)'\"`".contains(char),
+        false => !char.is_alphanumeric(),
+    }
+}
+
+fn is_wide(char: char) -> bool {
+    char.width() == Some(2)
+}
+
+/// The beginnings of `path` at whose ends a sentence may continue without a blank, the longest first: before punctuation, and where a
+/// script without blanks begins.
+fn shorter(path: &str) -> Vec<String> {
+    let mut ends = Vec::new();
+    let mut before: Option<char> = None;
+    for (at, char) in path.char_indices() {
+        let turns = before.is_some_and(|before| is_wide(char) && !is_wide(before));
+        let ends_here = turns || ",;:!?)'\"`".contains(char) || (!char.is_ascii() && is_punctuation(char));
+        if at > 0 && ends_here {
+            ends.push(at);
+        }
+        before = Some(char);
+    }
+    let beginnings =
+        ends.into_iter().rev().map(|end| path[..end].trim_end_matches(is_punctuation).to_owned());
+    let mut shorter: Vec<String> = beginnings.filter(|beginning| !beginning.is_empty()).collect();
+    shorter.dedup();
+    shorter.truncate(MAX_SHORTER);
+    shorter
 }
 
 /// `10` is that line alone, `10-40` these, `10-` everything from there on.
@@ -255,6 +318,19 @@ mod tests {
         assert_eq!(named("fix @src/a.rs, and (@b.txt)."), ["src/a.rs", "b.txt"]);
         assert_eq!(named("@\"two words.md\" @a @a"), ["two words.md", "a"]);
         assert_eq!(named("write to me@example.org or @"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn blanks_behind_backslashes_belong_to_the_path_and_what_follows_it_may_be_the_sentence() {
+        assert_eq!(named("see @two\\ words.md and @a\\ b\\ c"), ["two words.md", "a b c"]);
+        assert_eq!(named("请看@src/a.rs。谢谢 （@b.rs）"), ["src/a.rs。谢谢", "b.rs"]);
+        let ends = |prompt: &str| mentions(prompt).remove(0).shorter;
+        assert_eq!(ends("@src/a.rs。谢谢"), ["src/a.rs"]);
+        assert_eq!(ends("@src/a.rs的内容"), ["src/a.rs"]);
+        assert_eq!(ends("@src/a.rs,b"), ["src/a.rs"]);
+        assert_eq!(ends("@a.rs:x:10"), ["a.rs"]);
+        assert_eq!(ends("@说明.md里"), ["说明.md"]);
+        assert_eq!(ends(&format!("@{}", "a,".repeat(100))).len(), MAX_SHORTER);
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! The prompt: the line editor with history, completion and hints, and the user's own editor.
 
 use super::editor::edit;
+use super::file_names::{self, FileNames};
 use super::host_programs::HostPrograms;
 use super::line_editor::draw::Label;
+use super::line_editor::menu::{Menu, MenuItem};
 use super::line_editor::{Assistant, Editing, Editor};
 use super::read::{ReadEnd, read};
 use super::status_line::StatusLine;
@@ -19,6 +21,7 @@ use std::fs::{DirBuilder, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Lines that the history file keeps.
 const HISTORY_LINES: usize = 1000;
@@ -76,6 +79,7 @@ impl Input {
         editing: Editing,
         directory: &Path,
         programs: HostPrograms,
+        names: Arc<dyn FileNames>,
     ) -> Result<Self> {
         let config = Config::builder()
             .max_history_size(HISTORY_LINES)
@@ -88,7 +92,8 @@ impl Input {
         let _ = DirBuilder::new().recursive(true).mode(0o700).create(directory);
         let _ = OpenOptions::new().append(true).create(true).mode(0o600).open(&history);
         let _ = earlier.load(&history);
-        let commands = Commands { commands, paths: FilenameCompleter::new(), status: StatusLine::default() };
+        let paths = FilenameCompleter::new();
+        let commands = Commands { commands, paths, names, status: StatusLine::default() };
         let mut editor = Editor::new(earlier, editing);
         editor.text.accept_images();
         Ok(Self { editor, commands, history, programs, images: Vec::new() })
@@ -176,6 +181,7 @@ pub(super) fn is_incomplete(text: &str) -> bool {
 struct Commands {
     commands: Vec<CommandHelp>,
     paths: FilenameCompleter,
+    names: Arc<dyn FileNames>,
     status: StatusLine,
 }
 
@@ -200,7 +206,44 @@ impl Commands {
     }
 }
 
+impl Commands {
+    /// The list for a command that is being written.
+    fn command_menu(&self, before: &str) -> Option<Menu> {
+        let is_word = before.starts_with('/') && !before.contains(char::is_whitespace);
+        if !is_word || self.commands.iter().any(|command| command.name == before) {
+            return None;
+        }
+        let item = |command: &CommandHelp| MenuItem {
+            name: format!("{} {}", command.name, command.arguments).trim_end().to_owned(),
+            about: command.help.to_string(),
+            replacement: with_space(command),
+            is_complete: command.arguments.is_empty() || command.arguments.starts_with('['),
+        };
+        let items: Vec<MenuItem> = self.commands_with(before).map(item).collect();
+        (!items.is_empty()).then_some(Menu { start: 0, items, more: 0, takes_first: before.len() > 1 })
+    }
+}
+
+/// A command's name, with a blank where arguments may follow.
+fn with_space(command: &CommandHelp) -> String {
+    match &*command.arguments {
+        "" => command.name.to_string(),
+        _ => format!("{} ", command.name),
+    }
+}
+
 impl Assistant for Commands {
+    fn menu(&self, text: &str, cursor: usize) -> Option<Menu> {
+        let before = &text[..cursor];
+        match before.as_bytes().first() {
+            Some(b'!') | None => None,
+            Some(b'/') if text.len() == cursor => {
+                self.command_menu(before).or_else(|| file_names::menu(before, &*self.names))
+            }
+            _ => file_names::menu(before, &*self.names),
+        }
+    }
+
     fn complete(&self, text: &str, cursor: usize) -> (usize, Vec<Pair>) {
         let before = &text[..cursor];
         if !before.starts_with('/') || before.contains(char::is_whitespace) {
@@ -208,10 +251,7 @@ impl Assistant for Commands {
         }
         let pair = |command: &CommandHelp| Pair {
             display: command.name.to_string(),
-            replacement: match &*command.arguments {
-                "" => command.name.to_string(),
-                _ => format!("{} ", command.name),
-            },
+            replacement: with_space(command),
         };
         (0, self.commands_with(before).map(pair).collect())
     }

@@ -7,6 +7,7 @@ pub mod clipboard;
 pub mod confirm;
 pub mod editor;
 pub mod edits;
+pub mod file_names;
 pub mod host_programs;
 pub mod input;
 pub mod json;

@@ -7,6 +7,7 @@
 
 pub mod draw;
 mod emacs;
+pub mod menu;
 mod pasted_image;
 pub mod text;
 mod vi;
@@ -15,6 +16,7 @@ use super::style::{Colours, DIM};
 use super::terminal::key::{Key, Press};
 use draw::{Label, View};
 pub use emacs::edit;
+use menu::{Menu, OpenMenu};
 use rustyline::Movement;
 use rustyline::completion::{Pair, longest_common_prefix};
 use rustyline::history::{DefaultHistory, History, SearchDirection};
@@ -28,6 +30,10 @@ const MAX_CANDIDATES: usize = 8;
 pub trait Assistant: Sync {
     /// Where the word at the cursor begins, and what it can become.
     fn complete(&self, text: &str, cursor: usize) -> (usize, Vec<Pair>);
+    /// Returns the list for what is being written, which is shown while it is.
+    fn menu(&self, _text: &str, _cursor: usize) -> Option<Menu> {
+        None
+    }
     /// Returns what could follow, of which the first bytes complete the text.
     fn hint(&self, text: &str, history: &DefaultHistory) -> Option<(String, usize)>;
     /// Returns whether Enter begins another line.
@@ -82,6 +88,10 @@ pub struct Editor {
     search: Option<(String, usize)>,
     /// Completions, beneath the text.
     candidates: Vec<String>,
+    /// The list for the word that is being written.
+    menu: Option<OpenMenu>,
+    /// Where the word begins whose list the user has closed.
+    closed_menu: Option<usize>,
     /// The last key was Ctrl-X.
     after_control_x: bool,
     /// The last key was Escape.
@@ -98,6 +108,8 @@ impl Editor {
             draft: String::new(),
             search: None,
             candidates: Vec::new(),
+            menu: None,
+            closed_menu: None,
             after_control_x: false,
             after_escape: false,
         }
@@ -113,6 +125,7 @@ impl Editor {
         self.text.insert(text);
         (self.recalled, self.search) = (None, None);
         self.candidates.clear();
+        (self.menu, self.closed_menu) = (None, None);
         if let Some(vi) = &mut self.vi {
             *vi = Vi::default();
         }
@@ -120,6 +133,62 @@ impl Editor {
 
     /// Applies a key.
     pub fn press(&mut self, press: &Press, assistant: &dyn Assistant) -> EditStep {
+        if let Some(step) = self.press_in_menu(press, assistant) {
+            return step;
+        }
+        self.menu = None;
+        let before = self.text.as_str().len();
+        let step = self.press_key(press, assistant);
+        // A line of the history is not being written, and a key that changes nothing opens no list.
+        if step == EditStep::Continue && self.recalled.is_none() && self.text.as_str().len() != before {
+            self.open_menu(assistant);
+        }
+        step
+    }
+
+    fn open_menu(&mut self, assistant: &dyn Assistant) {
+        let is_command = self.vi.as_ref().is_some_and(|vi| vi.is_command);
+        let menu = match self.search.is_some() || is_command {
+            true => None,
+            false => assistant.menu(self.text.as_str(), self.text.cursor()),
+        };
+        let start = menu.as_ref().map(|menu| menu.start);
+        if self.closed_menu.is_some() && self.closed_menu == start {
+            return;
+        }
+        self.closed_menu = None;
+        self.menu = menu.map(OpenMenu::new);
+    }
+
+    /// A key while a list is open. `None` where it is for the text.
+    fn press_in_menu(&mut self, press: &Press, assistant: &dyn Assistant) -> Option<EditStep> {
+        let open = self.menu.as_mut()?;
+        let is_plain = !press.ctrl && !press.alt && !press.shift;
+        let (start, taken) = match press.key {
+            Key::Up | Key::Down if is_plain => {
+                open.step(press.key == Key::Down);
+                return Some(EditStep::Continue);
+            }
+            Key::Escape if is_plain => {
+                self.closed_menu = Some(open.start());
+                self.menu = None;
+                return Some(EditStep::Continue);
+            }
+            Key::Tab if is_plain => (open.start(), open.entry()?.clone()),
+            Key::Enter if is_plain => (open.start(), open.entered()?.clone()),
+            _ => return None,
+        };
+        self.menu = None;
+        self.text.complete(start, &taken.replacement);
+        if press.key == Key::Enter && taken.is_complete {
+            return Some(EditStep::Submit);
+        }
+        // A directory has a list of its own.
+        self.open_menu(assistant);
+        Some(EditStep::Continue)
+    }
+
+    fn press_key(&mut self, press: &Press, assistant: &dyn Assistant) -> EditStep {
         let after_escape = std::mem::take(&mut self.after_escape);
         let after_control_x = std::mem::take(&mut self.after_control_x);
         self.candidates.clear();
@@ -331,6 +400,7 @@ impl Editor {
             view.hint(&hint, columns, colours);
         }
         view.rows.extend(in_columns(&self.candidates, columns));
+        view.rows.extend(self.menu.iter().flat_map(|open| open.rows(columns, colours)));
         let status = assistant.status(columns.saturating_sub(1));
         view.rows.extend(status.map(|status| colours.paint(DIM, status)));
         view
