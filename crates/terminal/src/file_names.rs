@@ -62,7 +62,7 @@ fn word_start(before: &str) -> Option<usize> {
     start
 }
 
-/// Returns whether an `@` behind this character begins a name, and is no part of an address.
+/// Returns whether an `@` behind this character begins a name, and is not part of an address.
 fn is_before_mention(before: char) -> bool {
     before.is_whitespace()
         || before == '('
