@@ -1,8 +1,8 @@
 //! Every fault that an endpoint can have: tried again where that helps, named where it does not, bounded always.
 
-use crate::support::agent::agent;
+use crate::support::agent::{Agent, agent};
 use crate::support::client::{ask, client, client_with_facts, failure, settings, settings_at};
-use crate::support::endpoint::endpoint;
+use crate::support::endpoint::{Endpoint, endpoint};
 use agent::error::Kind;
 use agent::model::endpoint::Timeouts;
 use agent::model::{ChatModel, OpenAi, Secret};
@@ -225,6 +225,94 @@ fn a_key_that_an_endpoint_quotes_is_neither_shown_nor_kept() {
     let model = endpoint().models(401, format!("{key} is unknown")).start();
     let finished = agent().endpoint(&model).env("AGENT_API_KEY", key).args(["models"]).run().expect_code(3);
     assert!(finished.stderr.contains("[key] is unknown"), "{}", finished.stderr);
+}
+
+/// A call with a key that a command prints: another one each time.
+fn with_command(model: &Endpoint, command: &str) -> Agent {
+    let text = format!("base_url = {:?}\nmodel = \"test-model\"\napi_key_command = {command}\n", model.url());
+    agent().config(&text)
+}
+
+#[test]
+fn a_key_that_a_command_prints_is_asked_for_once_and_again_where_it_is_refused() {
+    let count = "\"echo x >>count; wc -l <count | sed 's/^ */key-number-/'\"";
+    let model = endpoint().error(401, "key-number-1 has expired").text("Hello.").text("Again.").start();
+    let call = with_command(&model, count).args(["run", "hi"]);
+    let kept = call.home("data").join("sessions");
+    let finished = call.run().expect_code(0);
+    assert_eq!(finished.stdout, "Hello.\n");
+    let keys: Vec<_> =
+        model.requests().iter().map(|request| request.header("authorization").map(str::to_owned)).collect();
+    let bearer = |number: u32| Some(format!("Bearer key-number-{number}"));
+    assert_eq!(keys, [bearer(1), bearer(2)]);
+    let session = std::fs::read_dir(kept).unwrap().next().expect("a session").unwrap().path();
+    let events = std::fs::read_to_string(session.join("events.jsonl")).unwrap();
+    assert!(!events.contains("key-number") && !finished.stderr.contains("key-number"), "{}", finished.stderr);
+    // A list of words is a program with its arguments; with an endpoint of the environment its key comes first.
+    let listed = endpoint().text("Hello.").start();
+    with_command(&listed, "[\"printf\", \"%s\", \"listed-key\"]").args(["run", "hi"]).run().expect_code(0);
+    assert_eq!(listed.last().header("authorization"), Some("Bearer listed-key"));
+    let named = endpoint().text("Hello.").start();
+    let unused = "api_key_command = \"echo no >&2; exit 3\"\n";
+    agent()
+        .endpoint(&named)
+        .env("AGENT_API_KEY", "named")
+        .config(unused)
+        .args(["run", "hi"])
+        .run()
+        .expect_code(0);
+    assert_eq!(named.last().header("authorization"), Some("Bearer named"));
+}
+
+#[test]
+fn a_command_that_prints_no_key_is_an_error_of_the_configuration() {
+    let model = endpoint().text("Hello.").start();
+    for (command, words) in [
+        ("\"echo locked >&2; exit 3\"", "api_key_command: it failed (exit status: 3): locked"),
+        ("\"true\"", "api_key_command: the API key is empty"),
+        ("[\"no-such-program\"]", "api_key_command: there is no program no-such-program"),
+        ("\"echo two words\"", "api_key_command: the API key holds white space"),
+    ] {
+        let finished = with_command(&model, command).args(["run", "hi"]).run().expect_code(2);
+        assert!(finished.stderr.contains(words), "{words}: {}", finished.stderr);
+    }
+    assert!(model.requests().is_empty());
+    // An endpoint that a `.env` chose does not get it.
+    let text = "model = \"m\"\napi_key_command = \"echo secret-key\"\n";
+    let dot_env = format!("AGENT_BASE_URL={}\n", model.url());
+    agent().config(text).file(".env", dot_env).args(["run", "hi"]).run().expect_code(2);
+    assert!(model.requests().is_empty());
+}
+
+#[test]
+fn while_a_model_is_overloaded_the_next_one_of_the_same_endpoint_answers() {
+    let model = endpoint()
+        .by_rule(|body| match body["model"].as_str() {
+            Some("test-model") => endpoint().error(529, "overloaded"),
+            Some("second") => endpoint().error(503, "overloaded"),
+            _ if body["messages"].to_string().contains("tool_call_id") => endpoint().text("Done."),
+            _ => endpoint().tool_call("run_commands", json!({ "command": "true" })),
+        })
+        .start();
+    let text = "[models.\"test-model\"]\nfallback = [\"second\", \"third\"]\n";
+    let finished = agent().endpoint(&model).config(text).args(["run", "hi"]).run().expect_code(0);
+    assert_eq!(finished.stdout, "Done.\n");
+    assert!(
+        finished.stderr.contains("test-model is overloaded: third is asked instead"),
+        "{}",
+        finished.stderr
+    );
+    let asked: Vec<String> = model
+        .chat_requests()
+        .iter()
+        .map(|body| body["model"].as_str().unwrap_or_default().to_owned())
+        .collect();
+    assert_eq!(
+        asked.iter().filter(|name| *name == "test-model").count(),
+        2,
+        "it is left alone for a while: {asked:?}"
+    );
+    assert_eq!(asked.iter().filter(|name| *name == "third").count(), 2, "{asked:?}");
 }
 
 #[tokio::test]

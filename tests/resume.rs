@@ -151,6 +151,11 @@ fn a_session_is_resumed_in_the_repl() {
     first.ctrl_d();
     assert_eq!(first.wait(), 0);
     let home = first.root().join("agent");
+    // One that is left without a prompt is not what is continued.
+    let mut left = builder.again().endpoint(&model).start();
+    left.wait_for_prompt();
+    left.ctrl_d();
+    assert_eq!(left.wait(), 0);
     let mut second = builder.again().endpoint(&model).args(["resume", "--last"]).start();
     second.wait_for_prompt();
     second.type_line("!cat a.txt");

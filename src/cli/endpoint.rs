@@ -2,13 +2,14 @@
 
 use super::{offered_models, print};
 use crate::batch::Models;
+use crate::cli::config::key_command::{CommandOutput, KeyCommand};
 use crate::cli::config::{Config, EndpointChoice, SettingSource, choose_endpoint};
 use crate::error::{Error, Result};
 use crate::log::{History, Recording};
 use crate::machine::Machine;
 use crate::model::endpoint::Retries;
 use crate::model::probe::{self, Probe, Step};
-use crate::model::{ChatModel, Endpoint, Limiter, OpenAi, Replayed, Reply, Secret};
+use crate::model::{ChatModel, Endpoint, KeySource, Limiter, OpenAi, Replayed, Reply, Secret};
 use crate::session::{ModelSettings, Resume};
 use crate::tools::Registry;
 use std::sync::Arc;
@@ -96,9 +97,11 @@ impl ManyModels {
     /// The model of this name, or the default one, at another temperature.
     pub fn at(&self, name: Option<&str>, temperature: Option<f64>) -> Result<ModelSettings> {
         let name = name.unwrap_or(&self.first.endpoint().model);
-        let endpoint = endpoint(&self.config, &choose(&self.config)?, name)?;
+        let choice = choose(&self.config)?;
+        let endpoint = endpoint(&self.config, &choice, name)?;
         let temperature = temperature.or(endpoint.temperature);
         let client = self.first.sibling(Endpoint { retries: RETRIES_OF_MANY, temperature, ..endpoint })?;
+        let client = client.with_fallbacks(fallbacks(&self.config, &choice, name)?)?;
         Ok(settings(&self.config, client))
     }
 }
@@ -110,7 +113,7 @@ impl Models for ManyModels {
 }
 
 async fn connect_client(config: &Config) -> Result<(OpenAi, Vec<String>)> {
-    let mut choice = choose(config)?;
+    let mut choice = choose_with_key(config).await?;
     let mut notices = std::mem::take(&mut choice.notices);
     if let Some(warning) = choice.warning.clone() {
         if config.options.is_quiet() {
@@ -140,8 +143,8 @@ fn window(config: &Config, endpoint: &Endpoint) -> Option<u64> {
 }
 
 /// The endpoint alone, to ask what it offers.
-pub fn without_model(config: &Config) -> Result<OpenAi> {
-    let choice = choose(config)?;
+pub async fn without_model(config: &Config) -> Result<OpenAi> {
+    let choice = choose_with_key(config).await?;
     let model = choice.model.clone().unwrap_or_else(|| PLACEHOLDER.to_owned());
     open(config, &choice, &model)
 }
@@ -157,8 +160,27 @@ pub fn choose(config: &Config) -> Result<EndpointChoice> {
     choose_endpoint(&config.options, &config.layers, &config.file)
 }
 
+/// The endpoint of the configuration, once the command that prints its key has run, where there is one.
+async fn choose_with_key(config: &Config) -> Result<EndpointChoice> {
+    let choice = choose(config)?;
+    if let Some(command) = &choice.key_command {
+        config.printed_key.of(&command_output(config, command)).await?;
+    }
+    Ok(choice)
+}
+
+fn command_output(config: &Config, command: &KeyCommand) -> CommandOutput {
+    CommandOutput::new(command.clone(), &config.workspace, &config.machine)
+}
+
 fn open(config: &Config, choice: &EndpointChoice, model: &str) -> Result<OpenAi> {
-    OpenAi::new(endpoint(config, choice, model)?)
+    OpenAi::new(endpoint(config, choice, model)?)?.with_fallbacks(fallbacks(config, choice, model)?)
+}
+
+/// The models that answer while `model` is overloaded. They are of the same endpoint: no key goes elsewhere.
+fn fallbacks(config: &Config, choice: &EndpointChoice, model: &str) -> Result<Vec<Endpoint>> {
+    let names = config.file.models.get(model).map(|options| options.fallback.as_slice()).unwrap_or_default();
+    names.iter().map(|name| endpoint(config, choice, name)).collect()
 }
 
 /// Tests what the endpoint can do.
@@ -167,7 +189,7 @@ pub async fn probe(
     model: &str,
     on_step: &mut (dyn FnMut(Step<'_>) + Send),
 ) -> Result<Probe> {
-    let endpoint = endpoint(config, &choose(config)?, model)?;
+    let endpoint = endpoint(config, &choose_with_key(config).await?, model)?;
     probe::probe(endpoint, Registry::builtin().specs(), on_step).await
 }
 
@@ -181,6 +203,10 @@ fn endpoint(config: &Config, choice: &EndpointChoice, model: &str) -> Result<End
     }
     endpoint.is_bearer = choice.key_name.as_deref() == Some(BEARER_VARIABLE);
     endpoint.key = choice.key.as_deref().map(Secret::new).transpose()?;
+    if let Some(command) = &choice.key_command {
+        endpoint.key = config.printed_key.known();
+        endpoint.key_source = Some(Arc::new(command_output(config, command)) as Arc<dyn KeySource>);
+    }
     endpoint.max_tokens = config.file.max_answer_tokens;
     endpoint.temperature = config.file.temperature;
     endpoint.context_window = config.file.context.get(model).copied();
@@ -205,7 +231,7 @@ fn endpoint(config: &Config, choice: &EndpointChoice, model: &str) -> Result<End
 
 /// The models that the configured endpoint offers.
 pub async fn models(config: &Config) -> Result<Vec<String>> {
-    models_of(&config.machine, &without_model(config)?).await
+    models_of(&config.machine, &without_model(config).await?).await
 }
 
 /// The models that the endpoint offers, which are kept for completion.

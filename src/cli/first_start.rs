@@ -102,7 +102,7 @@ async fn candidates(config: &Config, console: &Console) -> Vec<Candidate> {
 async fn offered_locally(config: &Config, provider: &Provider) -> Option<String> {
     let mut config = config.clone();
     config.options.endpoint.provider = Some(provider.name.to_owned());
-    let client = endpoint::without_model(&config).ok()?;
+    let client = endpoint::without_model(&config).await.ok()?;
     let names = timeout(LOCAL_TIMEOUT, client.models()).await.ok()?.ok()?;
     Some(match names.as_slice() {
         [only] => one_line(only, 40),
@@ -141,7 +141,7 @@ async fn pick_model(config: &Config, usual: Option<&str>, console: &Console) -> 
 
 /// One request, with the shortest answer there is.
 async fn ask_once(config: &Config) -> Result<()> {
-    let mut endpoint = endpoint::without_model(config)?.endpoint().clone();
+    let mut endpoint = endpoint::without_model(config).await?.endpoint().clone();
     endpoint.retries = Retries { attempts: 0, ..endpoint.retries };
     endpoint.timeouts = Timeouts { first: TRIAL_TIMEOUT, ..endpoint.timeouts };
     let messages = vec![Message::User { text: "Say hello.".to_owned() }].into();

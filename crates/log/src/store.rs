@@ -85,13 +85,15 @@ impl Store {
         }
     }
 
-    /// The session that was written last, of those with this `workspace` if one is given. Attempts that lost a race do not count.
+    /// The session that was written last, of those with this `workspace` if one is given. Attempts that lost a race do not count, and one
+    /// that was left without a prompt only where there is no other.
     pub fn last(&self, workspace: Option<&Path>) -> Result<SessionId> {
         let mut ids: Vec<_> = self.ids()?.into_iter().map(|id| (modified(&self.events(&id)), id)).collect();
         ids.sort();
         let here = |id: &SessionId| is_of(&self.events(id), workspace) && self.attempt_of(id).is_none();
         let ids = || ids.iter().rev().map(|(_, id)| id);
-        if let Some(last) = ids().find(|id| here(id)) {
+        let worked_in = ids().find(|id| here(id) && !was_only_opened(&self.events(id)));
+        if let Some(last) = worked_in.or_else(|| ids().find(|id| here(id))) {
             return Ok(last.clone());
         }
         let place = workspace.map(|path| format!(" of {}", path.display())).unwrap_or_default();
@@ -252,6 +254,8 @@ impl Store {
     }
 }
 
+/// The most events of a session in which nothing was done.
+const MAX_OPENING: usize = 30;
 /// What was learned about a session's endpoint.
 const LEARNED: &str = "endpoint.json";
 const MAX_LEARNED: u64 = 1 << 20;
@@ -302,6 +306,21 @@ fn copy_tree(from: &Path, to: &Path, shared: bool) -> Result<()> {
         fs::copy(from, to)?;
     }
     Ok(())
+}
+
+/// Returns whether a session was opened and left, and nothing else happened in it.
+fn was_only_opened(events: &Path) -> bool {
+    let Ok(mut lines) = Lines::open(events) else { return false };
+    let mut is_left = false;
+    for _ in 0..MAX_OPENING {
+        match lines.next_record().map(|record| record.map(|record| record.event)) {
+            Ok(Some(Event::SessionFinished { .. })) => is_left = true,
+            Ok(Some(Event::SessionStarted { .. } | Event::SandboxReady { .. } | Event::Notice { .. })) => {}
+            Ok(None) => return is_left,
+            Ok(Some(_)) | Err(_) => return false,
+        }
+    }
+    false
 }
 
 /// Returns whether the session in `events` is one of the user's own on `workspace`, or on any directory. A replay, which has no

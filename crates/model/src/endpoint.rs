@@ -4,13 +4,24 @@ use crate::protocol::Protocol;
 use crate::providers::{GENERIC, Provider};
 use agent_base::error::{Error, Result};
 use agent_event::CallForm;
+use futures_util::future::BoxFuture;
 use reqwest::Url;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value};
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
+
+/// Gets the key of an endpoint from where the user keeps it.
+pub trait KeySource: Send + Sync {
+    /// The key as it is now.
+    ///
+    /// # Errors
+    /// It cannot be had.
+    fn renew(&self) -> BoxFuture<'_, Result<Secret>>;
+}
 
 /// Everything that is needed to talk to a model. Made by [`Endpoint::new`], then adjusted field by field.
 #[derive(Clone)]
@@ -21,6 +32,8 @@ pub struct Endpoint {
     pub protocol: Protocol,
     /// The key, sent to this endpoint and to nobody else.
     pub key: Option<Secret>,
+    /// Gets another key where this one is refused.
+    pub key_source: Option<Arc<dyn KeySource>>,
     /// Set if the key is sent as a bearer token where the protocol has a header of its own for keys.
     pub is_bearer: bool,
     /// The model's name as the endpoint knows it.
@@ -74,6 +87,7 @@ impl Endpoint {
         }
         Ok(Self {
             base_url: normalise(base_url)?,
+            key_source: None,
             protocol: Protocol::Chat,
             key: None,
             is_bearer: false,

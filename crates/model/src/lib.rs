@@ -19,7 +19,7 @@ pub mod tool_calls;
 
 pub use client::{Facts, OWN_FIELDS, OpenAi, plain_without_null};
 pub use ending::Ending;
-pub use endpoint::{Endpoint, Secret};
+pub use endpoint::{Endpoint, KeySource, Secret};
 pub use limiter::{Limiter, Slot};
 pub use messages::Messages;
 pub use protocol::Protocol;

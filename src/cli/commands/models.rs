@@ -47,7 +47,7 @@ struct OfferedModel {
 pub async fn models(machine: &Arc<Machine>, arguments: ModelsArgs) -> Result<ExitCode> {
     let options = &arguments.options();
     let config = Config::load(machine, options)?;
-    let connected = endpoint::without_model(&config)?;
+    let connected = endpoint::without_model(&config).await?;
     let describe = |(name, facts): (String, Facts)| {
         let configured = config.file.models.get(&name).and_then(|options| options.form);
         let window = config.file.context.get(&name).copied();

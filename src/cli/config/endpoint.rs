@@ -6,11 +6,15 @@
 //! repository must not be able to redirect the user's key. For the same reason a `.env` chooses an endpoint only where
 //! the user has not: flags, the environment and `config.toml` come first, for keys too.
 
+use super::key_command::KeyCommand;
 use super::layers::{File, Layers, Setting, SettingSource};
 use crate::cli::options::Options;
 use crate::error::{Error, Result};
 use crate::model::Protocol;
 use crate::model::providers::{self, Provider};
+
+/// The setting with the command that prints the key.
+const COMMAND: &str = "api_key_command";
 
 /// The endpoint that a call will talk to.
 #[derive(Debug, Clone)]
@@ -19,6 +23,8 @@ pub struct EndpointChoice {
     pub base_url: String,
     /// The key, if there is one. Never printed.
     pub key: Option<String>,
+    /// The command that prints the key, where that is where it is.
+    pub key_command: Option<KeyCommand>,
     /// The variable that the key came from, for `agent doctor`.
     pub key_name: Option<String>,
     /// The model's name.
@@ -89,7 +95,8 @@ pub fn choose_endpoint(options: &Options, layers: &Layers, file: &File) -> Resul
     Ok(EndpointChoice {
         base_url: place.url,
         key_name: key.as_ref().map(|key| key.name.clone()),
-        key: key.map(|key| key.value),
+        key_command: key.as_ref().filter(|key| key.name == COMMAND).and(file.api_key_command.clone()),
+        key: key.map(|key| key.value).filter(|value| !value.is_empty()),
         model,
         provider: place.provider,
         notices,
@@ -194,7 +201,7 @@ fn key(
         let named = ["AGENT_API_KEY"].into_iter().chain(own.iter().copied());
         named.into_iter().find_map(|name| layers.get_from(name, source))
     };
-    let in_file = || setting(&file.api_key, SettingSource::File, "api_key");
+    let in_file = || key_in_file(file);
     let found = match place.setting.source {
         SettingSource::File => in_file().or_else(|| from(SettingSource::Environment)),
         _ => from(SettingSource::Environment).or_else(in_file),
@@ -210,6 +217,16 @@ fn key(
         ));
     }
     Ok(found)
+}
+
+/// The key of `config.toml`; that of a command has no value before it has run.
+fn key_in_file(file: &File) -> Option<Setting> {
+    let command = file.api_key_command.as_ref().map(|_| Setting {
+        value: String::new(),
+        source: SettingSource::File,
+        name: COMMAND.to_owned(),
+    });
+    setting(&file.api_key, SettingSource::File, "api_key").or(command)
 }
 
 /// The variables with a key of any provider.
@@ -248,7 +265,7 @@ fn key_beside_dot_env(place: &EndpointPlace, layers: &Layers, file: &File) -> Re
     }
     let keys = ["AGENT_API_KEY"].into_iter().chain(key_variables());
     let elsewhere = keys.filter_map(|name| layers.get_from(name, SettingSource::Environment)).next();
-    match elsewhere.or_else(|| setting(&file.api_key, SettingSource::File, "api_key")) {
+    match elsewhere.or_else(|| key_in_file(file)) {
         None => Ok(None),
         Some(key) => Err(Error::config(format!(
             "{} in .env sets the endpoint to {}, but {} comes from another source: a key is never sent to an endpoint \

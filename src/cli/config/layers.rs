@@ -3,6 +3,7 @@
 //! `.env` is read from the current directory alone, through an allow-list of names, and never put into the
 //! process's environment: an untrusted repository may contain one.
 
+use super::key_command::KeyCommand;
 use super::project_setup::SetupOptions;
 use super::providers::Providers;
 use super::servers::options::McpOptions;
@@ -292,6 +293,8 @@ settings! {
         delegate: bool = delegate,
     }
     others {
+        /// A program that prints the endpoint's key, with its arguments, or a line for a shell.
+        api_key_command: KeyCommand,
         /// How requests and answers are written (default: the provider's).
         protocol: Protocol,
         /// Characters of output that go back to the model.
@@ -424,6 +427,8 @@ pub struct ModelOptions {
     pub reasoning_budget: Option<u32>,
     /// How its requests and answers are written; above the setting of all models.
     pub protocol: Option<Protocol>,
+    /// Models of the same endpoint that answer while this one is overloaded.
+    pub fallback: Vec<String>,
     /// Further headers of each request, none of which is the key's.
     pub headers: BTreeMap<String, String>,
     /// Further fields of each request.

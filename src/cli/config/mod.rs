@@ -3,6 +3,7 @@
 mod approvals;
 mod dev_container;
 mod endpoint;
+pub mod key_command;
 mod layers;
 pub mod project;
 mod project_setup;
@@ -32,6 +33,7 @@ use crate::session::NetworkOrigin;
 use crate::session::hooks::{DEFAULT_TIMEOUT, Hook};
 use crate::tools::Bounds;
 use crate::workspace::Mode;
+use key_command::PrintedKey;
 use layers::{HookOptions, Layers};
 use project::ConfiguredProject;
 use providers::with_providers;
@@ -77,6 +79,8 @@ pub struct Config {
     pub file: File,
     /// The environment and `.env`.
     pub layers: Layers,
+    /// The key that `api_key_command` printed in this call.
+    pub printed_key: PrintedKey,
 }
 
 /// The settings of the sandbox.
@@ -169,6 +173,7 @@ impl Config {
             options: options.clone(),
             file,
             layers,
+            printed_key: PrintedKey::default(),
         })
     }
 

@@ -20,6 +20,8 @@ const OWN_HEADERS: [&str; 11] = [
 ];
 /// Of one model.
 const MAX_HEADERS: usize = 32;
+/// Models that may answer in place of one.
+const MAX_FALLBACKS: usize = 5;
 /// The fewest tokens to think with that Anthropic takes.
 const MIN_BUDGET: u32 = 1_024;
 /// Characters of a reasoning effort, which is one word.
@@ -56,6 +58,12 @@ pub(super) fn check(model: &str, options: &ModelOptions) -> Result<()> {
         return Err(invalid("headers", format!("{name} cannot be set: agent sends it itself"))
             .hint("the key is set with api_key or AGENT_API_KEY"));
     }
+    if options.fallback.len() > MAX_FALLBACKS {
+        return Err(invalid("fallback", format!("there are more than {MAX_FALLBACKS} models")));
+    }
+    if let Some(name) = options.fallback.iter().find(|name| name.trim().is_empty() || *name == model) {
+        return Err(invalid("fallback", format!("{name:?} is not another model")));
+    }
     if options.headers.len() > MAX_HEADERS {
         return Err(invalid("headers", format!("there are more than {MAX_HEADERS}")));
     }
@@ -90,6 +98,7 @@ mod tests {
             ("top_p = 1.5", "1.5 is not valid"),
             ("reasoning_effort = \"very high\"", "is not one word"),
             ("reasoning_budget = 500", "500 is too few tokens"),
+            ("fallback = [\"a\", \"m\"]", "\"m\" is not another model"),
             ("headers = { X-Api-Key = \"k\" }", "X-Api-Key cannot be set"),
         ] {
             let error = checked(text).expect_err(text).to_string();

@@ -27,10 +27,11 @@ pub struct ShownSetting {
 /// The settings of the endpoint, whose key is not shown.
 const ENDPOINT: [&str; 4] = ["model", "base_url", "api_key", "provider"];
 /// What holds where nobody sets it, as the reference says it.
-const DEFAULTS: [(&str, &str); 26] = [
+const DEFAULTS: [(&str, &str); 27] = [
     ("model", "the provider's, or the only one that the endpoint offers"),
     ("base_url", "that of provider, or of the provider whose key is set"),
     ("api_key", "none"),
+    ("api_key_command", "none"),
     ("provider", "none"),
     ("protocol", "the provider's"),
     ("sandbox", "auto"),

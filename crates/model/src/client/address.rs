@@ -1,7 +1,7 @@
 //! Where requests go and what they carry.
 
 use crate::client::anthropic;
-use crate::endpoint::{self, Endpoint};
+use crate::endpoint::{self, Endpoint, Secret};
 use crate::protocol::Protocol;
 use agent_base::error::{Error, Result};
 use async_openai::config::Config;
@@ -15,6 +15,8 @@ pub struct Address {
     /// The configured headers, and the key.
     pub headers: HeaderMap,
     protocol: Protocol,
+    /// The key, which is in the headers.
+    key: Option<Secret>,
     /// async-openai wants to be able to ask for it; it is in the headers already.
     no_key: SecretString,
 }
@@ -23,6 +25,14 @@ impl Address {
     /// # Errors
     /// `Config` where the key or a header cannot be sent.
     pub fn new(endpoint: &Endpoint) -> Result<Self> {
+        Self::with_key(endpoint, endpoint.key.as_ref())
+    }
+
+    /// With another key than the endpoint's.
+    ///
+    /// # Errors
+    /// `Config` where the key or a header cannot be sent.
+    pub fn with_key(endpoint: &Endpoint, key: Option<&Secret>) -> Result<Self> {
         let mut headers = HeaderMap::new();
         for (name, value) in &endpoint.headers {
             let (Ok(header), Ok(value)) = (name.parse::<HeaderName>(), HeaderValue::from_str(value)) else {
@@ -34,7 +44,7 @@ impl Address {
             let version = HeaderName::from_static("anthropic-version");
             headers.entry(version).or_insert(HeaderValue::from_static(anthropic::VERSION));
         }
-        if let Some(key) = &endpoint.key {
+        if let Some(key) = key {
             let (name, text) = match key_header(endpoint, key.expose()) {
                 Some(name) => (HeaderName::from_static(name), key.expose().to_owned()),
                 None => (AUTHORIZATION, format!("Bearer {}", key.expose())),
@@ -45,7 +55,12 @@ impl Address {
             headers.insert(name, value);
         }
         let (base_url, protocol) = (endpoint.base_url.clone(), endpoint.protocol);
-        Ok(Self { base_url, headers, protocol, no_key: SecretString::default() })
+        Ok(Self { base_url, headers, protocol, key: key.cloned(), no_key: SecretString::default() })
+    }
+
+    /// The key that is sent.
+    pub fn key(&self) -> Option<&Secret> {
+        self.key.as_ref()
     }
 
     /// Where questions are sent.

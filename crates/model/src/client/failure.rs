@@ -2,7 +2,7 @@
 
 use crate::client::error_body::ErrorBody;
 use crate::client::retry;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, Secret};
 use crate::protocol::Protocol;
 use agent_base::error::{Error, Kind, Scope};
 use reqwest::StatusCode;
@@ -170,8 +170,8 @@ impl Failure {
     }
 
     /// The same without the endpoint's key, which some servers quote in what they say.
-    pub fn without_key(self, endpoint: &Endpoint) -> Self {
-        match &endpoint.key {
+    pub fn without_key(self, key: Option<&Secret>) -> Self {
+        match key {
             Some(key) => Self { message: key.mask(&self.message), ..self },
             None => self,
         }

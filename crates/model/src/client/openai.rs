@@ -1,6 +1,7 @@
 //! The client for any endpoint: retries what may pass, does without what is not understood.
 
 mod form;
+mod instead;
 
 use crate::ChatModel;
 use crate::Ending;
@@ -65,7 +66,8 @@ const LISTING_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct OpenAi {
     endpoint: Endpoint,
     http: reqwest::Client,
-    address: Address,
+    /// With the key that is sent now.
+    address: Lock<Address>,
     /// Features that the endpoint turned out not to understand, for the rest of the session.
     refused: Lock<HashSet<Feature>>,
     /// The conversation as it was last sent.
@@ -80,6 +82,10 @@ pub struct OpenAi {
     unsent_images: Lock<Vec<String>>,
     /// Shared with other clients of this endpoint.
     limiter: Option<Arc<Limiter>>,
+    /// The models that answer in its place while it is overloaded.
+    fallbacks: Vec<OpenAi>,
+    /// It is not asked before, because it was overloaded.
+    paused_until: Lock<Option<Instant>>,
 }
 
 /// What an endpoint turned out not to take, as it is kept with a session.
@@ -98,7 +104,7 @@ impl OpenAi {
     pub fn new(endpoint: Endpoint) -> Result<Self> {
         Ok(Self {
             http: http::client(&endpoint)?,
-            address: Address::new(&endpoint)?,
+            address: Lock::new(Address::new(&endpoint)?),
             refused: Lock::new(HashSet::new()),
             encoded: Lock::default(),
             facts: Arc::default(),
@@ -107,6 +113,8 @@ impl OpenAi {
             as_text: Lock::default(),
             unsent_images: Lock::default(),
             limiter: None,
+            fallbacks: Vec::new(),
+            paused_until: Lock::default(),
             endpoint,
         })
     }
@@ -120,7 +128,7 @@ impl OpenAi {
         let is_same = endpoint.model == self.endpoint.model;
         Ok(Self {
             http: self.http.clone(),
-            address: Address::new(&endpoint)?,
+            address: Lock::new(Address::new(&endpoint)?),
             refused: Lock::new(if is_same { self.refused.lock().clone() } else { HashSet::new() }),
             encoded: Lock::default(),
             facts: if is_same { Arc::clone(&self.facts) } else { Arc::default() },
@@ -129,6 +137,8 @@ impl OpenAi {
             as_text: Lock::default(),
             unsent_images: Lock::default(),
             limiter: self.limiter.clone(),
+            fallbacks: Vec::new(),
+            paused_until: Lock::default(),
             endpoint,
         })
     }
@@ -151,6 +161,11 @@ impl OpenAi {
     /// Returns whether the endpoint takes tools, as far as is known yet.
     pub fn takes_tools(&self) -> bool {
         !self.refused.lock().contains(&Feature::Tools)
+    }
+
+    /// The failure without the keys that the endpoint may have quoted.
+    fn without_keys(&self, failure: Failure) -> Failure {
+        failure.without_key(self.endpoint.key.as_ref()).without_key(self.address.lock().key())
     }
 
     fn temperature(&self) -> Option<f64> {
@@ -183,6 +198,12 @@ impl OpenAi {
         let mut backoff = Backoff::new(self.endpoint.retries);
         let streamed = self.streams();
         let limiter = self.limiter.as_deref();
+        let (mut is_renewed, mut refusals) = (false, 0);
+        if self.is_paused()
+            && let Some(reply) = self.ask_another(&request, on_progress).await
+        {
+            return Ok(reply);
+        }
         loop {
             let slot = match limiter {
                 Some(limiter) => Some(limiter.slot().await),
@@ -193,11 +214,21 @@ impl OpenAi {
                     limiter.inspect(|limiter| limiter.answered());
                     return Ok(reply);
                 }
-                Err(failure) => failure.without_key(&self.endpoint),
+                Err(failure) => self.without_keys(failure),
             };
             drop(slot);
             if self.do_without(&failure, &request, on_progress) {
                 continue;
+            }
+            if !is_renewed && self.renew_key(&failure, on_progress).await {
+                is_renewed = true;
+                continue;
+            }
+            refusals += u32::from(failure.reason == Reason::Busy);
+            if refusals >= instead::MAX_REFUSALS
+                && let Some(reply) = self.ask_another(&request, on_progress).await
+            {
+                return Ok(reply);
             }
             let Some((attempt, wait)) = backoff.next(failure.retry_after, failure.most_retries()) else {
                 if streamed && failure.reason == Reason::Empty {
@@ -295,7 +326,8 @@ impl OpenAi {
                 made.take(result)?
             }
             _ => {
-                let post = self.http.post(self.address.of_questions()).headers(self.address.headers.clone());
+                let address = self.address.lock().clone();
+                let post = self.http.post(address.of_questions()).headers(address.headers);
                 post.header(CONTENT_TYPE, "application/json").build().map_err(|error| {
                     Failure::new(Reason::Config, format!("the request cannot be made: {error}"))
                 })?
@@ -310,7 +342,7 @@ impl OpenAi {
     fn client(&self, made: &MadeRequest) -> Client<Address> {
         let made = made.clone();
         let service = service_fn(move |request| made.clone().keep(request));
-        Client::build(self.http.clone(), self.address.clone()).with_http_service(service)
+        Client::build(self.http.clone(), self.address.lock().clone()).with_http_service(service)
     }
 
     fn wire_form(&self, refused: &HashSet<Feature>) -> wire::Form<'_> {
@@ -449,7 +481,7 @@ impl OpenAi {
             let time = self.endpoint.timeouts.first.min(LISTING_TIMEOUT);
             http::document(http::send(&self.http, made.take(result)?, time).await?, time).await
         };
-        listed.await.map_err(|failure: Failure| failure.without_key(&self.endpoint))
+        listed.await.map_err(|failure: Failure| self.without_keys(failure))
     }
 
     async fn list_models(&self) -> Result<Vec<String>> {

@@ -48,7 +48,8 @@ impl OpenAi {
         let is_asked = names.len() <= MAX_MODELS_ASKED;
         let of_model = async |name: String| {
             let facts = if is_asked {
-                let learn = facts::learn(&self.http, &self.address.headers, base_url, &list, &name);
+                let headers = self.address.lock().headers.clone();
+                let learn = facts::learn(&self.http, &headers, base_url, &list, &name);
                 timeout(FACTS_TIMEOUT, learn).await.unwrap_or_default()
             } else {
                 facts::listed(&list, &name)
@@ -98,7 +99,10 @@ impl OpenAi {
         let Endpoint { base_url, model, .. } = &self.endpoint;
         let learn = async {
             match self.list().await {
-                Ok(list) => facts::learn(&self.http, &self.address.headers, base_url, &list, model).await,
+                Ok(list) => {
+                    let headers = self.address.lock().headers.clone();
+                    facts::learn(&self.http, &headers, base_url, &list, model).await
+                }
                 Err(_) => Facts::default(),
             }
         };
