@@ -665,6 +665,37 @@ fn configured_prices_are_shown() {
 }
 
 #[test]
+fn what_an_endpoint_reads_from_its_cache_and_what_that_costs_is_shown() {
+    let chunk = json!({
+        "id": "1", "object": "chat.completion.chunk", "created": 1, "model": "test-model",
+        "choices": [{ "index": 0, "delta": { "role": "assistant", "content": "Hello." }, "finish_reason": "stop" }],
+        "usage": {
+            "prompt_tokens": 10_000, "completion_tokens": 5, "total_tokens": 10_005,
+            "prompt_tokens_details": { "cached_tokens": 6_000 }
+        }
+    });
+    let model = endpoint().events(&[chunk]).repeat_last().start();
+    let terminal = terminal().endpoint(&model);
+    let config = terminal.directory("agent").join("config");
+    std::fs::create_dir_all(&config).expect("the directory");
+    let prices = "[prices.test-model]\ninput = 10.0\ncached = 1.0\noutput = 20.0\n";
+    std::fs::write(config.join("config.toml"), prices).expect("the file");
+    let mut terminal = terminal.start();
+    for number in 1..=5 {
+        terminal.wait_for_prompt();
+        terminal.type_line(&format!("hello number {number}"));
+        terminal.wait_until("an answer", |screen| screen.matches("\nHello.").count() >= number);
+    }
+    terminal.wait_for("read only 60 % of the last 5 prompts from its cache");
+    terminal.wait_for_prompt();
+    terminal.type_line("/usage");
+    terminal.wait_for("(30000 cached, 60 %)");
+    terminal.wait_for(
+        "30000 read from the endpoint's cache for 0.0300, 0 written to it for 0.0000, 20000 others in",
+    );
+}
+
+#[test]
 fn edits_on_the_host_arrive_before_the_next_prompt_and_are_merged() {
     let lines: String = (1..20).map(|number| format!("line {number}\n")).collect();
     let model = endpoint()

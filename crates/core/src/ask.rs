@@ -46,6 +46,9 @@ impl Conversation {
         self.total.add(reply.usage, self.setup.price);
         if let Some(usage) = reply.usage {
             self.window.count(usage.input, &self.messages);
+            if let Some(text) = self.cache.add(usage) {
+                self.emit(Event::Notice { text })?;
+            }
         }
         self.emit(Event::AssistantMessage {
             text: reply.text.clone(),

@@ -114,6 +114,7 @@ impl Conversation {
             return Ok(false);
         }
         let messages = serde_json::to_value(&self.messages[..])?;
+        self.cache.restart();
         self.emit(Event::Compacted { before, after, messages }).map(|()| true)
     }
 

@@ -9,6 +9,7 @@ use crate::SandboxFacts;
 use crate::Shared;
 use crate::Spent;
 use crate::Window;
+use crate::cache_watch::CacheWatch;
 use crate::system_prompt;
 use agent_base::error::Result;
 use agent_base::secret_scan;
@@ -82,6 +83,8 @@ pub struct Conversation {
     pub(super) knows_files: AtomicBool,
     pub(super) interrupt: Interrupt,
     pub(super) window: Window,
+    /// What the endpoint reads from its cache.
+    pub(super) cache: CacheWatch,
     /// The prompt under way, or the last one, counting from 1 over the whole session.
     pub(super) prompt: u64,
     /// Requests that were answered for the prompt under way.
@@ -119,6 +122,7 @@ impl Conversation {
         let system = Message::System { text: system_prompt(facts, workspace, setup.bounds.redact_secrets) };
         Self {
             window: setup.window,
+            cache: CacheWatch::default(),
             interrupt: setup.shared.interrupt.clone(),
             setup,
             messages: vec![system].into(),
@@ -293,6 +297,12 @@ impl Conversation {
         self.setup.model = model;
         self.setup.price = price;
         self.window = window;
+        self.cache.restart();
+    }
+
+    /// What a million of its tokens cost, where that is configured.
+    pub fn price(&self) -> Option<Price> {
+        self.setup.price
     }
 
     /// Returns whether what its prompts cost is limited.
@@ -306,6 +316,7 @@ impl Conversation {
     /// The event cannot be written; then nothing is cleared.
     pub fn clear(&mut self) -> Result<()> {
         self.emit(Event::Cleared {})?;
+        self.cache.restart();
         self.messages.edit(|messages| messages.truncate(1));
         self.prompts.clear();
         self.knows_files.store(false, Ordering::Relaxed);
@@ -329,6 +340,7 @@ impl Conversation {
             return Ok(None);
         }
         self.emit(Event::Rewound { prompt })?;
+        self.cache.restart();
         let text = self.messages.edit(|messages| self.prompts.rewind(prompt, messages));
         self.knows_files.store(self.messages.len() > 1, Ordering::Relaxed);
         self.window.recount(&self.messages);

@@ -32,10 +32,45 @@ impl Default for RunLimits {
 pub struct Price {
     /// Input.
     pub input: f64,
-    /// Cached input; `input` where absent.
+    /// Input that is read from the cache; `input` where absent.
     pub cached: Option<f64>,
+    /// Input that is written to the cache; `input` where absent.
+    pub written: Option<f64>,
     /// Output.
     pub output: f64,
+}
+
+/// What tokens cost, by kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Costs {
+    /// Input that was read from the cache.
+    pub cached: f64,
+    /// Input that was written to it.
+    pub written: f64,
+    /// Other input.
+    pub fresh: f64,
+    /// Output.
+    pub output: f64,
+}
+
+impl Costs {
+    /// All of them.
+    pub fn sum(&self) -> f64 {
+        self.cached + self.written + self.fresh + self.output
+    }
+}
+
+impl Price {
+    /// Returns what these tokens cost.
+    pub fn of(&self, usage: Usage) -> Costs {
+        let cost = |tokens: u64, price: f64| tokens as f64 * price / 1e6;
+        Costs {
+            cached: cost(usage.cached, self.cached.unwrap_or(self.input)),
+            written: cost(usage.written, self.written.unwrap_or(self.input)),
+            fresh: cost(usage.fresh(), self.input),
+            output: cost(usage.output, self.output),
+        }
+    }
 }
 
 /// The expenses of a run so far.
@@ -69,9 +104,7 @@ impl Spent {
         let Some(usage) = usage else { return };
         self.usage.add(usage);
         if let Some(price) = price {
-            let fresh = usage.input.saturating_sub(usage.cached) as f64;
-            let cached = usage.cached as f64 * price.cached.unwrap_or(price.input);
-            self.cost += (fresh * price.input + cached + usage.output as f64 * price.output) / 1e6;
+            self.cost += price.of(usage).sum();
         }
     }
 
@@ -121,9 +154,11 @@ mod tests {
     #[test]
     fn cached_tokens_cost_what_they_cost() {
         let mut spent = Spent::default();
-        let price = Price { input: 2.0, cached: Some(0.5), output: 8.0 };
-        spent
-            .add(Some(Usage { input: 1_000_000, output: 500_000, cached: 400_000, written: 0 }), Some(price));
-        assert!((spent.cost - (1.2 + 0.2 + 4.0)).abs() < 1e-9, "{}", spent.cost);
+        let price = Price { input: 2.0, cached: Some(0.5), written: Some(4.0), output: 8.0 };
+        spent.add(
+            Some(Usage { input: 1_000_000, output: 500_000, cached: 400_000, written: 100_000 }),
+            Some(price),
+        );
+        assert!((spent.cost - (1.0 + 0.2 + 0.4 + 4.0)).abs() < 1e-9, "{}", spent.cost);
     }
 }

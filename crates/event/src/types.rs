@@ -402,6 +402,11 @@ fn is_zero(count: &u64) -> bool {
 }
 
 impl Usage {
+    /// Input that was neither read from the cache nor written to it.
+    pub fn fresh(&self) -> u64 {
+        self.input.saturating_sub(self.cached).saturating_sub(self.written)
+    }
+
     pub fn add(&mut self, other: Usage) {
         self.input = self.input.saturating_add(other.input);
         self.output = self.output.saturating_add(other.output);

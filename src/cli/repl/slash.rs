@@ -2,6 +2,7 @@
 
 use super::written_commands::WrittenCommand;
 use super::{Flow, Repl, mcp};
+use crate::agent::{Costs, Price};
 use crate::cli::ui::input::CommandHelp;
 use crate::cli::ui::picker::pick;
 use crate::cli::ui::trace::usage_text;
@@ -9,6 +10,7 @@ use crate::cli::ui::wrap::{columns_of, hanging};
 use crate::cli::{endpoint, hooks};
 use crate::count_text::counted;
 use crate::error::{Error, Result};
+use crate::event::Usage;
 use crate::mcp::client::Servers;
 use crate::sanitise;
 use crate::session::hooks::Place;
@@ -291,6 +293,9 @@ impl Repl<'_> {
         let total = conversation.total();
         let usage = usage_text(total.usage, conversation.cost());
         self.screen.say(&format!("{}, {usage}\n", counted(total.turns, "turn")));
+        if total.usage.cached + total.usage.written > 0 {
+            self.screen.say(&by_kind(total.usage, conversation.price()));
+        }
         Ok(Flow::Continue)
     }
 
@@ -350,6 +355,22 @@ impl Repl<'_> {
         self.remark("the conversation was cleared; sandbox and workspace stay as they are");
         Ok(Flow::Continue)
     }
+}
+
+/// The tokens by what the endpoint's cache did with them, and what each kind costs where prices are configured.
+fn by_kind(usage: Usage, price: Option<Price>) -> String {
+    let costs = price.map(|price| price.of(usage));
+    let part = |tokens: u64, what: &str, of: fn(&Costs) -> f64| match &costs {
+        Some(costs) => format!("{tokens} {what} for {:.4}", of(costs)),
+        None => format!("{tokens} {what}"),
+    };
+    let parts = [
+        part(usage.cached, "read from the endpoint's cache", |costs| costs.cached),
+        part(usage.written, "written to it", |costs| costs.written),
+        part(usage.fresh(), "others in", |costs| costs.fresh),
+        part(usage.output, "out", |costs| costs.output),
+    ];
+    format!("{}\n", parts.join(", "))
 }
 
 #[cfg(test)]
