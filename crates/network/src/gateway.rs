@@ -2,6 +2,7 @@
 
 use super::PORT;
 use super::connection::{self, CloseReason, Refusal};
+use super::credentials::{Credential, Credentials};
 use super::dial::AddressRule;
 use super::environment::variables;
 use super::host::Host;
@@ -12,12 +13,13 @@ use super::request::Request;
 use super::rules::{Reach, Rules, Verdict};
 use super::traffic::{Limits, Meter};
 use super::upstream::Upstream;
-use agent_base::error::Result;
+use agent_base::error::{Error, Result};
 use agent_base::lock::Lock;
 use agent_base::machine::Machine;
+use agent_base::sanitise::one_line;
 use agent_event::{Event, Events};
 use agent_policy::{Answer, Approver, Question};
-use agent_sandbox::{Network, Sandbox, Tunnels};
+use agent_sandbox::{HomeFile, Network, Sandbox, Tunnels};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use std::collections::{HashMap, HashSet};
@@ -34,6 +36,11 @@ const MAX_REFUSALS: usize = 10;
 /// Different refusals that get a `denied` event each; a notice says that there are more. Every connection gets its own event
 /// in any case.
 const MAX_DENIALS: usize = 100;
+/// Uses of credentials that are events.
+const MAX_USES: u64 = 20_000;
+/// Columns of a method and of a path in an event.
+const MAX_METHOD: usize = 20;
+const MAX_PATH: usize = 300;
 /// How long a connection waits for the user's answer.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long the end of a session waits for the events of its connections.
@@ -89,7 +96,7 @@ pub struct Gateway {
     is_behind_proxy: AtomicBool,
     asked: Lock<HashMap<(Host, u16), Asked>>,
     connections: AtomicU64,
-    bytes: AtomicU64,
+    bytes: Arc<AtomicU64>,
     slots: Semaphore,
     refusals: Lock<Vec<String>>,
     reported_limits: Lock<HashSet<&'static str>>,
@@ -104,6 +111,10 @@ pub struct Gateway {
     without_registry: AtomicU64,
     /// Refused connections to package registries.
     refused_registries: AtomicU64,
+    /// What programs inside use without holding it.
+    credentials: Lock<Option<Arc<Credentials>>>,
+    /// Events about their use.
+    uses: AtomicU64,
     ended: watch::Sender<bool>,
     /// No more events are emitted.
     silent: Lock<bool>,
@@ -134,7 +145,7 @@ impl Gateway {
             is_behind_proxy: AtomicBool::new(false),
             asked: Lock::default(),
             connections: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
+            bytes: Arc::default(),
             refusals: Lock::default(),
             reported_limits: Lock::default(),
             reported_denials: Lock::default(),
@@ -143,6 +154,8 @@ impl Gateway {
             without_network: AtomicU64::new(0),
             without_registry: AtomicU64::new(0),
             refused_registries: AtomicU64::new(0),
+            credentials: Lock::default(),
+            uses: AtomicU64::new(0),
             ended: watch::Sender::new(false),
             silent: Lock::new(false),
         }))
@@ -280,7 +293,10 @@ impl Gateway {
             return Ok(());
         }
         // Where only others have a list, the session's commands do not find the proxy.
-        let variables = if is_closed { Vec::new() } else { variables(&rules, None) };
+        let mut variables = if is_closed { Vec::new() } else { variables(&rules, None) };
+        if let Some(credentials) = self.credentials() {
+            variables.extend(credentials.variables());
+        }
         sandbox.listen(PORT, &variables).await.map_err(|error| {
             error.hint(format!("the network's proxy needs port {PORT} of the sandbox's loopback; does something else listen there?"))
         })?;
@@ -312,6 +328,86 @@ impl Gateway {
         holders.retain(|_, holder| holder.name != name);
         holders.insert(pass, Arc::new(Holder { name: name.to_owned(), rules }));
         Ok(variables)
+    }
+
+    /// Binds credentials to their hosts, which the sandbox may reach then.
+    ///
+    /// # Errors
+    ///
+    /// Connections bypass this gateway; the certificate authority cannot be made.
+    pub fn bind(&self, credentials: &[Credential], machine: &Machine) -> Result<()> {
+        if credentials.is_empty() {
+            return Ok(());
+        }
+        if self.is_full() {
+            return Err(Error::config("credentials need the proxy, which --network full bypasses")
+                .hint("name the hosts that the sandbox may reach, or leave --network out"));
+        }
+        let credentials = Credentials::new(credentials, machine)?;
+        let mut rules = self.rules.lock();
+        credentials.hosts().for_each(|entry| rules.allow(entry.clone()));
+        *self.credentials.lock() = Some(Arc::new(credentials));
+        Ok(())
+    }
+
+    /// Files that programs need for them, below `$HOME` of the sandbox.
+    pub fn home_files(&self) -> Vec<HomeFile> {
+        self.credentials().map(|credentials| credentials.home_files()).unwrap_or_default()
+    }
+
+    pub(super) fn credentials(&self) -> Option<Arc<Credentials>> {
+        self.credentials.lock().clone()
+    }
+
+    /// Whether TLS to this host ends here.
+    pub(super) fn is_bound(&self, host: &Host, port: u16) -> bool {
+        self.credentials().is_some_and(|credentials| !credentials.at(host, port).is_empty())
+    }
+
+    pub(super) fn credential_used(
+        &self,
+        name: &str,
+        (host, port): (&Host, u16),
+        (method, path): (&str, &str),
+    ) {
+        if self.may_report_use() {
+            self.emit(Event::CredentialUsed {
+                credential: name.to_owned(),
+                host: format!("{host}:{port}"),
+                method: one_line(method, MAX_METHOD),
+                path: one_line(path, MAX_PATH),
+            });
+        }
+    }
+
+    pub(super) fn credential_refused(
+        &self,
+        name: &str,
+        (host, port): (&Host, u16),
+        (method, path): (&str, &str),
+        reason: &str,
+    ) {
+        if self.may_report_use() {
+            self.emit(Event::CredentialRefused {
+                credential: name.to_owned(),
+                host: format!("{host}:{port}"),
+                method: one_line(method, MAX_METHOD),
+                path: one_line(path, MAX_PATH),
+                reason: reason.to_owned(),
+            });
+        }
+        self.deny(&format!("{host}:{port}"), reason);
+    }
+
+    /// Counts an event about a credential. Those beyond the limit are not emitted.
+    fn may_report_use(&self) -> bool {
+        let before = self.uses.fetch_add(1, Relaxed);
+        if before == MAX_USES {
+            let text =
+                format!("credentials were used more than {MAX_USES} times; further uses are no events");
+            self.emit(Event::Notice { text });
+        }
+        before < MAX_USES
     }
 
     /// Whose list a password stands for.
@@ -478,8 +574,8 @@ impl Gateway {
         self.slots.try_acquire().map_err(full)
     }
 
-    pub(super) fn meter(&self) -> Meter<'_> {
-        Meter::new(&self.bytes, self.limits.bytes)
+    pub(super) fn meter(&self) -> Meter {
+        Meter::new(Arc::clone(&self.bytes), self.limits.bytes)
     }
 
     /// Judges a connection by the rules and the user. What needs no lookup is judged before the user is asked; a name is
@@ -570,13 +666,7 @@ impl Gateway {
     }
 
     /// Emits the event of a connection; of those beyond the limit on all connections only the first.
-    pub(super) fn report(
-        &self,
-        request: &Request,
-        meter: &Meter<'_>,
-        allowed: bool,
-        end: Option<&CloseReason>,
-    ) {
+    pub(super) fn report(&self, request: &Request, meter: &Meter, allowed: bool, end: Option<&CloseReason>) {
         let (host, port) = (&request.host, request.port);
         if let Some(CloseReason::Limit(limit, _)) = end {
             match self.reported_limits.lock().insert(limit) {
@@ -638,10 +728,15 @@ impl Gateway {
 
 /// A password that nobody guesses.
 fn new_pass() -> String {
+    let [first, second] = [random(), random()];
+    format!("{first:016x}{second:016x}")
+}
+
+/// A number that nobody guesses.
+pub(super) fn random() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     // Each is keyed with random bytes of the system.
-    let [first, second] = [0, 1].map(|n: u8| RandomState::new().hash_one(n));
-    format!("{first:016x}{second:016x}")
+    RandomState::new().hash_one(0_u8)
 }
 
 /// Returns what the user answers; `None` where nobody did in time.

@@ -414,7 +414,7 @@ impl Start {
     }
 
     async fn put_home(&self, sandbox: &Sandbox, workspace: &Workspace) -> Result<()> {
-        let files = [workspace.git_settings().await?, self.home.clone()].concat();
+        let files = [workspace.git_settings().await?, self.home.clone(), self.gateway.home_files()].concat();
         match sandbox.put_home(&files).await? {
             0 => {}
             failed => self.notice(format!(

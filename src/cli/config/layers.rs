@@ -3,6 +3,7 @@
 //! `.env` is read from the current directory alone, through an allow-list of names, and never put into the
 //! process's environment: an untrusted repository may contain one.
 
+use super::credentials::CredentialOptions;
 use super::project_setup::SetupOptions;
 use super::providers::Providers;
 use super::servers::options::McpOptions;
@@ -308,6 +309,8 @@ settings! {
     tables {
         /// Context windows by model, in tokens.
         context: BTreeMap<String, u64>,
+        /// Credentials that programs use without holding them.
+        credentials: BTreeMap<String, CredentialOptions>,
         /// Variables of the commands in the sandbox.
         env: BTreeMap<String, String>,
         /// Object directories of the user's git repositories that others of theirs may take objects from.

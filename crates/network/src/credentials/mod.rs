@@ -1,0 +1,193 @@
+//! Credentials that programs inside use without holding them.
+//!
+//! Inside there is a placeholder, another one in each session. For the hosts that a credential is bound to, TLS ends here
+//! (`authority.rs`), and each request is judged (`rule.rs`, `path.rs`); the value takes the placeholder's place where the rule
+//! says (`apply.rs`), and is replaced by it in what comes back (`scrub.rs`). All other connections stay as they are.
+
+mod apply;
+mod authority;
+mod intercept;
+mod path;
+pub mod presets;
+mod rule;
+mod scrub;
+mod source;
+
+pub use rule::{HomeFileKind, Place, Rule};
+pub use source::{Place as SourcePlace, Source};
+
+pub(super) use intercept::{Intercepted, serve};
+
+use crate::host::Host;
+use crate::list::Entry;
+use agent_base::error::{Error, Result};
+use agent_base::machine::Machine;
+use agent_base::tls::authorities_of;
+use agent_sandbox::{HOME, HomeFile};
+use authority::Authority;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use scrub::Needles;
+use secrecy::{ExposeSecret, SecretString};
+use std::fmt;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+/// Where the authorities are that programs inside trust, below `$HOME`.
+const AUTHORITIES: &str = ".agent-credentials/authorities.pem";
+/// The variables by which programs find them.
+const AUTHORITY_VARIABLES: [&str; 8] = [
+    "SSL_CERT_FILE",
+    "NODE_EXTRA_CA_CERTS",
+    "REQUESTS_CA_BUNDLE",
+    "PIP_CERT",
+    "CURL_CA_BUNDLE",
+    "GIT_SSL_CAINFO",
+    "CARGO_HTTP_CAINFO",
+    "AWS_CA_BUNDLE",
+];
+
+/// A credential of the user's: its rule, and its value.
+#[derive(Clone)]
+pub struct Credential {
+    /// What it may be used for.
+    pub rule: Rule,
+    /// The value.
+    pub value: SecretString,
+    /// Authorities of the hosts beside those of this machine, as PEM.
+    pub authorities: Vec<u8>,
+}
+
+/// Without the value.
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credential").field("rule", &self.rule).finish_non_exhaustive()
+    }
+}
+
+/// A credential in a session.
+pub(super) struct Bound {
+    pub rule: Rule,
+    value: SecretString,
+    pub placeholder: String,
+}
+
+/// The credentials of a session.
+pub(super) struct Credentials {
+    bound: Vec<Arc<Bound>>,
+    authority: Authority,
+    needles: Arc<Needles>,
+    client: Arc<ClientConfig>,
+    /// The authorities that programs inside trust.
+    trusted: Vec<u8>,
+}
+
+impl Credentials {
+    /// Makes an authority and placeholders.
+    pub fn new(credentials: &[Credential], machine: &Machine) -> Result<Self> {
+        let authority = Authority::new()?;
+        let mut needles = Needles::default();
+        let bound = credentials.iter().map(|credential| {
+            let value = credential.value.expose_secret();
+            let placeholder = placeholder(value);
+            needles.add(value, &placeholder);
+            Arc::new(Bound { rule: credential.rule.clone(), value: credential.value.clone(), placeholder })
+        });
+        let bound = bound.collect();
+        let mut trusted = authorities_of(machine);
+        trusted.extend_from_slice(authority.certificate().as_bytes());
+        let client = client(credentials)?;
+        Ok(Self { bound, authority, needles: Arc::new(needles), client, trusted })
+    }
+
+    /// Those that are bound to a host.
+    pub fn at(&self, host: &Host, port: u16) -> Vec<Arc<Bound>> {
+        self.bound.iter().filter(|bound| bound.rule.is_bound_to(host, port)).cloned().collect()
+    }
+
+    /// The hosts.
+    pub fn hosts(&self) -> impl Iterator<Item = &Entry> {
+        self.bound.iter().flat_map(|bound| &bound.rule.hosts)
+    }
+
+    /// Variables for programs inside.
+    pub fn variables(&self) -> Vec<(String, String)> {
+        let file = format!("{HOME}/{AUTHORITIES}");
+        let mut variables: Vec<_> =
+            AUTHORITY_VARIABLES.iter().map(|name| ((*name).to_owned(), file.clone())).collect();
+        for bound in &self.bound {
+            variables
+                .extend(bound.rule.variables.iter().map(|name| (name.clone(), bound.placeholder.clone())));
+        }
+        variables
+    }
+
+    /// Files for programs inside.
+    pub fn home_files(&self) -> Vec<HomeFile> {
+        let (mut netrc, mut npmrc) = (String::new(), String::new());
+        for Bound { rule, placeholder, .. } in self.bound.iter().map(AsRef::as_ref) {
+            let named = rule.hosts.iter().filter_map(|entry| match entry {
+                Entry::Host(host, port) => {
+                    Some((host, port.map(|port| format!(":{port}")).unwrap_or_default()))
+                }
+                _ => None,
+            });
+            // Writing to a string does not fail.
+            for (host, port) in named {
+                if rule.files.contains(&HomeFileKind::Netrc) {
+                    let login = if rule.login.is_empty() { "token" } else { &rule.login };
+                    let _ = writeln!(netrc, "machine {host} login {login} password {placeholder}");
+                }
+                if rule.files.contains(&HomeFileKind::Npmrc) {
+                    let _ = writeln!(npmrc, "//{host}{port}/:_authToken={placeholder}");
+                }
+            }
+        }
+        let file = |path: &str, bytes: Vec<u8>| HomeFile { path: path.into(), bytes, executable: false };
+        let texts = [(".netrc", netrc), (".npmrc", npmrc)].into_iter().filter(|(_, text)| !text.is_empty());
+        let mut files: Vec<_> = texts.map(|(path, text)| file(path, text.into_bytes())).collect();
+        files.push(file(AUTHORITIES, self.trusted.clone()));
+        files
+    }
+}
+
+/// What checks the hosts' certificates: this machine's authorities, and those that the credentials name.
+fn client(credentials: &[Credential]) -> Result<Arc<ClientConfig>> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    for credential in credentials {
+        for certificate in CertificateDer::pem_slice_iter(&credential.authorities) {
+            let unusable = |error: &dyn fmt::Display| {
+                Error::config(format!("[credentials.{}] ca cannot be used: {error}", credential.rule))
+            };
+            let certificate = certificate.map_err(|error| unusable(&error))?;
+            roots.add(certificate).map_err(|error| unusable(&error))?;
+        }
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| Error::unexpected("TLS cannot be set up").caused_by(error))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// Something of the value's shape and length: its well-known beginning, and letters that differ in each session.
+fn placeholder(value: &str) -> String {
+    const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+    let prefixes = presets::ALL.iter().flat_map(|preset| preset.prefixes);
+    let prefix = prefixes.filter(|prefix| value.starts_with(**prefix)).max_by_key(|prefix| prefix.len());
+    let prefix = prefix.filter(|prefix| value.len() >= prefix.len() + 8).copied().unwrap_or_default();
+    let mut text = prefix.to_owned();
+    while text.len() < value.len() {
+        for byte in crate::gateway::random().to_le_bytes() {
+            if text.len() < value.len() {
+                text.push(char::from(LETTERS[usize::from(byte) % LETTERS.len()]));
+            }
+        }
+    }
+    text
+}
