@@ -4,10 +4,10 @@ use crate::machine::Machine;
 use std::path::PathBuf;
 use std::sync::Once;
 
-/// The most that is read of the machine's list of authorities.
-const MAX_AUTHORITIES: u64 = 8 << 20;
+/// The most that is read of a machine's list of authorities.
+pub const MAX_AUTHORITIES: u64 = 8 << 20;
 /// Where machines keep that list.
-const AUTHORITIES: [&str; 4] = [
+pub const AUTHORITIES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/ca-bundle.pem",

@@ -1,7 +1,7 @@
 //! One connection of a program in the sandbox, from its request to its event.
 
 use super::client_hello::{self, Hello};
-use super::credentials::{self, Intercepted};
+use super::credentials::{self, HostSide};
 use super::dial::{dial, judge_all};
 use super::gateway::Gateway;
 use super::host::Host;
@@ -120,6 +120,11 @@ pub(super) async fn serve(gateway: Arc<Gateway>, mut client: DuplexStream) {
     let report = |allowed, end: Option<&CloseReason>| gateway.report(&request, &meter, allowed, end);
     let admitted = gateway.admit();
     let reached = match &admitted {
+        // What is not encrypted could neither have the credential nor be searched for it.
+        Ok(_) if request.action != Action::Connect && gateway.is_bound(host, port) => {
+            let reason = "a credential is bound to it, and it is reached by https:// alone";
+            Err(CloseReason::Refused(Refusal::protocol(reason.to_owned())))
+        }
         Ok(_) => gateway.until_end(reach(&gateway, host, port, request.pass.as_deref())).await,
         Err(end) => Err(end.clone()),
     };
@@ -213,27 +218,20 @@ async fn intercept(
 ) -> Result<(), CloseReason> {
     let Some(credentials) = gateway.credentials() else { return Err(CloseReason::Gone) };
     client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await.map_err(|_| CloseReason::Gone)?;
-    let (host, port) = (request.host.clone(), request.port);
     // Whatever else the list allows: TLS alone.
-    let greeting = match timeout(REQUEST_TIMEOUT, greeting(&host, Reach::Web, rest, &mut client)).await {
-        Ok(Ok(greeting)) => greeting,
-        Ok(Err(end)) => {
-            // So that the program reports something better than a broken connection.
-            let _ = timeout(REQUEST_TIMEOUT, client.write_all(&UNRECOGNISED_NAME)).await;
-            return Err(end);
-        }
-        Err(_) => return Err(CloseReason::Gone),
-    };
-    let connection = Intercepted {
-        gateway: Arc::clone(gateway),
-        bound: credentials.at(&host, port),
-        credentials,
-        host,
-        port,
-        pass: request.pass.clone(),
-        meter: Arc::clone(meter),
-    };
-    credentials::serve(connection, Rewound::new(greeting, client), server).await
+    let greeting =
+        match timeout(REQUEST_TIMEOUT, greeting(&request.host, Reach::Web, rest, &mut client)).await {
+            Ok(Ok(greeting)) => greeting,
+            Ok(Err(end)) => {
+                // So that the program reports something better than a broken connection.
+                let _ = timeout(REQUEST_TIMEOUT, client.write_all(&UNRECOGNISED_NAME)).await;
+                return Err(end);
+            }
+            Err(_) => return Err(CloseReason::Gone),
+        };
+    let target = (request.host.clone(), request.port);
+    let host_side = HostSide::new(gateway, credentials, target, request.pass.clone(), meter, server);
+    credentials::serve(host_side, Rewound::new(greeting, client)).await
 }
 
 /// Copies bytes in both directions, once the program's first ones have been judged.

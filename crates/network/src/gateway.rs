@@ -2,7 +2,7 @@
 
 use super::PORT;
 use super::connection::{self, CloseReason, Refusal};
-use super::credentials::{Credential, Credentials};
+use super::credentials::Bindings;
 use super::dial::AddressRule;
 use super::environment::variables;
 use super::host::Host;
@@ -13,13 +13,12 @@ use super::request::Request;
 use super::rules::{Reach, Rules, Verdict};
 use super::traffic::{Limits, Meter};
 use super::upstream::Upstream;
-use agent_base::error::{Error, Result};
+use agent_base::error::Result;
 use agent_base::lock::Lock;
 use agent_base::machine::Machine;
-use agent_base::sanitise::one_line;
 use agent_event::{Event, Events};
 use agent_policy::{Answer, Approver, Question};
-use agent_sandbox::{HomeFile, Network, Sandbox, Tunnels};
+use agent_sandbox::{Network, Sandbox, Tunnels};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use std::collections::{HashMap, HashSet};
@@ -36,11 +35,6 @@ const MAX_REFUSALS: usize = 10;
 /// Different refusals that get a `denied` event each; a notice says that there are more. Every connection gets its own event
 /// in any case.
 const MAX_DENIALS: usize = 100;
-/// Uses of credentials that are events.
-const MAX_USES: u64 = 20_000;
-/// Columns of a method and of a path in an event.
-const MAX_METHOD: usize = 20;
-const MAX_PATH: usize = 300;
 /// How long a connection waits for the user's answer.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long the end of a session waits for the events of its connections.
@@ -112,9 +106,7 @@ pub struct Gateway {
     /// Refused connections to package registries.
     refused_registries: AtomicU64,
     /// What programs inside use without holding it.
-    credentials: Lock<Option<Arc<Credentials>>>,
-    /// Events about their use.
-    uses: AtomicU64,
+    pub(super) bindings: Bindings,
     ended: watch::Sender<bool>,
     /// No more events are emitted.
     silent: Lock<bool>,
@@ -154,8 +146,7 @@ impl Gateway {
             without_network: AtomicU64::new(0),
             without_registry: AtomicU64::new(0),
             refused_registries: AtomicU64::new(0),
-            credentials: Lock::default(),
-            uses: AtomicU64::new(0),
+            bindings: Bindings::default(),
             ended: watch::Sender::new(false),
             silent: Lock::new(false),
         }))
@@ -177,7 +168,7 @@ impl Gateway {
     pub(super) fn names(&self, permit: &Permit, host: &Host, port: u16) -> bool {
         match &permit.holder {
             Some(holder) => holder.rules.names(host, port),
-            None => permit.by_user || self.rules.lock().names(host, port),
+            None => permit.by_user || self.in_force().names(host, port),
         }
     }
 
@@ -199,6 +190,15 @@ impl Gateway {
     /// The current rules.
     pub fn rules(&self) -> Rules {
         self.rules.lock().clone()
+    }
+
+    /// The current rules, and the hosts of the session's credentials, which no list has to name.
+    fn in_force(&self) -> Rules {
+        let mut rules = self.rules();
+        for entry in self.credentials().iter().flat_map(|credentials| credentials.hosts()) {
+            rules.add(entry);
+        }
+        rules
     }
 
     /// Begins with other rules than those of `--network`.
@@ -262,7 +262,7 @@ impl Gateway {
         let session = self.session.lock().clone();
         match session.map(|session| session.verdict(host, port)) {
             Some(Verdict::Denied) => Verdict::Denied,
-            _ => self.rules.lock().judge(host, port),
+            _ => self.in_force().judge(host, port),
         }
     }
 
@@ -287,7 +287,7 @@ impl Gateway {
     ///
     /// The port is in use in the sandbox, or the guest is gone.
     pub async fn attach(self: &Arc<Self>, sandbox: &Sandbox) -> Result<()> {
-        let rules = self.rules();
+        let rules = self.in_force();
         let is_closed = rules.allowed().is_empty() && !self.asks_about_all();
         if self.is_full() || (is_closed && self.holders.lock().is_empty()) {
             return Ok(());
@@ -328,86 +328,6 @@ impl Gateway {
         holders.retain(|_, holder| holder.name != name);
         holders.insert(pass, Arc::new(Holder { name: name.to_owned(), rules }));
         Ok(variables)
-    }
-
-    /// Binds credentials to their hosts, which the sandbox may reach then.
-    ///
-    /// # Errors
-    ///
-    /// Connections bypass this gateway; the certificate authority cannot be made.
-    pub fn bind(&self, credentials: &[Credential], machine: &Machine) -> Result<()> {
-        if credentials.is_empty() {
-            return Ok(());
-        }
-        if self.is_full() {
-            return Err(Error::config("credentials need the proxy, which --network full bypasses")
-                .hint("name the hosts that the sandbox may reach, or leave --network out"));
-        }
-        let credentials = Credentials::new(credentials, machine)?;
-        let mut rules = self.rules.lock();
-        credentials.hosts().for_each(|entry| rules.allow(entry.clone()));
-        *self.credentials.lock() = Some(Arc::new(credentials));
-        Ok(())
-    }
-
-    /// Files that programs need for them, below `$HOME` of the sandbox.
-    pub fn home_files(&self) -> Vec<HomeFile> {
-        self.credentials().map(|credentials| credentials.home_files()).unwrap_or_default()
-    }
-
-    pub(super) fn credentials(&self) -> Option<Arc<Credentials>> {
-        self.credentials.lock().clone()
-    }
-
-    /// Whether TLS to this host ends here.
-    pub(super) fn is_bound(&self, host: &Host, port: u16) -> bool {
-        self.credentials().is_some_and(|credentials| !credentials.at(host, port).is_empty())
-    }
-
-    pub(super) fn credential_used(
-        &self,
-        name: &str,
-        (host, port): (&Host, u16),
-        (method, path): (&str, &str),
-    ) {
-        if self.may_report_use() {
-            self.emit(Event::CredentialUsed {
-                credential: name.to_owned(),
-                host: format!("{host}:{port}"),
-                method: one_line(method, MAX_METHOD),
-                path: one_line(path, MAX_PATH),
-            });
-        }
-    }
-
-    pub(super) fn credential_refused(
-        &self,
-        name: &str,
-        (host, port): (&Host, u16),
-        (method, path): (&str, &str),
-        reason: &str,
-    ) {
-        if self.may_report_use() {
-            self.emit(Event::CredentialRefused {
-                credential: name.to_owned(),
-                host: format!("{host}:{port}"),
-                method: one_line(method, MAX_METHOD),
-                path: one_line(path, MAX_PATH),
-                reason: reason.to_owned(),
-            });
-        }
-        self.deny(&format!("{host}:{port}"), reason);
-    }
-
-    /// Counts an event about a credential. Those beyond the limit are not emitted.
-    fn may_report_use(&self) -> bool {
-        let before = self.uses.fetch_add(1, Relaxed);
-        if before == MAX_USES {
-            let text =
-                format!("credentials were used more than {MAX_USES} times; further uses are no events");
-            self.emit(Event::Notice { text });
-        }
-        before < MAX_USES
     }
 
     /// Whose list a password stands for.
@@ -653,7 +573,7 @@ impl Gateway {
         address: IpAddr,
         port: u16,
     ) -> AddressRule {
-        let rule = self.rules.lock().judge_address(address, port);
+        let rule = self.in_force().judge_address(address, port);
         let rule = match (&permit.holder, rule) {
             (_, AddressRule::Denied) | (None, _) => rule,
             (Some(holder), _) => holder.rules.judge_address(address, port),
@@ -680,7 +600,7 @@ impl Gateway {
             self.refused_registries.fetch_add(1, Relaxed);
         }
         if let (false, Some(reason)) = (allowed, &reason) {
-            self.deny(&format!("{host}:{port}"), reason);
+            self.deny("connect to ", &format!("{host}:{port}"), reason);
         }
         self.emit(Event::Connection {
             host: host.to_string().trim_matches(['[', ']']).to_owned(),
@@ -694,7 +614,7 @@ impl Gateway {
     }
 
     /// Keeps a refusal for the model, and emits a `denied` event for the first of its kind: programs try again and again.
-    fn deny(&self, target: &str, reason: &str) {
+    pub(super) fn deny(&self, verb: &str, target: &str, reason: &str) {
         let refusal = format!("{target} ({reason})");
         let mut refusals = self.refusals.lock();
         if refusals.len() < MAX_REFUSALS && !refusals.contains(&refusal) {
@@ -708,7 +628,7 @@ impl Gateway {
         let is_last = reported.len() > MAX_DENIALS;
         drop(reported);
         self.emit(match is_last {
-            false => Event::Denied { what: format!("connect to {target}"), rule: reason.to_owned() },
+            false => Event::Denied { what: format!("{verb}{target}"), rule: reason.to_owned() },
             true => Event::Notice {
                 text: format!(
                     "the network refused more than {MAX_DENIALS} targets; further ones appear only as connection events"
@@ -717,7 +637,7 @@ impl Gateway {
         });
     }
 
-    fn emit(&self, event: Event) {
+    pub(super) fn emit(&self, event: Event) {
         let silent = self.silent.lock();
         if !*silent {
             // A session file that cannot be written fails at the next event of the turn.

@@ -1,432 +1,239 @@
 //! One connection to a bound host: TLS ends here, each request is judged, and what comes back is searched.
 
-use super::scrub::Scrubber;
-use super::{Bound, Credentials};
-use crate::connection::{CloseReason, reach};
-use crate::gateway::Gateway;
+use super::answers::{self, Answered};
+use super::bindings::Attempt;
+use super::head::{Framing, Head};
+use super::host_side::{GREETING_TIMEOUT, HostSide};
+use super::outgoing::Outgoing;
+use super::requests::{Requests, Unreadable};
+use super::{Bound, rule};
+use crate::connection::CloseReason;
 use crate::host::Host;
-use crate::traffic::{Counted, Meter};
-use agent_base::lock::Lock;
-use bytes::Bytes;
-use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use http::{Method, Request, Response, StatusCode, Uri, Version};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full};
-use hyper::body::{Body, Frame, Incoming, SizeHint};
-use hyper::client::conn::http1::SendRequest;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use rustls::pki_types::ServerName;
-use std::convert::Infallible;
-use std::pin::Pin;
+use http::header::{self, HeaderMap, HeaderValue};
+use http::request::Parts;
+use http::{Method, Request, StatusCode, Uri};
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
-use tokio::net::TcpStream;
-use tokio::sync::Mutex;
-use tokio::task::JoinSet;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, split};
 use tokio::time::timeout;
-use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tokio_rustls::TlsAcceptor;
 
-/// How long a greeting of TLS may take.
-const GREETING_TIMEOUT: Duration = Duration::from_secs(30);
-/// The longest head of a request, in bytes.
-const MAX_HEAD: usize = 64 << 10;
-const BUFFER: usize = 16 << 10;
-/// Fields that concern a connection and not a message (RFC 9110 section 7.6.1).
-const HOP_BY_HOP: [&str; 8] = [
-    "connection",
-    "proxy-connection",
-    "proxy-authorization",
-    "proxy-authenticate",
-    "keep-alive",
-    "te",
-    "trailer",
-    "transfer-encoding",
-];
+/// What a program may still send after it was refused, in bytes, and for how long.
+const MAX_DRAINED: usize = 16 << 20;
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-type Answer = Response<UnsyncBoxBody<Bytes, hyper::Error>>;
-
-/// A connection to a bound host.
-pub(crate) struct Intercepted {
-    pub gateway: Arc<Gateway>,
-    pub credentials: Arc<Credentials>,
-    pub bound: Vec<Arc<Bound>>,
-    pub host: Host,
-    pub port: u16,
-    pub pass: Option<String>,
-    pub meter: Arc<Meter>,
-}
-
-/// What its requests share.
-struct Exchange {
-    connection: Intercepted,
-    server: Mutex<Server>,
-    /// What runs beside the requests. Ends with the connection.
-    beside: Lock<JoinSet<()>>,
-}
-
-/// The way to the host.
-enum Server {
-    /// Connected, without TLS.
-    Fresh(TcpStream),
-    Open(SendRequest<Outgoing>),
+/// Why a connection is served no further.
+enum End {
+    /// A request is refused: the answer's status, and the reason.
+    Refused(StatusCode, String),
+    /// The host cannot be reached, or its answer cannot be passed on.
+    Failed(String),
+    /// The program is gone.
     Gone,
 }
 
-/// Why a request is not passed on.
-struct Rejected(StatusCode, String);
-
-fn refused(reason: impl Into<String>) -> Rejected {
-    Rejected(StatusCode::FORBIDDEN, reason.into())
+impl From<Unreadable> for End {
+    fn from(unreadable: Unreadable) -> Self {
+        match unreadable {
+            Unreadable::Gone => Self::Gone,
+            Unreadable::Malformed(malformed) => Self::Refused(malformed.status, malformed.reason.to_owned()),
+        }
+    }
 }
 
-fn failed(reason: impl Into<String>) -> Rejected {
-    Rejected(StatusCode::BAD_GATEWAY, reason.into())
+fn refused(reason: impl Into<String>) -> End {
+    End::Refused(StatusCode::FORBIDDEN, reason.into())
+}
+
+/// A connection whose TLS has ended here.
+struct Served<R, W> {
+    requests: Requests<R>,
+    to_program: W,
+    host_side: HostSide,
+    /// The credentials of the host.
+    bound: Vec<Arc<Bound>>,
+    /// An answer has begun, so that no other one can be given.
+    has_begun: bool,
 }
 
 /// Serves the requests of one connection.
 pub(crate) async fn serve(
-    connection: Intercepted,
-    client: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    server: TcpStream,
+    host_side: HostSide,
+    client: impl AsyncRead + AsyncWrite + Unpin + Send,
 ) -> Result<(), CloseReason> {
-    let config = connection.credentials.authority.server(&connection.host).map_err(CloseReason::Failed)?;
+    let config = host_side.credentials.authority.server(&host_side.host).map_err(CloseReason::Failed)?;
     let accepted = timeout(GREETING_TIMEOUT, TlsAcceptor::from(config).accept(client)).await;
-    let client = match accepted {
-        Ok(Ok(client)) => client,
+    let Ok(Ok(client)) = accepted else {
         // What it says is the program's.
-        Ok(Err(_)) | Err(_) => {
-            let reason = "the program did not accept the certificate of this session's credentials";
-            return Err(CloseReason::Failed(reason.to_owned()));
-        }
+        let reason = "the program did not accept the certificate of this session's credentials";
+        return Err(CloseReason::Failed(reason.to_owned()));
     };
-    let server = Mutex::new(Server::Fresh(server));
-    let exchange = Arc::new(Exchange { connection, server, beside: Lock::default() });
-    let handler = Arc::clone(&exchange);
-    let service = service_fn(move |request| Arc::clone(&handler).answer(request));
-    let served = hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
-        .max_buf_size(MAX_HEAD)
-        .serve_connection(TokioIo::new(client), service)
-        .with_upgrades()
-        .await;
-    // A WebSocket lasts as long as what copies its bytes.
-    *exchange.server.lock().await = Server::Gone;
-    let mut beside = std::mem::take(&mut *exchange.beside.lock());
-    if served.is_ok() {
-        while beside.join_next().await.is_some() {}
-    }
-    served.map_err(|_| CloseReason::Gone)
+    let (from_program, to_program) = split(client);
+    let bound = host_side.credentials.at(&host_side.host, host_side.port);
+    let requests = Requests::new(from_program);
+    Served { requests, to_program, host_side, bound, has_begun: false }.run().await
 }
 
-impl Exchange {
-    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Result<Answer, Infallible> {
-        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-        Ok(match self.forward(request).await {
-            Ok(answer) => answer,
-            Err(Rejected(status, reason)) => {
-                let Intercepted { gateway, host, port, bound, .. } = &self.connection;
-                if status != StatusCode::BAD_GATEWAY {
-                    gateway.credential_refused(
-                        &names(bound),
-                        (host, *port),
-                        (method.as_str(), &path),
-                        &reason,
-                    );
+impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Served<R, W> {
+    async fn run(mut self) -> Result<(), CloseReason> {
+        loop {
+            self.has_begun = false;
+            let (attempted, end) = match self.requests.head().await {
+                Ok(None) => break,
+                Ok(Some(head)) => {
+                    let attempted = (head.method.to_string(), head.path.clone());
+                    match self.exchange(head).await {
+                        Ok(true) => continue,
+                        Ok(false) => break,
+                        Err(end) => (attempted, end),
+                    }
                 }
-                let text = format!("agent did not pass on this request to {host}:{port}: {reason}.\n");
-                let mut answer =
-                    Response::new(Full::from(text).map_err(|never| match never {}).boxed_unsync());
-                *answer.status_mut() = status;
-                let headers = answer.headers_mut();
-                headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-                headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
-                answer
-            }
-        })
+                Err(unreadable) => (self.requests.attempted(), unreadable.into()),
+            };
+            return self.give_up(&attempted, end).await;
+        }
+        // The program may be gone.
+        let _ = self.to_program.shutdown().await;
+        Ok(())
     }
 
-    async fn forward(&self, mut request: Request<Incoming>) -> Result<Answer, Rejected> {
-        let Intercepted { gateway, bound, host, port, .. } = &self.connection;
-        let upgrade = self.check(&request)?;
-        let path = request.uri().path().to_owned();
-        let mut query = request.uri().query().unwrap_or_default().to_owned();
-        let mut permitted = Vec::new();
-        let mut objection = None;
-        for bound in bound {
-            match bound.rule.judge(request.method().as_str(), &path, &query) {
-                Ok(()) => permitted.push(bound),
-                Err(reason) => objection = Some(reason),
+    async fn give_up(&mut self, (method, path): &(String, String), end: End) -> Result<(), CloseReason> {
+        let HostSide { gateway, host, port, .. } = &self.host_side;
+        let (status, reason, closed) = match end {
+            End::Gone => return Err(CloseReason::Gone),
+            End::Refused(status, reason) => {
+                let attempt = Attempt { host, port: *port, method, path };
+                gateway.credential_refused(&names(&self.bound), attempt, &reason);
+                (status, reason, Ok(()))
+            }
+            End::Failed(reason) => {
+                (StatusCode::BAD_GATEWAY, reason.clone(), Err(CloseReason::Failed(reason)))
+            }
+        };
+        let text = format!("agent did not pass on this request to {host}:{port}: {reason}.\n");
+        self.host_side.close();
+        if !self.has_begun && answers::say(&mut self.to_program, status, &text).await.is_ok() {
+            let _ = timeout(DRAIN_TIMEOUT, self.requests.drain(MAX_DRAINED)).await;
+        }
+        closed
+    }
+
+    /// Passes on a request and its answer. Returns whether another request can follow.
+    async fn exchange(&mut self, head: Head) -> Result<bool, End> {
+        let (framing, awaits_continue) = (head.framing, head.awaits_continue);
+        let (method, is_last) = (head.method.clone(), head.is_last);
+        let (head, has_used) = self.judged(head)?;
+        if awaits_continue {
+            let wrote = self.to_program.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await;
+            wrote.and(self.to_program.flush().await).map_err(|_| End::Gone)?;
+        }
+        let Self { requests, to_program, host_side, has_begun, .. } = self;
+        let (feed, body) = Outgoing::new(framing);
+        let needles = Arc::clone(&host_side.credentials.needles);
+        let work = async {
+            let answer = host_side.send(head, body).await.map_err(End::Failed)?;
+            if let Some(reason) = answers::objection(&answer, has_used) {
+                return Err(End::Failed(reason.to_owned()));
+            }
+            *has_begun = true;
+            let answered = Answered { method, has_used, is_last };
+            answers::pass_on(to_program, answer, &answered, &needles).await.map_err(|_| End::Gone)
+        };
+        let sending = requests.body(framing, feed);
+        tokio::pin!(work, sending);
+        // The host may answer before it has read the body.
+        let mut is_sent = false;
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut work => {
+                    done?;
+                    return Ok(is_sent && !is_last);
+                }
+                sent = &mut sending, if !is_sent => {
+                    is_sent = sent?;
+                    if !is_sent {
+                        // The host does not want the rest.
+                        work.await?;
+                        return Ok(false);
+                    }
+                }
             }
         }
-        if let (true, Some(reason)) = (permitted.is_empty(), objection) {
-            return Err(refused(reason));
-        }
-        let from_client = upgrade.then(|| hyper::upgrade::on(&mut request));
-        let (mut head, body) = request.into_parts();
-        clean(&mut head.headers, upgrade);
+    }
+
+    /// Judges a request. Returns what is sent to the host, and whether a value is in it.
+    fn judged(&self, head: Head) -> Result<(Parts, bool), End> {
+        let HostSide { gateway, host, port, .. } = &self.host_side;
+        check_host(&head.fields, host, *port)?;
+        let Head { method, path, query, mut fields, framing, .. } = head;
+        let mut query = query.unwrap_or_default();
         let mut used = Vec::new();
-        for bound in permitted {
-            if bound.apply(&mut head.headers, &mut query).map_err(refused)? {
+        for bound in permitted(&self.bound, &method, &path, &query).map_err(refused)? {
+            if bound.apply(&mut fields, &mut query).map_err(refused)? {
                 used.push(bound);
             }
         }
-        // What is compressed cannot be searched.
-        head.headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        // What is compressed, or comes in parts, cannot be searched.
+        fields.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        if !used.is_empty() {
+            fields.remove(header::RANGE);
+            fields.remove(header::IF_RANGE);
+        }
+        match framing {
+            Framing::None if method == Method::POST || method == Method::PUT => {
+                fields.insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
+            }
+            Framing::None => {}
+            Framing::Length(length) => drop(fields.insert(header::CONTENT_LENGTH, length.into())),
+            Framing::Chunked => {
+                fields.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+            }
+        }
         let target = if query.is_empty() { path.clone() } else { format!("{path}?{query}") };
-        head.uri = Uri::try_from(target).map_err(|_| refused("the target is not valid"))?;
-        head.version = Version::HTTP_11;
-        let method = head.method.clone();
-        let is_used = !used.is_empty();
-        for bound in used {
-            gateway.credential_used(&bound.rule.name, (host, *port), (method.as_str(), &path));
+        let target = Uri::try_from(target).map_err(|_| refused("the target is not valid"))?;
+        for bound in &used {
+            let attempt = Attempt { host, port: *port, method: method.as_str(), path: &path };
+            gateway.credential_used(&bound.rule.name, attempt);
         }
-        let sent = Request::from_parts(head, Outgoing(body));
-        let mut sender = self.server.lock().await;
-        let answer = self.open(&mut sender).await?.send_request(sent).await;
-        drop(sender);
-        let answer = answer.map_err(|_| failed("the host broke off the connection"))?;
-        self.pass_on(answer, from_client, is_used)
+        let (mut parts, ()) = Request::new(()).into_parts();
+        (parts.method, parts.uri, parts.headers) = (method, target, fields);
+        Ok((parts, !used.is_empty()))
     }
+}
 
-    /// Whether the request may be one at all, and whether it asks for a WebSocket.
-    fn check(&self, request: &Request<Incoming>) -> Result<bool, Rejected> {
-        let headers = request.headers();
-        let Intercepted { host, port, .. } = &self.connection;
-        if request.method() == Method::CONNECT || request.uri().authority().is_some() {
-            return Err(refused("it is a request to a proxy, inside the connection to the host"));
-        }
-        let mut hosts = headers.get_all(header::HOST).iter();
-        let named = hosts.next().and_then(|value| value.to_str().ok()).and_then(Host::with_port);
-        let is_it =
-            named.is_some_and(|(named, on)| named == *host && on.unwrap_or(super::rule::PORT) == *port);
-        if !is_it || hosts.next().is_some() {
-            return Err(refused("the field Host names another host than the connection"));
-        }
-        if headers.contains_key(header::TRANSFER_ENCODING) && headers.contains_key(header::CONTENT_LENGTH) {
-            return Err(refused("the length of its body is ambiguous"));
-        }
-        let expects = headers.get_all(header::EXPECT).iter();
-        if expects.into_iter().any(|value| !value.as_bytes().eq_ignore_ascii_case(b"100-continue")) {
-            return Err(Rejected(StatusCode::EXPECTATION_FAILED, "it expects what is not known".to_owned()));
-        }
-        match headers.get(header::UPGRADE) {
-            None => Ok(false),
-            Some(value) if value.as_bytes().eq_ignore_ascii_case(b"websocket") => {
-                let is_get = request.method() == Method::GET && request.body().is_end_stream();
-                if is_get { Ok(true) } else { Err(refused("a WebSocket begins with GET")) }
-            }
-            Some(_) => Err(refused("it asks for another protocol than a WebSocket")),
+/// Refuses a request whose `Host` is not the host of the connection.
+fn check_host(fields: &HeaderMap, host: &Host, port: u16) -> Result<(), End> {
+    let mut hosts = fields.get_all(header::HOST).iter();
+    let named = hosts.next().and_then(|value| value.to_str().ok()).and_then(Host::with_port);
+    let is_it = named.is_some_and(|(named, on)| named == *host && on.unwrap_or(rule::PORT) == port);
+    match is_it && hosts.next().is_none() {
+        true => Ok(()),
+        false => Err(refused("the field Host names another host than the connection")),
+    }
+}
+
+/// The credentials whose rules allow a request.
+fn permitted<'b>(
+    bound: &'b [Arc<Bound>],
+    method: &Method,
+    path: &str,
+    query: &str,
+) -> Result<Vec<&'b Arc<Bound>>, String> {
+    let mut permitted = Vec::new();
+    let mut objection = None;
+    for bound in bound {
+        match bound.rule.judge(method.as_str(), path, query) {
+            Ok(()) => permitted.push(bound),
+            Err(reason) => objection = Some(reason),
         }
     }
-
-    /// The way to the host, which is connected to again where it closed a connection that was idle.
-    async fn open<'a>(&self, server: &'a mut Server) -> Result<&'a mut SendRequest<Outgoing>, Rejected> {
-        let is_ready = match server {
-            Server::Open(sender) => sender.ready().await.is_ok(),
-            _ => false,
-        };
-        if !is_ready {
-            let stream = match std::mem::replace(server, Server::Gone) {
-                Server::Fresh(stream) => stream,
-                Server::Open(_) | Server::Gone => {
-                    let Intercepted { gateway, host, port, pass, .. } = &self.connection;
-                    let reached = reach(gateway, host, *port, pass.as_deref()).await;
-                    let reason = |end: CloseReason| end.reason().unwrap_or("it is gone").to_owned();
-                    reached.map_err(|end| failed(reason(end)))?.0
-                }
-            };
-            *server = Server::Open(self.greet(stream).await?);
-        }
-        match server {
-            Server::Open(sender) => Ok(sender),
-            _ => Err(failed("the host is gone")),
-        }
-    }
-
-    async fn greet(&self, stream: TcpStream) -> Result<SendRequest<Outgoing>, Rejected> {
-        let Intercepted { credentials, host, meter, .. } = &self.connection;
-        let name = host.to_string().trim_matches(['[', ']']).to_owned();
-        let name = ServerName::try_from(name).map_err(|_| failed("no certificate can name the host"))?;
-        let stream = Counted::new(stream, Arc::clone(meter));
-        let greeting = TlsConnector::from(Arc::clone(&credentials.client)).connect(name, stream);
-        let stream = timeout(GREETING_TIMEOUT, greeting).await;
-        let stream = stream
-            .map_err(|_| failed("the host does not answer in TLS"))?
-            .map_err(|error| failed(format!("the host's certificate or its TLS is not accepted: {error}")))?;
-        let opened =
-            hyper::client::conn::http1::Builder::new().max_buf_size(MAX_HEAD).handshake(TokioIo::new(stream));
-        let (sender, connection) = opened.await.map_err(|_| failed("the host does not speak HTTP"))?;
-        self.beside(async move { drop(connection.with_upgrades().await) });
-        Ok(sender)
-    }
-
-    fn beside(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.beside.lock().spawn(work);
-    }
-
-    /// The host's answer, without the value.
-    fn pass_on(
-        &self,
-        mut answer: Response<Incoming>,
-        from_client: Option<hyper::upgrade::OnUpgrade>,
-        is_used: bool,
-    ) -> Result<Answer, Rejected> {
-        let needles = &self.connection.credentials.needles;
-        let switches = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
-        match (switches, from_client) {
-            (true, Some(from_client)) => {
-                let from_server = hyper::upgrade::on(&mut answer);
-                let scrubber = Scrubber::new(Arc::clone(needles));
-                self.beside(async move {
-                    if let (Ok(client), Ok(server)) = (from_client.await, from_server.await) {
-                        relay(TokioIo::new(client), TokioIo::new(server), scrubber).await;
-                    }
-                });
-            }
-            (true, None) => return Err(failed("the host changes the protocol without being asked")),
-            _ => {}
-        }
-        let (mut head, body) = answer.into_parts();
-        clean(&mut head.headers, switches);
-        for value in head.headers.values_mut() {
-            let mut bytes = value.as_bytes().to_vec();
-            if needles.replace(&mut bytes) {
-                *value = HeaderValue::from_bytes(&bytes).unwrap_or_else(|_| HeaderValue::from_static(""));
-            }
-        }
-        head.extensions.clear();
-        let is_coded = head.headers.get(header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity");
-        if is_coded && is_used {
-            return Err(failed("the host compresses what it was asked not to, and that cannot be searched"));
-        }
-        let scrubbed = Scrubbed { body, scrubber: Scrubber::new(Arc::clone(needles)), is_done: false };
-        Ok(Response::from_parts(head, scrubbed.boxed_unsync()))
+    match objection {
+        Some(reason) if permitted.is_empty() => Err(reason),
+        _ => Ok(permitted),
     }
 }
 
 fn names(bound: &[Arc<Bound>]) -> String {
     bound.iter().map(|bound| bound.rule.name.as_str()).collect::<Vec<_>>().join(", ")
-}
-
-/// Removes what concerns a connection; a message that changes the protocol keeps the two fields that say so.
-fn clean(headers: &mut HeaderMap, upgrades: bool) {
-    let named: Vec<HeaderName> = headers
-        .get_all(header::CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|text| text.split(','))
-        .filter_map(|name| HeaderName::try_from(name.trim()).ok())
-        // What decides where it goes and where it ends is not the program's to take away.
-        .filter(|name| ![header::HOST, header::CONTENT_LENGTH, header::AUTHORIZATION].contains(name))
-        .filter(|name| !(upgrades && *name == header::UPGRADE))
-        .collect();
-    for name in named {
-        headers.remove(name);
-    }
-    for name in HOP_BY_HOP {
-        headers.remove(name);
-    }
-    headers.remove(header::EXPECT);
-    if upgrades {
-        headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
-    } else {
-        headers.remove(header::UPGRADE);
-    }
-}
-
-/// Copies the bytes of a WebSocket.
-async fn relay(
-    client: impl AsyncRead + AsyncWrite,
-    server: impl AsyncRead + AsyncWrite,
-    mut scrubber: Scrubber,
-) {
-    let ((mut from_client, mut to_client), (mut from_server, mut to_server)) = (split(client), split(server));
-    let outgoing = async {
-        let _ = tokio::io::copy(&mut from_client, &mut to_server).await;
-        let _ = to_server.shutdown().await;
-    };
-    let incoming = async {
-        let mut buffer = vec![0; BUFFER];
-        while let Ok(length @ 1..) = from_server.read(&mut buffer).await {
-            if to_client.write_all(&scrubber.push(&buffer[..length])).await.is_err() {
-                return;
-            }
-        }
-        let _ = to_client.write_all(&scrubber.finish()).await;
-        let _ = to_client.shutdown().await;
-    };
-    tokio::join!(outgoing, incoming);
-}
-
-/// The body of a request, without trailers.
-struct Outgoing(Incoming);
-
-impl Body for Outgoing {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        match std::task::ready!(Pin::new(&mut self.0).poll_frame(context)) {
-            Some(Ok(frame)) if frame.is_trailers() => Poll::Ready(None),
-            other => Poll::Ready(other),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.0.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.0.size_hint()
-    }
-}
-
-/// The body of an answer, searched, without trailers.
-struct Scrubbed {
-    body: Incoming,
-    scrubber: Scrubber,
-    is_done: bool,
-}
-
-impl Body for Scrubbed {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        while !self.is_done {
-            let passed = match std::task::ready!(Pin::new(&mut self.body).poll_frame(context)) {
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => self.scrubber.push(&data),
-                    Err(_) => continue,
-                },
-                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-                None => {
-                    self.is_done = true;
-                    self.scrubber.finish()
-                }
-            };
-            if !passed.is_empty() {
-                return Poll::Ready(Some(Ok(Frame::data(passed.into()))));
-            }
-        }
-        Poll::Ready(None)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.scrubber.is_empty() && (self.is_done || self.body.is_end_stream())
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        // The beginning of a value counts until it is passed on.
-        if self.scrubber.is_empty() { self.body.size_hint() } else { SizeHint::default() }
-    }
 }

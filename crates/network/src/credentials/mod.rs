@@ -1,14 +1,21 @@
 //! Credentials that programs inside use without holding them.
 //!
 //! Inside there is a placeholder, another one in each session. For the hosts that a credential is bound to, TLS ends here
-//! (`authority.rs`), and each request is judged (`rule.rs`, `path.rs`); the value takes the placeholder's place where the rule
+//! (`authority.rs`), each request is read strictly (`head.rs`, `chunks.rs`) and judged (`rule.rs`, `path.rs`); the value takes the placeholder's place where the rule
 //! says (`apply.rs`), and is replaced by it in what comes back (`scrub.rs`). All other connections stay as they are.
 
+mod answers;
 mod apply;
 mod authority;
+mod bindings;
+pub mod chunks;
+pub mod head;
+mod host_side;
 mod intercept;
+mod outgoing;
 mod path;
 pub mod presets;
+mod requests;
 mod rule;
 mod scrub;
 mod source;
@@ -16,7 +23,9 @@ mod source;
 pub use rule::{HomeFileKind, Place, Rule};
 pub use source::{Place as SourcePlace, Source};
 
-pub(super) use intercept::{Intercepted, serve};
+pub(crate) use bindings::Bindings;
+pub(crate) use host_side::HostSide;
+pub(crate) use intercept::serve;
 
 use crate::host::Host;
 use crate::list::Entry;
@@ -79,7 +88,7 @@ pub(super) struct Credentials {
     authority: Authority,
     needles: Arc<Needles>,
     client: Arc<ClientConfig>,
-    /// The authorities that programs inside trust.
+    /// The authorities that this machine's programs trust.
     trusted: Vec<u8>,
 }
 
@@ -95,9 +104,7 @@ impl Credentials {
             Arc::new(Bound { rule: credential.rule.clone(), value: credential.value.clone(), placeholder })
         });
         let bound = bound.collect();
-        let mut trusted = authorities_of(machine);
-        trusted.extend_from_slice(authority.certificate().as_bytes());
-        let client = client(credentials)?;
+        let (client, trusted) = (client(credentials)?, authorities_of(machine));
         Ok(Self { bound, authority, needles: Arc::new(needles), client, trusted })
     }
 
@@ -123,8 +130,8 @@ impl Credentials {
         variables
     }
 
-    /// Files for programs inside.
-    pub fn home_files(&self) -> Vec<HomeFile> {
+    /// Files for programs inside, which trust `inside` or, where nothing is known of that, what this machine trusts.
+    pub fn home_files(&self, inside: Option<Vec<u8>>) -> Vec<HomeFile> {
         let (mut netrc, mut npmrc) = (String::new(), String::new());
         for Bound { rule, placeholder, .. } in self.bound.iter().map(AsRef::as_ref) {
             let named = rule.hosts.iter().filter_map(|entry| match entry {
@@ -147,7 +154,12 @@ impl Credentials {
         let file = |path: &str, bytes: Vec<u8>| HomeFile { path: path.into(), bytes, executable: false };
         let texts = [(".netrc", netrc), (".npmrc", npmrc)].into_iter().filter(|(_, text)| !text.is_empty());
         let mut files: Vec<_> = texts.map(|(path, text)| file(path, text.into_bytes())).collect();
-        files.push(file(AUTHORITIES, self.trusted.clone()));
+        let mut trusted = inside.unwrap_or_else(|| self.trusted.clone());
+        if !trusted.ends_with(b"\n") {
+            trusted.push(b'\n');
+        }
+        trusted.extend_from_slice(self.authority.certificate().as_bytes());
+        files.push(file(AUTHORITIES, trusted));
         files
     }
 }

@@ -107,11 +107,6 @@ impl Scrubber {
     pub fn finish(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.held)
     }
-
-    /// Whether nothing is held back.
-    pub fn is_empty(&self) -> bool {
-        self.held.is_empty()
-    }
 }
 
 #[cfg(test)]
