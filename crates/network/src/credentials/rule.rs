@@ -110,12 +110,28 @@ impl Rule {
         words.iter().map(one).collect()
     }
 
-    /// Whether it is bound to a host and a port.
+    /// Describes it to the model, in one line.
+    pub fn description(&self) -> String {
+        let hosts: Vec<_> = self.hosts.iter().map(ToString::to_string).collect();
+        let variables: Vec<_> = self.variables.iter().map(|name| format!("${name}")).collect();
+        let placeholder = match variables.is_empty() {
+            true => "the settings in $HOME hold a placeholder".to_owned(),
+            false => format!("{} has a placeholder", variables.join(" and ")),
+        };
+        let extent = if self.write { "" } else { ", for reading" };
+        format!(
+            "{} at {}: {placeholder} that works there and nowhere else{extent}",
+            self.name,
+            hosts.join(", ")
+        )
+    }
+
+    /// Returns whether it is bound to a host and a port.
     pub fn is_bound_to(&self, host: &Host, port: u16) -> bool {
         self.hosts.iter().any(|entry| entry.covers(host, port) && (entry.names_port() || port == PORT))
     }
 
-    /// Whether a request is one that the credential may be used for.
+    /// Judges whether a request is one that the credential may be used for.
     ///
     /// # Errors
     /// The reason why it is not.

@@ -17,7 +17,7 @@ struct Needle {
 pub(super) struct Needles(Vec<Needle>);
 
 impl Needles {
-    /// Adds the forms of a value: itself, in URLs, and in base64 wherever it begins there.
+    /// Adds the forms of a value: itself, in URLs, in hexadecimal digits, in JSON, and in base64 wherever it begins there.
     pub fn add(&mut self, value: &str, placeholder: &str) {
         let mut add = |form: Vec<u8>, replacement: &[u8]| {
             if self.0.iter().all(|known| known.finder.needle() != form) {
@@ -26,11 +26,15 @@ impl Needles {
             }
         };
         add(value.as_bytes().to_vec(), placeholder.as_bytes());
+        // With only the special characters encoded, and with all of them; hexadecimal digits may be in lower case.
         let encoded = utf8_percent_encode(value, NON_ALPHANUMERIC).to_string();
-        add(encoded.to_lowercase().into_bytes(), placeholder.as_bytes());
-        // Hexadecimal digits alone may be in lower case.
-        add(lower_digits(&encoded).into_bytes(), placeholder.as_bytes());
-        add(encoded.into_bytes(), placeholder.as_bytes());
+        let wholly: String = value.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let digits: String = value.bytes().map(|byte| format!("{byte:02x}")).collect();
+        let quoted = value.replace('/', "\\/");
+        let upper = digits.to_uppercase();
+        for form in [lower_digits(&encoded), encoded, lower_digits(&wholly), wholly, digits, upper, quoted] {
+            add(form.into_bytes(), placeholder.as_bytes());
+        }
         for engine in [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD] {
             for before in 0..3 {
                 add(
