@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
@@ -76,10 +76,41 @@ impl PrivateSite {
         self.address.to_string()
     }
 
+    /// A proxy of this machine's that leads to the server, whatever its name: for clients that want one.
+    pub fn behind_proxy(&self) -> String {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let (proxy, site) = (listener.local_addr().expect("an address"), self.address);
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                std::thread::spawn(move || drop(tunnel(client, site)));
+            }
+        });
+        format!("http://{proxy}")
+    }
+
     /// The requests so far.
     pub fn requests(&self) -> Vec<Sent> {
         self.shared.requests.lock().unwrap().clone()
     }
+}
+
+fn tunnel(client: TcpStream, site: SocketAddr) -> std::io::Result<()> {
+    let mut reader = BufReader::new(client.try_clone()?);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if reader.read_line(&mut head)? == 0 {
+            return Ok(());
+        }
+    }
+    let server = TcpStream::connect(site)?;
+    (&client).write_all(b"HTTP/1.1 200 OK\r\n\r\n")?;
+    let mut to_server = server.try_clone()?;
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut reader, &mut to_server);
+        to_server.shutdown(Shutdown::Write)
+    });
+    std::io::copy(&mut &server, &mut &client)?;
+    client.shutdown(Shutdown::Write)
 }
 
 /// Reads requests as a lenient server does.
