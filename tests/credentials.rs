@@ -1,4 +1,4 @@
-//! Credentials that programs inside use without holding them, with the programs that people use.
+//! Credentials that programs inside use without holding them, with real clients.
 
 use crate::support::agent::{Agent, Finished, agent};
 use crate::support::endpoint::endpoint;
@@ -233,7 +233,7 @@ fn a_body_that_is_not_valid_never_looks_whole_to_the_host() {
     let answer = raw(&site, &[&good]).remove(0);
     assert!(answer.contains("\r\n\r\n5HTTP/1.1 403 Forbidden"), "{answer}");
     assert_eq!(site.requests().len(), 1);
-    // The program is told to go on by the proxy, and the host never reads of it.
+    // The proxy itself answers what the program expects, and the host never reads of it.
     let waiting = "POST /length HTTP/1.1\r\nHost: HOST\r\nAuthorization: Bearer TOKEN\r\nExpect: 100-continue\r\nContent-Length: 2\r\nConnection: close\r\n\r\nab";
     let answer = raw(&site, &[waiting]).remove(0);
     assert!(
@@ -429,7 +429,11 @@ fn a_credential_has_to_be_described_and_to_have_a_value() {
         ("", "no-such", "it names no hosts"),
         ("", "github", "GH_TOKEN or GITHUB_TOKEN is not set"),
         ("", "github:admin", "NAME:write"),
-        ("[credentials.a]\nhosts = [\"public\"]\nenv = \"A_TOKEN\"", "a", "no host for a credential"),
+        (
+            "[credentials.a]\nhosts = [\"public\"]\nenv = \"A_TOKEN\"",
+            "a",
+            "not a valid host for a credential",
+        ),
         ("[credentials.a]\nhosts = [\"a.test\"]", "a", "it has no source"),
         ("[credentials.a]\nhosts = [\"a.test\"]\nenv = \"X\"\nfile = \"y\"", "a", "two sources"),
         (
@@ -440,7 +444,7 @@ fn a_credential_has_to_be_described_and_to_have_a_value() {
         (
             "[credentials.a]\nhosts = [\"a.test\"]\nenv = \"A_TOKEN\"\napply = [\"header:Host\"]",
             "a",
-            "no place",
+            "not a valid place",
         ),
         ("[credentials.a]\nhosts = [\"a.test\"]\nfile = \"/nonexistent\"", "a", "/nonexistent"),
     ] {

@@ -14,7 +14,7 @@ const MAX_AUTHORITIES: u64 = 1 << 20;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CredentialOptions {
-    /// Whether it is enabled without `--credential`.
+    /// Enables it without `--credential`.
     pub enabled: bool,
     /// The well-known service whose rule it begins with; by default the one with its name.
     pub preset: Option<String>,
@@ -28,7 +28,7 @@ pub struct CredentialOptions {
     pub paths: Option<Vec<String>>,
     /// Where requests have it.
     pub apply: Option<Vec<String>>,
-    /// Whether the hosts serve git.
+    /// The hosts serve git.
     pub git: Option<bool>,
     /// The user name beside it.
     pub login: Option<String>,

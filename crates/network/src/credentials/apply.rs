@@ -9,7 +9,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use secrecy::ExposeSecret;
 
 impl Bound {
-    /// Puts the value into the fields and the query of a request. Whether the placeholder was there.
+    /// Puts the value into the fields and the query of a request. Returns whether the placeholder was there.
     ///
     /// # Errors
     /// A field that the value belongs into occurs twice, and servers differ in which one they read.
@@ -50,7 +50,12 @@ impl Bound {
     }
 
     fn alone(&self, text: &str) -> Option<String> {
-        (text.trim() == self.placeholder).then(|| self.value.expose_secret().to_owned())
+        let (text, value) = (text.trim(), self.value.expose_secret());
+        if text == self.placeholder {
+            return Some(value.to_owned());
+        }
+        // As GitHub's registry hands it out: what came back was replaced in base64.
+        (text == STANDARD.encode(&self.placeholder)).then(|| STANDARD.encode(value))
     }
 
     fn bearer(&self, text: &str) -> Option<String> {

@@ -38,7 +38,7 @@ pub(super) fn decodings(text: &str) -> Vec<String> {
     all
 }
 
-/// Whether a path is a prefix or below it.
+/// Returns whether a path is a prefix or below it.
 pub(super) fn is_below(path: &str, prefix: &str) -> bool {
     let prefix = prefix.trim_end_matches('/');
     path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

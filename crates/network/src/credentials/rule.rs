@@ -49,7 +49,7 @@ impl Place {
             None if text == "token" => Ok(Self::Token),
             Some(("header", name)) if is_field(name) => Ok(Self::Header(name.to_ascii_lowercase())),
             Some(("query", name)) if is_parameter(name) => Ok(Self::Query(name.to_owned())),
-            _ => Err(Error::config(format!("{text:?} is no place for a credential"))
+            _ => Err(Error::config(format!("{text:?} is not a valid place for a credential"))
                 .hint("write bearer, basic, token, header:NAME or query:NAME")),
         }
     }
@@ -79,9 +79,9 @@ pub struct Rule {
     pub paths: Vec<String>,
     /// Where it is put in.
     pub places: Vec<Place>,
-    /// Whether the host serves git: fetching posts to `git-upload-pack`, pushing to `git-receive-pack`.
+    /// The host serves git: fetching posts to `git-upload-pack`, pushing to `git-receive-pack`.
     pub git: bool,
-    /// Whether the user said `write`.
+    /// The user said `write`.
     pub write: bool,
     /// The user name of `basic`, for the files inside.
     pub login: String,
@@ -104,7 +104,7 @@ impl Rule {
     pub fn hosts(words: &[String]) -> Result<Vec<Entry>> {
         let one = |word: &String| match Entry::parse(word)? {
             entry @ (Entry::Host(..) | Entry::Below(..)) => Ok(entry),
-            _ => Err(Error::config(format!("{word} is no host for a credential"))
+            _ => Err(Error::config(format!("{word} is not a valid host for a credential"))
                 .hint("name single hosts, like example.com, *.example.com or example.com:8443")),
         };
         words.iter().map(one).collect()

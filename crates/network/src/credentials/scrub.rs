@@ -3,8 +3,19 @@
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use memchr::memmem;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::sync::Arc;
+
+/// What is not encoded in URLs: by RFC 3986, in forms, in JavaScript's components, and in paths.
+const KEPT_IN_URLS: [&AsciiSet; 5] = [
+    NON_ALPHANUMERIC,
+    &UNRESERVED,
+    &UNRESERVED.add(b'~').remove(b'*'),
+    &COMPONENT,
+    &COMPONENT.remove(b'/').remove(b':').remove(b'@').remove(b'=').remove(b'+').remove(b'$').remove(b'&'),
+];
+const UNRESERVED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+const COMPONENT: AsciiSet = UNRESERVED.remove(b'!').remove(b'\'').remove(b'(').remove(b')').remove(b'*');
 
 /// A form of the value, and what takes its place: as long as it, so that no length changes.
 struct Needle {
@@ -26,13 +37,7 @@ impl Needles {
             }
         };
         add(value.as_bytes().to_vec(), placeholder.as_bytes());
-        // With only the special characters encoded, and with all of them; hexadecimal digits may be in lower case.
-        let encoded = utf8_percent_encode(value, NON_ALPHANUMERIC).to_string();
-        let wholly: String = value.bytes().map(|byte| format!("%{byte:02X}")).collect();
-        let digits: String = value.bytes().map(|byte| format!("{byte:02x}")).collect();
-        let quoted = value.replace('/', "\\/");
-        let upper = digits.to_uppercase();
-        for form in [lower_digits(&encoded), encoded, lower_digits(&wholly), wholly, digits, upper, quoted] {
+        for form in forms(value) {
             add(form.into_bytes(), placeholder.as_bytes());
         }
         for engine in [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD] {
@@ -45,19 +50,16 @@ impl Needles {
         }
     }
 
-    /// Replaces what is complete in `bytes`. Whether there was anything.
-    pub fn replace(&self, bytes: &mut [u8]) -> bool {
-        let mut found_any = false;
+    /// Replaces what is complete in `bytes`.
+    pub fn replace(&self, bytes: &mut [u8]) {
         for needle in &self.0 {
             let mut from = 0;
             while let Some(found) = needle.finder.find(&bytes[from..]) {
                 let at = from + found;
                 bytes[at..at + needle.replacement.len()].copy_from_slice(&needle.replacement);
                 from = at + needle.replacement.len();
-                found_any = true;
             }
         }
-        found_any
     }
 
     /// How much of the end of `bytes` may be the beginning of something.
@@ -68,6 +70,22 @@ impl Needles {
             |at: &usize| self.0.iter().any(|needle| needle.finder.needle().starts_with(&bytes[*at..]));
         (from..bytes.len()).find(is_begin).map_or(0, |at| bytes.len() - at)
     }
+}
+
+/// What URLs, JSON and HTML write instead of a value, as far as that differs.
+fn forms(value: &str) -> Vec<String> {
+    let wholly: String = value.bytes().map(|byte| format!("%{byte:02X}")).collect();
+    let in_urls = KEPT_IN_URLS.iter().map(|kept| utf8_percent_encode(value, kept).to_string());
+    let mut all: Vec<String> = in_urls.chain([wholly]).collect();
+    // Hexadecimal digits may be in lower case.
+    all.extend(all.iter().map(|form| lower_digits(form)).collect::<Vec<_>>());
+    let digits: String = value.bytes().map(|byte| format!("{byte:02x}")).collect();
+    all.extend([digits.to_uppercase(), digits]);
+    let escaped = value.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    all.push(escaped.replace('"', "&quot;").replace('\'', "&#39;"));
+    let quoted = value.replace('\\', "\\\\").replace('"', "\\\"");
+    all.extend([quoted.replace('/', "\\/"), quoted]);
+    all
 }
 
 /// The base64 of `value` after so many other bytes, without the characters that what is beside it decides.
@@ -118,7 +136,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const VALUE: &str = "s3cr3t/va+lue=";
+    const VALUE: &str = "s3_r3t/va+lue=";
     const PLACEHOLDER: &str = "ABCDEFGHIJKLMN";
 
     fn scrubber() -> Scrubber {
@@ -133,8 +151,11 @@ mod tests {
         let basic = |user: &str| engine.encode(format!("{user}:{VALUE}"));
         for text in [
             VALUE.to_owned(),
-            "s3cr3t%2Fva%2Blue%3D".to_owned(),
-            "s3cr3t%2fva%2blue%3d".to_owned(),
+            "s3%5Fr3t%2Fva%2Blue%3D".to_owned(),
+            "s3_r3t%2Fva%2Blue%3D".to_owned(),
+            "s3_r3t\\/va+lue=".to_owned(),
+            "s3_r3t/va+lue=".bytes().map(|byte| format!("{byte:02x}")).collect(),
+            "s3_r3t%2fva%2blue%3d".to_owned(),
             engine.encode(VALUE),
             basic("a"),
             basic("ab"),
@@ -149,7 +170,7 @@ mod tests {
             assert!(!out.contains(&text) && out.starts_with("before ") && out.ends_with(" after"), "{out}");
             let encoded = out.trim_start_matches("before ").trim_end_matches(" after");
             let decoded = engine.decode(encoded).unwrap_or_default();
-            assert!(!String::from_utf8_lossy(&decoded).contains("cr3t/va+l"), "{out}");
+            assert!(!String::from_utf8_lossy(&decoded).contains("_r3t/va+l"), "{out}");
         }
     }
 
@@ -157,14 +178,14 @@ mod tests {
     fn what_is_not_its_beginning_is_not_held_back() {
         let mut scrubber = scrubber();
         assert_eq!(scrubber.push(b"data: hello\n\n"), b"data: hello\n\n");
-        assert_eq!(scrubber.push(b"x s3cr3"), b"x ");
-        assert_eq!(scrubber.push(b"!"), b"s3cr3!");
+        assert_eq!(scrubber.push(b"x s3_r3"), b"x ");
+        assert_eq!(scrubber.push(b"!"), b"s3_r3!");
     }
 
     proptest! {
         #[test]
         fn it_is_found_however_the_stream_is_cut(cuts in proptest::collection::vec(1usize..9, 1..40)) {
-            let text = format!("x{VALUE}s3{VALUE}{VALUE}s3cr3t/va+lue");
+            let text = format!("x{VALUE}s3{VALUE}{VALUE}s3_r3t/va+lue");
             let (mut scrubber, mut out, mut rest) = (scrubber(), Vec::new(), text.as_bytes());
             for cut in cuts.iter().cycle() {
                 if rest.is_empty() { break }
@@ -173,7 +194,7 @@ mod tests {
                 rest = later;
             }
             out.extend(scrubber.finish());
-            let wanted = format!("x{PLACEHOLDER}s3{PLACEHOLDER}{PLACEHOLDER}s3cr3t/va+lue");
+            let wanted = format!("x{PLACEHOLDER}s3{PLACEHOLDER}{PLACEHOLDER}s3_r3t/va+lue");
             prop_assert_eq!(String::from_utf8(out).unwrap(), wanted);
         }
     }
