@@ -2,7 +2,7 @@
 
 use crate::support::agent::{Agent, Finished, agent};
 use crate::support::endpoint::endpoint;
-use crate::support::private_site::{AUTHORITY, PrivateSite, forms};
+use crate::support::private_site::{AUTHORITY, EXCHANGED, PrivateSite, forms};
 use crate::support::site::Site;
 use crate::support::skip::missing;
 use serde_json::{Value, json};
@@ -402,6 +402,45 @@ fn npm_installs_a_private_package() {
     let finished = exec_by(call, &site, "site", script);
     assert!(finished.stdout.contains("left"), "{}\n{}", finished.stdout, finished.stderr);
     assert!(site.requests().iter().all(|sent| sent.is_authorised));
+}
+
+#[test]
+fn a_token_that_the_host_gives_in_exchange_stays_outside() {
+    let site = PrivateSite::start(TOKEN, None).file("/v2/x/manifests/latest", "manifest\n");
+    let script = "auth=$(sed 's/.*\"auth\":\"\\([^\"]*\\)\".*/\\1/' ~/.docker/config.json)
+        curl -sS -H \"Authorization: Basic $auth\" https://$H/token > answer; cat answer; echo
+        token=$(sed 's/.*\"token\":\"\\([^\"]*\\)\".*/\\1/' answer)
+        curl -sS -H \"Authorization: Bearer $token\" https://$H/v2/x/manifests/latest";
+    let finished = exec(&site, "preset = \"ghcr\"", "site", script);
+    assert!(finished.stdout.ends_with("\nmanifest\n"), "{}\n{}", finished.stdout, finished.stderr);
+    assert!(
+        finished.stdout.contains("\"expires_in\":300") && !finished.stdout.contains("made-up"),
+        "{}",
+        finished.stdout
+    );
+    let sent = site.requests();
+    assert!(sent[1].head.contains(EXCHANGED), "{}", sent[1].head);
+}
+
+#[test]
+fn java_trusts_the_authority_of_the_session() {
+    const SOURCE: &str = r#"
+public class Fetch {
+    public static void main(String[] words) throws Exception {
+        var connection = new java.net.URL(words[0]).openConnection();
+        connection.setRequestProperty("Authorization", "Bearer " + System.getenv("TOKEN"));
+        System.out.write(connection.getInputStream().readAllBytes());
+        System.out.flush();
+    }
+}
+"#;
+    if !has("javac") {
+        return;
+    }
+    let site = PrivateSite::start(TOKEN, None).file("/x", "x\n");
+    let call = configured(&site, "").file("Fetch.java", SOURCE);
+    let finished = exec_by(call, &site, "site", "java $MAVEN_OPTS Fetch.java https://$H/x");
+    assert_eq!(finished.stdout, "x\n", "{}", finished.stderr);
 }
 
 #[test]

@@ -14,6 +14,8 @@ use std::time::Duration;
 
 /// The authority that signed the server's certificate.
 pub const AUTHORITY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/tls/authority.pem");
+/// What the server gives for the token, and takes as well.
+pub const EXCHANGED: &str = "eyJhbGciOiJub25lIn0.made-up_token.of-a-registry";
 /// How long a stream waits for its reader.
 const STREAM_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -162,6 +164,7 @@ fn is_authorised(head: &str, token: &str) -> bool {
         String::from_utf8(decoded).ok()?.split_once(':').map(|(_, password)| password == token)
     };
     authorization == format!("Bearer {token}")
+        || authorization == format!("Bearer {EXCHANGED}")
         || authorization == format!("token {token}")
         || authorization == token
         || in_basic() == Some(true)
@@ -196,6 +199,12 @@ fn answer(to: &mut Box<dyn Duplex>, sent: &Sent, shared: &Shared) -> std::io::Re
             }
             to.write_all(b"0\r\n\r\n")?;
             to.flush()
+        }
+        "/token" => {
+            let body = format!(
+                "{{\"token\": \"{EXCHANGED}\", \"access_token\": \"{EXCHANGED}\", \"expires_in\": 300}}"
+            );
+            say(to, "200 OK", "Content-Type: application/json\r\n", body.as_bytes())
         }
         "/compressed" => say(to, "200 OK", "Content-Encoding: gzip\r\n", b"not really"),
         "/stream" => {

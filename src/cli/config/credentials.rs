@@ -30,6 +30,8 @@ pub struct CredentialOptions {
     pub apply: Option<Vec<String>>,
     /// The hosts serve git.
     pub git: Option<bool>,
+    /// Paths whose answers hold tokens in exchange for it.
+    pub exchange: Option<Vec<String>>,
     /// The user name beside it.
     pub login: Option<String>,
     /// Variables inside that hold the placeholder.
@@ -129,6 +131,7 @@ fn one(name: &str, write: bool, options: &CredentialOptions) -> Result<Enabled> 
         }
     }
     rule.git = options.git.unwrap_or(rule.git);
+    rule.exchanges = options.exchange.clone().unwrap_or(rule.exchanges);
     rule.login = options.login.clone().unwrap_or(rule.login);
     rule.variables = options.variables.clone().unwrap_or(rule.variables);
     let is_word = |text: &String| !text.contains(char::is_whitespace);
@@ -151,6 +154,7 @@ fn custom(name: &str) -> Rule {
         paths: owned(&["/"]),
         places: vec![Place::Bearer],
         git: false,
+        exchanges: Vec::new(),
         write: false,
         login: String::new(),
         variables: Vec::new(),

@@ -5,7 +5,7 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::response::Parts;
 use http::{Method, Response, StatusCode};
 use http_body_util::BodyExt;
-use hyper::body::{Body, Incoming};
+use hyper::body::{Body, Bytes, Incoming};
 use std::io;
 use std::io::Write as _;
 use std::sync::Arc;
@@ -41,6 +41,9 @@ enum Length {
     Chunks,
 }
 
+/// Why a body breaks off.
+type Broken = Box<dyn std::error::Error + Send + Sync>;
+
 /// Returns why an answer cannot be passed on.
 pub(super) fn objection(answer: &Response<Incoming>, has_used: bool) -> Option<&'static str> {
     if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
@@ -56,7 +59,7 @@ pub(super) fn objection(answer: &Response<Incoming>, has_used: bool) -> Option<&
 /// Writes an answer of the host.
 pub(super) async fn pass_on(
     to: &mut (impl AsyncWrite + Unpin),
-    answer: Response<Incoming>,
+    answer: Response<impl Body<Data = Bytes, Error: Into<Broken>> + Unpin>,
     answered: &Answered,
     needles: &Arc<Needles>,
 ) -> io::Result<()> {
@@ -99,7 +102,7 @@ pub(super) async fn say(
     to.shutdown().await
 }
 
-fn length_of(head: &Parts, body: &Incoming, method: &Method) -> Length {
+fn length_of(head: &Parts, body: &impl Body, method: &Method) -> Length {
     if *method == Method::HEAD
         || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
         || head.status.is_informational()

@@ -6,12 +6,14 @@ use super::head::{Framing, Head};
 use super::host_side::{GREETING_TIMEOUT, HostSide};
 use super::outgoing::Outgoing;
 use super::requests::{Requests, Unreadable};
-use super::{Bound, rule};
+use super::{Bound, Credentials, exchange, rule};
 use crate::connection::CloseReason;
 use crate::host::Host;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::request::Parts;
-use http::{Method, Request, StatusCode, Uri};
+use http::{Method, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Bytes, Incoming};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, split};
@@ -45,13 +47,21 @@ fn refused(reason: impl Into<String>) -> End {
     End::Refused(StatusCode::FORBIDDEN, reason.into())
 }
 
+/// A request that may be passed on.
+struct Judged {
+    /// As it is sent to the host.
+    head: Parts,
+    /// A value is in it.
+    has_used: bool,
+    /// The credential that the answer gives a token for.
+    exchanged: Option<Arc<Bound>>,
+}
+
 /// A connection whose TLS has ended here.
 struct Served<R, W> {
     requests: Requests<R>,
     to_program: W,
     host_side: HostSide,
-    /// The credentials of the host.
-    bound: Vec<Arc<Bound>>,
     /// An answer has begun, so that no other one can be given.
     has_begun: bool,
 }
@@ -69,9 +79,8 @@ pub(crate) async fn serve(
         return Err(CloseReason::Failed(reason.to_owned()));
     };
     let (from_program, to_program) = split(client);
-    let bound = host_side.credentials.at(&host_side.host, host_side.port);
     let requests = Requests::new(from_program);
-    Served { requests, to_program, host_side, bound, has_begun: false }.run().await
+    Served { requests, to_program, host_side, has_begun: false }.run().await
 }
 
 impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Served<R, W> {
@@ -98,12 +107,12 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Served<R, W> {
     }
 
     async fn give_up(&mut self, (method, path): &(String, String), end: End) -> Result<(), CloseReason> {
-        let HostSide { gateway, host, port, .. } = &self.host_side;
+        let HostSide { gateway, credentials, host, port, .. } = &self.host_side;
         let (status, reason, closed) = match end {
             End::Gone => return Err(CloseReason::Gone),
             End::Refused(status, reason) => {
                 let attempt = Attempt { host, port: *port, method, path };
-                gateway.credential_refused(&names(&self.bound), attempt, &reason);
+                gateway.credential_refused(&names(&credentials.at(host, *port)), attempt, &reason);
                 (status, reason, Ok(()))
             }
             End::Failed(reason) => {
@@ -122,22 +131,33 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Served<R, W> {
     async fn exchange(&mut self, head: Head) -> Result<bool, End> {
         let (framing, awaits_continue) = (head.framing, head.awaits_continue);
         let (method, is_last) = (head.method.clone(), head.is_last);
-        let (head, has_used) = self.judged(head)?;
+        let Judged { head, has_used, exchanged } = self.judged(head)?;
         if awaits_continue {
             let wrote = self.to_program.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await;
             wrote.and(self.to_program.flush().await).map_err(|_| End::Gone)?;
         }
         let Self { requests, to_program, host_side, has_begun, .. } = self;
         let (feed, body) = Outgoing::new(framing);
-        let needles = Arc::clone(&host_side.credentials.needles);
+        let credentials = Arc::clone(&host_side.credentials);
         let work = async {
             let answer = host_side.send(head, body).await.map_err(End::Failed)?;
             if let Some(reason) = answers::objection(&answer, has_used) {
                 return Err(End::Failed(reason.to_owned()));
             }
-            *has_begun = true;
             let answered = Answered { method, has_used, is_last };
-            answers::pass_on(to_program, answer, &answered, &needles).await.map_err(|_| End::Gone)
+            let passed = match exchanged.filter(|_| answer.status().is_success()) {
+                Some(bound) => {
+                    let answer =
+                        with_placeholders(&credentials, &bound, answer).await.map_err(End::Failed)?;
+                    *has_begun = true;
+                    answers::pass_on(to_program, answer, &answered, &credentials.needles()).await
+                }
+                None => {
+                    *has_begun = true;
+                    answers::pass_on(to_program, answer, &answered, &credentials.needles()).await
+                }
+            };
+            passed.map_err(|_| End::Gone)
         };
         let sending = requests.body(framing, feed);
         tokio::pin!(work, sending);
@@ -162,14 +182,15 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Served<R, W> {
         }
     }
 
-    /// Judges a request. Returns what is sent to the host, and whether a value is in it.
-    fn judged(&self, head: Head) -> Result<(Parts, bool), End> {
-        let HostSide { gateway, host, port, .. } = &self.host_side;
+    /// Judges a request.
+    fn judged(&self, head: Head) -> Result<Judged, End> {
+        let HostSide { gateway, credentials, host, port, .. } = &self.host_side;
+        let at_host = credentials.at(host, *port);
         check_host(&head.fields, host, *port)?;
         let Head { method, path, query, mut fields, framing, .. } = head;
         let mut query = query.unwrap_or_default();
         let mut used = Vec::new();
-        for bound in permitted(&self.bound, &method, &path, &query).map_err(refused)? {
+        for bound in permitted(&at_host, &method, &path, &query).map_err(refused)? {
             if bound.apply(&mut fields, &mut query).map_err(refused)? {
                 used.push(bound);
             }
@@ -198,8 +219,24 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Served<R, W> {
         }
         let (mut parts, ()) = Request::new(()).into_parts();
         (parts.method, parts.uri, parts.headers) = (method, target, fields);
-        Ok((parts, !used.is_empty()))
+        let has_used = !used.is_empty();
+        let is_exchange = |bound: &&&Arc<Bound>| bound.rule.exchanges.contains(&path);
+        let exchanged = used.iter().find(is_exchange).map(|bound| Arc::clone(bound));
+        Ok(Judged { head: parts, has_used, exchanged })
     }
+}
+
+/// The answer of a host that gives a token in exchange, without it.
+async fn with_placeholders(
+    credentials: &Credentials,
+    bound: &Bound,
+    answer: Response<Incoming>,
+) -> Result<Response<Full<Bytes>>, String> {
+    let (head, body) = answer.into_parts();
+    let collected = Limited::new(body, exchange::MAX_ANSWER).collect().await;
+    let collected = collected.map_err(|_| "the answer with a token breaks off, or is too long".to_owned())?;
+    let body = credentials.exchange(bound, &collected.to_bytes())?;
+    Ok(Response::from_parts(head, Full::from(body)))
 }
 
 /// Refuses a request whose `Host` is not the host of the connection.

@@ -9,8 +9,10 @@ mod apply;
 mod authority;
 mod bindings;
 pub mod chunks;
+mod exchange;
 pub mod head;
 mod host_side;
+mod inside;
 mod intercept;
 mod outgoing;
 mod path;
@@ -19,6 +21,7 @@ mod requests;
 mod rule;
 mod scrub;
 mod source;
+mod trust_store;
 
 pub use rule::{HomeFileKind, Place, Rule};
 pub use source::{Place as SourcePlace, Source};
@@ -30,32 +33,18 @@ pub(crate) use intercept::serve;
 use crate::host::Host;
 use crate::list::Entry;
 use agent_base::error::{Error, Result};
+use agent_base::lock::Lock;
 use agent_base::machine::Machine;
 use agent_base::tls::authorities_of;
-use agent_sandbox::{HOME, HomeFile};
 use authority::Authority;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use scrub::Needles;
 use secrecy::{ExposeSecret, SecretString};
+use std::collections::VecDeque;
 use std::fmt;
-use std::fmt::Write as _;
 use std::sync::Arc;
-
-/// Where the authorities are that programs inside trust, below `$HOME`.
-const AUTHORITIES: &str = ".agent-credentials/authorities.pem";
-/// The variables by which programs find them.
-const AUTHORITY_VARIABLES: [&str; 8] = [
-    "SSL_CERT_FILE",
-    "NODE_EXTRA_CA_CERTS",
-    "REQUESTS_CA_BUNDLE",
-    "PIP_CERT",
-    "CURL_CA_BUNDLE",
-    "GIT_SSL_CAINFO",
-    "CARGO_HTTP_CAINFO",
-    "AWS_CA_BUNDLE",
-];
 
 /// A credential of the user's: its rule, and its value.
 #[derive(Clone)]
@@ -85,8 +74,10 @@ pub(super) struct Bound {
 /// The credentials of a session.
 pub(super) struct Credentials {
     bound: Vec<Arc<Bound>>,
+    /// What hosts gave in exchange.
+    exchanged: Lock<VecDeque<Arc<Bound>>>,
     authority: Authority,
-    needles: Arc<Needles>,
+    needles: Lock<Arc<Needles>>,
     client: Arc<ClientConfig>,
     /// The authorities that this machine's programs trust.
     trusted: Vec<u8>,
@@ -105,62 +96,25 @@ impl Credentials {
         });
         let bound = bound.collect();
         let (client, trusted) = (client(credentials)?, authorities_of(machine));
-        Ok(Self { bound, authority, needles: Arc::new(needles), client, trusted })
+        let needles = Lock::new(Arc::new(needles));
+        Ok(Self { bound, exchanged: Lock::default(), authority, needles, client, trusted })
     }
 
-    /// Those that are bound to a host.
+    /// Those that are bound to a host, with what hosts gave in exchange for them.
     pub fn at(&self, host: &Host, port: u16) -> Vec<Arc<Bound>> {
-        self.bound.iter().filter(|bound| bound.rule.is_bound_to(host, port)).cloned().collect()
+        let is_there = |bound: &&Arc<Bound>| bound.rule.is_bound_to(host, port);
+        let exchanged = self.exchanged.lock();
+        self.bound.iter().chain(exchanged.iter()).filter(is_there).cloned().collect()
+    }
+
+    /// What is searched for in what comes back.
+    fn needles(&self) -> Arc<Needles> {
+        Arc::clone(&self.needles.lock())
     }
 
     /// The hosts.
     pub fn hosts(&self) -> impl Iterator<Item = &Entry> {
         self.bound.iter().flat_map(|bound| &bound.rule.hosts)
-    }
-
-    /// Variables for programs inside.
-    pub fn variables(&self) -> Vec<(String, String)> {
-        let file = format!("{HOME}/{AUTHORITIES}");
-        let mut variables: Vec<_> =
-            AUTHORITY_VARIABLES.iter().map(|name| ((*name).to_owned(), file.clone())).collect();
-        for bound in &self.bound {
-            variables
-                .extend(bound.rule.variables.iter().map(|name| (name.clone(), bound.placeholder.clone())));
-        }
-        variables
-    }
-
-    /// Files for programs inside, which trust `inside` or, where nothing is known of that, what this machine trusts.
-    pub fn home_files(&self, inside: Option<Vec<u8>>) -> Vec<HomeFile> {
-        let (mut netrc, mut npmrc) = (String::new(), String::new());
-        for Bound { rule, placeholder, .. } in self.bound.iter().map(AsRef::as_ref) {
-            let named = rule.hosts.iter().filter_map(|entry| match entry {
-                Entry::Host(host, port) => {
-                    Some((host, port.map(|port| format!(":{port}")).unwrap_or_default()))
-                }
-                _ => None,
-            });
-            // Writing to a string does not fail.
-            for (host, port) in named {
-                if rule.files.contains(&HomeFileKind::Netrc) {
-                    let login = if rule.login.is_empty() { "token" } else { &rule.login };
-                    let _ = writeln!(netrc, "machine {host} login {login} password {placeholder}");
-                }
-                if rule.files.contains(&HomeFileKind::Npmrc) {
-                    let _ = writeln!(npmrc, "//{host}{port}/:_authToken={placeholder}");
-                }
-            }
-        }
-        let file = |path: &str, bytes: Vec<u8>| HomeFile { path: path.into(), bytes, executable: false };
-        let texts = [(".netrc", netrc), (".npmrc", npmrc)].into_iter().filter(|(_, text)| !text.is_empty());
-        let mut files: Vec<_> = texts.map(|(path, text)| file(path, text.into_bytes())).collect();
-        let mut trusted = inside.unwrap_or_else(|| self.trusted.clone());
-        if !trusted.ends_with(b"\n") {
-            trusted.push(b'\n');
-        }
-        trusted.extend_from_slice(self.authority.certificate().as_bytes());
-        files.push(file(AUTHORITIES, trusted));
-        files
     }
 }
 

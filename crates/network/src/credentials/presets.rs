@@ -21,6 +21,8 @@ pub struct Preset {
     login: &'static str,
     variables: &'static [&'static str],
     files: &'static [HomeFileKind],
+    /// Paths whose answers hold tokens in exchange for it.
+    exchanges: &'static [&'static str],
     /// What its values begin with.
     pub(super) prefixes: &'static [&'static str],
 }
@@ -44,11 +46,12 @@ pub const ALL: &[Preset] = &[
         login: "x-access-token",
         variables: &["GH_TOKEN", "GITHUB_TOKEN"],
         files: NETRC,
+        exchanges: &[],
         prefixes: &["github_pat_", "ghp_", "gho_", "ghs_", "ghu_"],
     },
     Preset {
         name: "gitlab",
-        hosts: &["gitlab.com"],
+        hosts: &["gitlab.com", "registry.gitlab.com"],
         sources: &["GITLAB_TOKEN"],
         places: &[Place::Bearer, Place::Basic],
         fields: &["private-token"],
@@ -58,6 +61,7 @@ pub const ALL: &[Preset] = &[
         login: "oauth2",
         variables: &["GITLAB_TOKEN"],
         files: NETRC,
+        exchanges: &["/jwt/auth"],
         prefixes: &["glpat-", "gloas-"],
     },
     Preset {
@@ -72,6 +76,7 @@ pub const ALL: &[Preset] = &[
         login: "",
         variables: &["NPM_TOKEN", "NODE_AUTH_TOKEN"],
         files: &[HomeFileKind::Npmrc],
+        exchanges: &[],
         prefixes: &["npm_"],
     },
     Preset {
@@ -86,6 +91,7 @@ pub const ALL: &[Preset] = &[
         login: "__token__",
         variables: &["TWINE_PASSWORD"],
         files: NETRC,
+        exchanges: &[],
         prefixes: &["pypi-"],
     },
     Preset {
@@ -100,6 +106,7 @@ pub const ALL: &[Preset] = &[
         login: "",
         variables: &["CARGO_REGISTRY_TOKEN"],
         files: &[],
+        exchanges: &[],
         prefixes: &["cio"],
     },
     Preset {
@@ -113,7 +120,8 @@ pub const ALL: &[Preset] = &[
         git: false,
         login: "token",
         variables: &["MAVEN_PASSWORD"],
-        files: NETRC,
+        files: &[HomeFileKind::Netrc, HomeFileKind::Maven],
+        exchanges: &[],
         prefixes: &[],
     },
     Preset {
@@ -127,8 +135,24 @@ pub const ALL: &[Preset] = &[
         git: false,
         login: "token",
         variables: &["GHCR_TOKEN"],
-        files: NETRC,
+        files: &[HomeFileKind::Netrc, HomeFileKind::Docker],
+        exchanges: &["/token"],
         prefixes: &[],
+    },
+    Preset {
+        name: "docker",
+        hosts: &["registry-1.docker.io", "auth.docker.io"],
+        sources: &["DOCKER_TOKEN"],
+        places: &[Place::Basic],
+        fields: &[],
+        methods: READ,
+        write_methods: WRITE,
+        git: false,
+        login: "token",
+        variables: &[],
+        files: &[HomeFileKind::Docker],
+        exchanges: &["/token"],
+        prefixes: &["dckr_pat_"],
     },
     Preset {
         name: "huggingface",
@@ -142,6 +166,7 @@ pub const ALL: &[Preset] = &[
         login: "user",
         variables: &["HF_TOKEN"],
         files: NETRC,
+        exchanges: &[],
         prefixes: &["hf_"],
     },
     Preset {
@@ -156,6 +181,7 @@ pub const ALL: &[Preset] = &[
         login: "",
         variables: &["OPENAI_API_KEY"],
         files: &[],
+        exchanges: &[],
         prefixes: &["sk-proj-", "sk-"],
     },
 ];
@@ -178,6 +204,7 @@ impl Preset {
             paths: vec!["/".to_owned()],
             places: [self.places.to_vec(), fields.collect()].concat(),
             git: self.git,
+            exchanges: owned(self.exchanges),
             write: false,
             login: self.login.to_owned(),
             variables: owned(self.variables),

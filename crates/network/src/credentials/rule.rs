@@ -62,6 +62,10 @@ pub enum HomeFileKind {
     Netrc,
     /// `.npmrc`, which npm, pnpm and yarn read.
     Npmrc,
+    /// `.docker/config.json`, which the clients of registries read.
+    Docker,
+    /// `.m2/settings.xml`, with a server whose id is the credential's name.
+    Maven,
 }
 
 /// What a credential may be used for.
@@ -81,6 +85,8 @@ pub struct Rule {
     pub places: Vec<Place>,
     /// The host serves git: fetching posts to `git-upload-pack`, pushing to `git-receive-pack`.
     pub git: bool,
+    /// Paths whose answers hold tokens in exchange for it.
+    pub exchanges: Vec<String>,
     /// The user said `write`.
     pub write: bool,
     /// The user name of `basic`, for the files inside.

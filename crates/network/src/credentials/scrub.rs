@@ -18,22 +18,38 @@ const UNRESERVED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b
 const COMPONENT: AsciiSet = UNRESERVED.remove(b'!').remove(b'\'').remove(b'(').remove(b')').remove(b'*');
 
 /// A form of the value, and what takes its place: as long as it, so that no length changes.
+#[derive(Clone)]
 struct Needle {
     finder: memmem::Finder<'static>,
     replacement: Vec<u8>,
+    /// It was added as it is.
+    is_plain: bool,
 }
 
 /// What is searched for.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Needles(Vec<Needle>);
 
 impl Needles {
+    /// Adds a value as it is.
+    pub fn add_plain(&mut self, value: &str, placeholder: &str) {
+        let finder = memmem::Finder::new(value.as_bytes()).into_owned();
+        let replacement = placeholder.bytes().cycle().take(value.len()).collect();
+        self.0.push(Needle { finder, replacement, is_plain: true });
+    }
+
+    /// Removes a value that was added as it is.
+    pub fn remove_plain(&mut self, value: &str) {
+        self.0.retain(|needle| !needle.is_plain || needle.finder.needle() != value.as_bytes());
+    }
+
     /// Adds the forms of a value: itself, in URLs, in hexadecimal digits, in JSON, and in base64 wherever it begins there.
     pub fn add(&mut self, value: &str, placeholder: &str) {
         let mut add = |form: Vec<u8>, replacement: &[u8]| {
             if self.0.iter().all(|known| known.finder.needle() != form) {
                 let replacement = replacement.iter().copied().cycle().take(form.len()).collect();
-                self.0.push(Needle { finder: memmem::Finder::new(&form).into_owned(), replacement });
+                let finder = memmem::Finder::new(&form).into_owned();
+                self.0.push(Needle { finder, replacement, is_plain: false });
             }
         };
         add(value.as_bytes().to_vec(), placeholder.as_bytes());
