@@ -20,6 +20,14 @@ fn configured(site: &PrivateSite, rule: &str) -> Agent {
     agent().config(&config).env("A_TOKEN", TOKEN)
 }
 
+/// The same for the name `server.test`, to which a proxy of this machine leads.
+fn named(site: &PrivateSite, rule: &str) -> Agent {
+    let config = format!(
+        "[credentials.site]\nhosts = [\"server.test\"]\nenv = \"A_TOKEN\"\nvariables = [\"TOKEN\"]\nca = \"{AUTHORITY}\"\n{rule}\n"
+    );
+    agent().config(&config).env("A_TOKEN", TOKEN).env("https_proxy", site.behind_proxy())
+}
+
 /// Runs a script inside, in which `$H` is the host, with the credential. Nothing that comes out has the token.
 fn exec(site: &PrivateSite, rule: &str, flag: &str, script: &str) -> Finished {
     exec_by(configured(site, rule), site, flag, script)
@@ -392,10 +400,7 @@ fn npm_installs_a_private_package() {
         json!({ "name": "@team/left", "dist-tags": { "latest": "1.0.0" }, "versions": versions });
     let site = site.file("/@team%2fleft", document.to_string());
     // npm checks the names of certificates, but not addresses.
-    let config = format!(
-        "[credentials.site]\npreset = \"npm\"\nhosts = [\"server.test\"]\nenv = \"A_TOKEN\"\nca = \"{AUTHORITY}\"\n"
-    );
-    let call = agent().config(&config).env("A_TOKEN", TOKEN).env("https_proxy", site.behind_proxy());
+    let call = named(&site, "preset = \"npm\"");
     let script =
         "npm install --no-audit --no-fund --fetch-retries 0 --registry https://server.test/ @team/left
         ls node_modules/@team";
@@ -438,8 +443,9 @@ public class Fetch {
         return;
     }
     let site = PrivateSite::start(TOKEN, None).file("/x", "x\n");
-    let call = configured(&site, "").file("Fetch.java", SOURCE);
-    let finished = exec_by(call, &site, "site", "java $MAVEN_OPTS Fetch.java https://$H/x");
+    // Java reaches loopback addresses without a proxy.
+    let call = named(&site, "").file("Fetch.java", SOURCE);
+    let finished = exec_by(call, &site, "site", "java $MAVEN_OPTS Fetch.java https://server.test/x");
     assert_eq!(finished.stdout, "x\n", "{}", finished.stderr);
 }
 
