@@ -1,6 +1,7 @@
 //! The program's side of a bound connection: writing answers, without the value.
 
 use super::scrub::{Needles, Scrubber};
+use futures_util::FutureExt;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::response::Parts;
 use http::{Method, Response, StatusCode};
@@ -24,6 +25,9 @@ const NOT_PASSED_ON: [&str; 10] = [
     "upgrade",
     "alt-svc",
 ];
+
+/// Bytes that wait for more.
+const MAX_WAITING: usize = 64 << 10;
 
 /// What is known of the request that is answered.
 pub(super) struct Answered {
@@ -65,23 +69,40 @@ pub(super) async fn pass_on(
 ) -> io::Result<()> {
     let (head, mut body) = answer.into_parts();
     let length = length_of(&head, &body, &answered.method);
-    to.write_all(&written_head(head, &length, answered, needles)?).await?;
-    to.flush().await?;
+    // What is there already is written at once.
+    let mut waiting = written_head(head, &length, answered, needles)?;
     if let Length::None = length {
-        return Ok(());
+        return send(to, &mut waiting).await;
     }
     let mut scrubber = Scrubber::new(Arc::clone(needles));
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(io::Error::other)?;
+    loop {
+        let frame = match body.frame().now_or_never() {
+            Some(frame) => frame,
+            None => {
+                // What streams is read as it comes.
+                send(to, &mut waiting).await?;
+                body.frame().await
+            }
+        };
+        let Some(frame) = frame else { break };
         // Trailers are not passed on.
-        if let Ok(data) = frame.into_data() {
-            write_piece(to, &scrubber.push(&data), &length).await?;
+        if let Ok(data) = frame.map_err(io::Error::other)?.into_data() {
+            add_piece(&mut waiting, &scrubber.push(&data), &length);
+        }
+        if waiting.len() >= MAX_WAITING {
+            send(to, &mut waiting).await?;
         }
     }
-    write_piece(to, &scrubber.finish(), &length).await?;
+    add_piece(&mut waiting, &scrubber.finish(), &length);
     if let Length::Chunks = length {
-        to.write_all(b"0\r\n\r\n").await?;
+        waiting.extend_from_slice(b"0\r\n\r\n");
     }
+    send(to, &mut waiting).await
+}
+
+async fn send(to: &mut (impl AsyncWrite + Unpin), waiting: &mut Vec<u8>) -> io::Result<()> {
+    to.write_all(waiting).await?;
+    waiting.clear();
     to.flush().await
 }
 
@@ -92,13 +113,12 @@ pub(super) async fn say(
     text: &str,
 ) -> io::Result<()> {
     let reason = status.canonical_reason().unwrap_or_default();
-    let head = format!(
-        "HTTP/1.1 {} {reason}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+    let answer = format!(
+        "HTTP/1.1 {} {reason}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{text}",
         status.as_str(),
         text.len()
     );
-    to.write_all(head.as_bytes()).await?;
-    to.write_all(text.as_bytes()).await?;
+    to.write_all(answer.as_bytes()).await?;
     to.shutdown().await
 }
 
@@ -167,17 +187,15 @@ fn clean(fields: &mut HeaderMap<HeaderValue>, has_used: bool) {
     }
 }
 
-async fn write_piece(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8], length: &Length) -> io::Result<()> {
+fn add_piece(waiting: &mut Vec<u8>, bytes: &[u8], length: &Length) {
     if bytes.is_empty() {
-        return Ok(());
+        return;
     }
     if let Length::Chunks = length {
-        to.write_all(format!("{:x}\r\n", bytes.len()).as_bytes()).await?;
-        to.write_all(bytes).await?;
-        to.write_all(b"\r\n").await?;
+        waiting.extend_from_slice(format!("{:x}\r\n", bytes.len()).as_bytes());
+        waiting.extend_from_slice(bytes);
+        waiting.extend_from_slice(b"\r\n");
     } else {
-        to.write_all(bytes).await?;
+        waiting.extend_from_slice(bytes);
     }
-    // What streams is read as it comes.
-    to.flush().await
 }
