@@ -597,6 +597,7 @@ mod tests {
         let endpoint = ["model", "base_url", "api_key", "provider"];
         let tables = [
             "context",
+            "credentials",
             "env",
             "git_object_stores",
             "hooks",
@@ -622,6 +623,7 @@ mod tests {
             "[ui]",
             "[workspace]",
             "[models.a]",
+            "[credentials.a]",
             "[mcp.servers.a]",
             "[policy.deny.a]",
             "[policy.deny.a.python]",
