@@ -25,6 +25,7 @@ mod connect;
 mod context;
 mod conversation;
 mod corporate;
+mod credentials;
 mod debian_libraries;
 mod delegate;
 mod demo;

@@ -151,6 +151,19 @@ pub fn one_of_each() -> Vec<Event> {
             duration_ms: 3,
             reason: None,
         },
+        Event::CredentialUsed {
+            credential: "npm".to_owned(),
+            host: "npm.example:443".to_owned(),
+            method: "GET".to_owned(),
+            path: "/left-pad".to_owned(),
+        },
+        Event::CredentialRefused {
+            credential: "npm".to_owned(),
+            host: "npm.example:443".to_owned(),
+            method: "PUT".to_owned(),
+            path: "/left-pad".to_owned(),
+            reason: "it writes".to_owned(),
+        },
         Event::NetworkChanged { hosts: vec!["pypi.org".to_owned(), "!evil.test".to_owned()] },
         Event::Checkpoint { id: "c1".to_owned(), files: 3, names: Vec::new(), prompt: Some(1) },
         Event::SandboxReady { backend: "docker".to_owned(), id: "0a1b2c".to_owned() },
@@ -227,6 +240,8 @@ pub fn one_of_each() -> Vec<Event> {
             | Event::SecretsRedacted { .. }
             | Event::Denied { .. }
             | Event::Connection { .. }
+            | Event::CredentialUsed { .. }
+            | Event::CredentialRefused { .. }
             | Event::NetworkChanged { .. }
             | Event::Checkpoint { .. }
             | Event::LimitReached { .. }

@@ -217,6 +217,10 @@ pub struct ResourceArgs {
     /// A variable of the commands in the sandbox; without VALUE, the one of this environment (may be repeated)
     #[arg(long, value_name = "NAME[=VALUE]", help_heading = "Sandbox")]
     pub env: Vec<String>,
+    /// A credential that programs use without holding it: [credentials.NAME] of config.toml, or a preset (github, npm, …); with
+    /// :write also for requests that write (may be repeated)
+    #[arg(long, value_name = "NAME[:write]", help_heading = "Sandbox")]
+    pub credential: Vec<String>,
 }
 
 /// Whether the sandbox outlives the session.

@@ -1,7 +1,7 @@
 //! The sandboxes of a call: their kind, their content, and what is allowed in them.
 
 use crate::backends::{Chosen, choose};
-use crate::cli::config::{Config, SandboxConfig};
+use crate::cli::config::{Config, SandboxConfig, credentials};
 use crate::error::Result;
 use crate::machine::Machine;
 use crate::session::{Governance, Notice, Retention, SandboxSettings, WorkspaceSettings};
@@ -66,6 +66,9 @@ pub async fn sandbox(config: &Config) -> Result<(SandboxSettings, Option<Notice>
         env: with_variables(asked.env, &config.project.env),
         directory: config.directory.clone(),
         setup: config.project.setup.clone(),
+        credentials: Arc::new(
+            credentials::read(&asked.credentials, &config.machine, &config.workspace).await?,
+        ),
         ..SandboxSettings::new(backend)
     };
     Ok((settings, reason.map(notice)))

@@ -24,6 +24,7 @@ pub mod mcp_server;
 pub mod modal;
 pub mod openai_responses;
 pub mod prefix_cache;
+pub mod private_site;
 pub mod registry;
 pub mod rpc;
 pub mod runloop;

@@ -24,6 +24,8 @@ pub struct SandboxFacts {
     pub checkout: Option<Checkout>,
     /// What it may reach.
     pub network: Network,
+    /// What it may use without holding it, one line each.
+    pub credentials: Vec<String>,
     /// Set if the user is asked about each host, where it may reach none.
     pub asks_about_network: bool,
     /// Its resources.
@@ -47,6 +49,8 @@ pub struct Checkout {
 
 /// Characters of a branch's name that the prompt shows.
 const MAX_BRANCH: usize = 100;
+/// Characters of the description of a credential.
+const MAX_CREDENTIAL: usize = 400;
 /// Hosts that the prompt names.
 const MAX_HOSTS: usize = 40;
 
@@ -75,6 +79,9 @@ pub fn system_prompt(facts: &SandboxFacts, workspace: &Path, redact_secrets: boo
         prompt += &format!("\n- Working directory: {}", place.join(&facts.directory).display());
     }
     prompt += &format!("\n- Network: {}\n", network(&facts.network, facts.asks_about_network));
+    for credential in &facts.credentials {
+        prompt += &format!("- Credential: {}\n", one_line(credential, MAX_CREDENTIAL));
+    }
     let limits = &facts.limits;
     prompt += &format!(
         "- Limits: {} MiB of memory, {} CPUs, {} processes, {} MiB of disk\n",

@@ -253,6 +253,30 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
+    /// A request from the sandbox was given a credential of the user's.
+    CredentialUsed {
+        /// The credential's name.
+        credential: String,
+        /// The host and the port.
+        host: String,
+        /// The request's method.
+        method: String,
+        /// Its path, without the query.
+        path: String,
+    },
+    /// A request to a host that a credential is bound to was not passed on.
+    CredentialRefused {
+        /// The credential's name.
+        credential: String,
+        /// The host and the port.
+        host: String,
+        /// The request's method.
+        method: String,
+        /// Its path, without the query.
+        path: String,
+        /// Why.
+        reason: String,
+    },
     /// The user changed what the sandbox may reach. Holds again when the session is resumed, unless that call names a network.
     NetworkChanged {
         /// The list in force, as `--network` takes it; empty where nothing is allowed or denied.

@@ -1,13 +1,14 @@
 //! One connection of a program in the sandbox, from its request to its event.
 
 use super::client_hello::{self, Hello};
+use super::credentials::{self, HostSide};
 use super::dial::{dial, judge_all};
 use super::gateway::Gateway;
 use super::host::Host;
 use super::list::Entry;
 use super::request::{self, Action, BadRequest, Request};
 use super::rules::Reach;
-use super::traffic::{Direction, Meter};
+use super::traffic::{Direction, Meter, Rewound};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -115,15 +116,25 @@ pub(super) async fn serve(gateway: Arc<Gateway>, mut client: DuplexStream) {
         // Without a request there is nothing to report.
         Ok(Ok(None)) | Err(_) => return,
     };
-    let (host, port, meter) = (&request.host, request.port, gateway.meter());
+    let (host, port, meter) = (&request.host, request.port, Arc::new(gateway.meter()));
     let report = |allowed, end: Option<&CloseReason>| gateway.report(&request, &meter, allowed, end);
     let admitted = gateway.admit();
     let reached = match &admitted {
+        // What is not encrypted could neither have the credential nor be searched for it.
+        Ok(_) if request.action != Action::Connect && gateway.is_bound(host, port) => {
+            let reason = "a credential is bound to it, and it is reached by https:// alone";
+            Err(CloseReason::Refused(Refusal::protocol(reason.to_owned())))
+        }
         Ok(_) => gateway.until_end(reach(&gateway, host, port, request.pass.as_deref())).await,
         Err(end) => Err(end.clone()),
     };
     // Reported before the program gets its response: what the program does next comes after the event.
     match reached {
+        Ok((server, _)) if request.action == Action::Connect && gateway.is_bound(host, port) => {
+            let served = intercept(&gateway, &request, &rest, client, server, &meter);
+            let end = gateway.until_end(watched(&meter, served)).await;
+            report(!matches!(end, Err(CloseReason::Refused(_))), end.as_ref().err());
+        }
         Ok((server, reach)) => {
             let carried = carry(&request, reach, &rest, &mut client, server, &meter);
             let end = gateway.until_end(watched(&meter, carried)).await;
@@ -160,7 +171,7 @@ async fn read_request(client: &mut DuplexStream) -> Result<Option<(Request, Vec<
 }
 
 /// Connects to the host, if the rules allow it.
-async fn reach(
+pub(super) async fn reach(
     gateway: &Gateway,
     host: &Host,
     port: u16,
@@ -188,12 +199,39 @@ async fn carry(
     rest: &[u8],
     client: &mut DuplexStream,
     server: TcpStream,
-    meter: &Meter<'_>,
+    meter: &Meter,
 ) -> Result<(), CloseReason> {
     match &request.action {
         Action::Connect => tunnel(&request.host, reach, rest, client, server, meter).await,
         Action::Http { head, body } => exchange(head, *body, rest, client, server, meter).await,
     }
+}
+
+/// Ends TLS for a host that a credential is bound to, and serves the requests.
+async fn intercept(
+    gateway: &Arc<Gateway>,
+    request: &Request,
+    rest: &[u8],
+    mut client: DuplexStream,
+    server: TcpStream,
+    meter: &Arc<Meter>,
+) -> Result<(), CloseReason> {
+    let Some(credentials) = gateway.credentials() else { return Err(CloseReason::Gone) };
+    client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await.map_err(|_| CloseReason::Gone)?;
+    // Whatever else the list allows: TLS alone.
+    let greeting =
+        match timeout(REQUEST_TIMEOUT, greeting(&request.host, Reach::Web, rest, &mut client)).await {
+            Ok(Ok(greeting)) => greeting,
+            Ok(Err(end)) => {
+                // So that the program reports something better than a broken connection.
+                let _ = timeout(REQUEST_TIMEOUT, client.write_all(&UNRECOGNISED_NAME)).await;
+                return Err(end);
+            }
+            Err(_) => return Err(CloseReason::Gone),
+        };
+    let target = (request.host.clone(), request.port);
+    let host_side = HostSide::new(gateway, credentials, target, request.pass.clone(), meter, server);
+    credentials::serve(host_side, Rewound::new(greeting, client)).await
 }
 
 /// Copies bytes in both directions, once the program's first ones have been judged.
@@ -203,7 +241,7 @@ async fn tunnel(
     rest: &[u8],
     client: &mut DuplexStream,
     mut server: TcpStream,
-    meter: &Meter<'_>,
+    meter: &Meter,
 ) -> Result<(), CloseReason> {
     client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await.map_err(|_| CloseReason::Gone)?;
     let (mut from_client, mut to_client) = split(client);
@@ -263,7 +301,7 @@ async fn exchange(
     rest: &[u8],
     client: &mut DuplexStream,
     mut server: TcpStream,
-    meter: &Meter<'_>,
+    meter: &Meter,
 ) -> Result<(), CloseReason> {
     let (mut from_client, mut to_client) = split(client);
     let (mut from_server, mut to_server) = server.split();
@@ -301,7 +339,7 @@ async fn exchange(
 
 /// Runs `work` until it ends or the connection has been idle for too long.
 async fn watched(
-    meter: &Meter<'_>,
+    meter: &Meter,
     work: impl Future<Output = Result<(), CloseReason>>,
 ) -> Result<(), CloseReason> {
     tokio::pin!(work);

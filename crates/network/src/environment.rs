@@ -48,7 +48,7 @@ fn direct(rules: &Rules) -> Vec<&'static str> {
 
 /// System properties for Java, which reads no variables and excludes loopback by itself. Not in `JAVA_TOOL_OPTIONS`,
 /// which every start of Java reports on stderr.
-fn java() -> String {
+pub(super) fn java() -> String {
     ["http", "https"]
         .map(|scheme| format!("-D{scheme}.proxyHost=127.0.0.1 -D{scheme}.proxyPort={PORT}"))
         .join(" ")

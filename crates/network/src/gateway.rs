@@ -2,6 +2,7 @@
 
 use super::PORT;
 use super::connection::{self, CloseReason, Refusal};
+use super::credentials::Bindings;
 use super::dial::AddressRule;
 use super::environment::variables;
 use super::host::Host;
@@ -89,7 +90,7 @@ pub struct Gateway {
     is_behind_proxy: AtomicBool,
     asked: Lock<HashMap<(Host, u16), Asked>>,
     connections: AtomicU64,
-    bytes: AtomicU64,
+    bytes: Arc<AtomicU64>,
     slots: Semaphore,
     refusals: Lock<Vec<String>>,
     reported_limits: Lock<HashSet<&'static str>>,
@@ -104,6 +105,8 @@ pub struct Gateway {
     without_registry: AtomicU64,
     /// Refused connections to package registries.
     refused_registries: AtomicU64,
+    /// What programs inside use without holding it.
+    pub(super) bindings: Bindings,
     ended: watch::Sender<bool>,
     /// No more events are emitted.
     silent: Lock<bool>,
@@ -134,7 +137,7 @@ impl Gateway {
             is_behind_proxy: AtomicBool::new(false),
             asked: Lock::default(),
             connections: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
+            bytes: Arc::default(),
             refusals: Lock::default(),
             reported_limits: Lock::default(),
             reported_denials: Lock::default(),
@@ -143,6 +146,7 @@ impl Gateway {
             without_network: AtomicU64::new(0),
             without_registry: AtomicU64::new(0),
             refused_registries: AtomicU64::new(0),
+            bindings: Bindings::default(),
             ended: watch::Sender::new(false),
             silent: Lock::new(false),
         }))
@@ -164,7 +168,7 @@ impl Gateway {
     pub(super) fn names(&self, permit: &Permit, host: &Host, port: u16) -> bool {
         match &permit.holder {
             Some(holder) => holder.rules.names(host, port),
-            None => permit.by_user || self.rules.lock().names(host, port),
+            None => permit.by_user || self.in_force().names(host, port),
         }
     }
 
@@ -186,6 +190,15 @@ impl Gateway {
     /// The current rules.
     pub fn rules(&self) -> Rules {
         self.rules.lock().clone()
+    }
+
+    /// The current rules, and the hosts of the session's credentials, which no list has to name.
+    fn in_force(&self) -> Rules {
+        let mut rules = self.rules();
+        for entry in self.credentials().iter().flat_map(|credentials| credentials.hosts()) {
+            rules.add(entry);
+        }
+        rules
     }
 
     /// Begins with other rules than those of `--network`.
@@ -249,7 +262,7 @@ impl Gateway {
         let session = self.session.lock().clone();
         match session.map(|session| session.verdict(host, port)) {
             Some(Verdict::Denied) => Verdict::Denied,
-            _ => self.rules.lock().judge(host, port),
+            _ => self.in_force().judge(host, port),
         }
     }
 
@@ -274,13 +287,16 @@ impl Gateway {
     ///
     /// The port is in use in the sandbox, or the guest is gone.
     pub async fn attach(self: &Arc<Self>, sandbox: &Sandbox) -> Result<()> {
-        let rules = self.rules();
+        let rules = self.in_force();
         let is_closed = rules.allowed().is_empty() && !self.asks_about_all();
         if self.is_full() || (is_closed && self.holders.lock().is_empty()) {
             return Ok(());
         }
         // Where only others have a list, the session's commands do not find the proxy.
-        let variables = if is_closed { Vec::new() } else { variables(&rules, None) };
+        let mut variables = if is_closed { Vec::new() } else { variables(&rules, None) };
+        if let Some(credentials) = self.credentials() {
+            variables.extend(credentials.variables());
+        }
         sandbox.listen(PORT, &variables).await.map_err(|error| {
             error.hint(format!("the network's proxy needs port {PORT} of the sandbox's loopback; does something else listen there?"))
         })?;
@@ -478,8 +494,8 @@ impl Gateway {
         self.slots.try_acquire().map_err(full)
     }
 
-    pub(super) fn meter(&self) -> Meter<'_> {
-        Meter::new(&self.bytes, self.limits.bytes)
+    pub(super) fn meter(&self) -> Meter {
+        Meter::new(Arc::clone(&self.bytes), self.limits.bytes)
     }
 
     /// Judges a connection by the rules and the user. What needs no lookup is judged before the user is asked; a name is
@@ -557,7 +573,7 @@ impl Gateway {
         address: IpAddr,
         port: u16,
     ) -> AddressRule {
-        let rule = self.rules.lock().judge_address(address, port);
+        let rule = self.in_force().judge_address(address, port);
         let rule = match (&permit.holder, rule) {
             (_, AddressRule::Denied) | (None, _) => rule,
             (Some(holder), _) => holder.rules.judge_address(address, port),
@@ -570,13 +586,7 @@ impl Gateway {
     }
 
     /// Emits the event of a connection; of those beyond the limit on all connections only the first.
-    pub(super) fn report(
-        &self,
-        request: &Request,
-        meter: &Meter<'_>,
-        allowed: bool,
-        end: Option<&CloseReason>,
-    ) {
+    pub(super) fn report(&self, request: &Request, meter: &Meter, allowed: bool, end: Option<&CloseReason>) {
         let (host, port) = (&request.host, request.port);
         if let Some(CloseReason::Limit(limit, _)) = end {
             match self.reported_limits.lock().insert(limit) {
@@ -590,7 +600,7 @@ impl Gateway {
             self.refused_registries.fetch_add(1, Relaxed);
         }
         if let (false, Some(reason)) = (allowed, &reason) {
-            self.deny(&format!("{host}:{port}"), reason);
+            self.deny("connect to ", &format!("{host}:{port}"), reason);
         }
         self.emit(Event::Connection {
             host: host.to_string().trim_matches(['[', ']']).to_owned(),
@@ -604,7 +614,7 @@ impl Gateway {
     }
 
     /// Keeps a refusal for the model, and emits a `denied` event for the first of its kind: programs try again and again.
-    fn deny(&self, target: &str, reason: &str) {
+    pub(super) fn deny(&self, verb: &str, target: &str, reason: &str) {
         let refusal = format!("{target} ({reason})");
         let mut refusals = self.refusals.lock();
         if refusals.len() < MAX_REFUSALS && !refusals.contains(&refusal) {
@@ -618,7 +628,7 @@ impl Gateway {
         let is_last = reported.len() > MAX_DENIALS;
         drop(reported);
         self.emit(match is_last {
-            false => Event::Denied { what: format!("connect to {target}"), rule: reason.to_owned() },
+            false => Event::Denied { what: format!("{verb}{target}"), rule: reason.to_owned() },
             true => Event::Notice {
                 text: format!(
                     "the network refused more than {MAX_DENIALS} targets; further ones appear only as connection events"
@@ -627,7 +637,7 @@ impl Gateway {
         });
     }
 
-    fn emit(&self, event: Event) {
+    pub(super) fn emit(&self, event: Event) {
         let silent = self.silent.lock();
         if !*silent {
             // A session file that cannot be written fails at the next event of the turn.
@@ -638,10 +648,15 @@ impl Gateway {
 
 /// A password that nobody guesses.
 fn new_pass() -> String {
+    let [first, second] = [random(), random()];
+    format!("{first:016x}{second:016x}")
+}
+
+/// A number that nobody guesses.
+pub(super) fn random() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     // Each is keyed with random bytes of the system.
-    let [first, second] = [0, 1].map(|n: u8| RandomState::new().hash_one(n));
-    format!("{first:016x}{second:016x}")
+    RandomState::new().hash_one(0_u8)
 }
 
 /// Returns what the user answers; `None` where nobody did in time.

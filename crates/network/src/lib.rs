@@ -13,6 +13,7 @@
 mod address;
 pub mod client_hello;
 mod connection;
+pub mod credentials;
 mod dial;
 mod environment;
 mod gateway;

@@ -95,6 +95,13 @@ impl Rules {
         }
     }
 
+    /// Allows an entry; a denial stays.
+    pub(super) fn add(&mut self, entry: &Entry) {
+        if !self.allowed.contains(entry) {
+            self.allowed.push(entry.clone());
+        }
+    }
+
     /// Denies an entry, whatever else allows it.
     pub fn deny(&mut self, entry: Entry) {
         self.allowed.retain(|allowed| *allowed != entry);

@@ -1,9 +1,13 @@
 //! Counting what goes over the network, and its limits.
 
 use super::connection::CloseReason;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll};
 use std::time::Instant;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 /// Bytes of one read.
 const BUFFER: usize = 32 << 10;
@@ -27,13 +31,13 @@ impl Default for Limits {
 }
 
 /// Counts the bytes of one connection, and adds them to those of the session.
-pub(super) struct Meter<'a> {
+pub(super) struct Meter {
     pub started: Instant,
     pub sent: AtomicU64,
     pub received: AtomicU64,
     is_closing: AtomicBool,
     /// Bytes of the session.
-    total: &'a AtomicU64,
+    total: Arc<AtomicU64>,
     limit: u64,
 }
 
@@ -44,8 +48,8 @@ pub(super) enum Direction {
     In,
 }
 
-impl<'a> Meter<'a> {
-    pub fn new(total: &'a AtomicU64, limit: u64) -> Self {
+impl Meter {
+    pub fn new(total: Arc<AtomicU64>, limit: u64) -> Self {
         Self {
             started: Instant::now(),
             sent: AtomicU64::new(0),
@@ -123,5 +127,99 @@ impl<'a> Meter<'a> {
             to.shutdown().await.map_err(|_| CloseReason::Gone)?;
         }
         Ok(())
+    }
+}
+
+/// A connection to a host whose bytes are counted.
+pub(super) struct Counted<T> {
+    inner: T,
+    meter: Arc<Meter>,
+}
+
+impl<T> Counted<T> {
+    pub fn new(inner: T, meter: Arc<Meter>) -> Self {
+        Self { inner, meter }
+    }
+
+    fn count(&self, direction: Direction, bytes: usize) -> io::Result<()> {
+        let counted = self.meter.count(direction, bytes);
+        counted.map_err(|_| io::Error::other("the limit on bytes is reached"))
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Counted<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        std::task::ready!(Pin::new(&mut self.inner).poll_read(context, buffer))?;
+        Poll::Ready(self.count(Direction::In, buffer.filled().len() - before))
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Counted<T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = std::task::ready!(Pin::new(&mut self.inner).poll_write(context, bytes))?;
+        Poll::Ready(self.count(Direction::Out, written).map(|()| written))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(context)
+    }
+}
+
+/// A connection of which some bytes have been read already.
+pub(super) struct Rewound<T> {
+    read: Vec<u8>,
+    inner: T,
+}
+
+impl<T> Rewound<T> {
+    pub fn new(read: Vec<u8>, inner: T) -> Self {
+        Self { read, inner }
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Rewound<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.read.is_empty() {
+            return Pin::new(&mut self.inner).poll_read(context, buffer);
+        }
+        let length = self.read.len().min(buffer.remaining());
+        buffer.put_slice(&self.read[..length]);
+        self.read.drain(..length);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Rewound<T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(context)
     }
 }

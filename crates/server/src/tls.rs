@@ -5,6 +5,7 @@
 use agent_base::error::{Error, Result};
 use agent_base::machine::Machine;
 use agent_base::paths;
+use agent_base::tls::authorities_of;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose,
@@ -22,16 +23,6 @@ use tokio_rustls::TlsAcceptor;
 /// How long a certificate is valid, and how old one may be that is used again.
 const VALID_DAYS: i64 = 397;
 const MAX_AGE: Duration = Duration::from_secs(300 * 24 * 3600);
-/// The most that is read of the machine's list of authorities.
-const MAX_AUTHORITIES: u64 = 8 << 20;
-/// Where machines keep that list.
-const AUTHORITIES: [&str; 4] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
-
 /// A certificate for a server's names, in files.
 #[derive(Debug)]
 pub struct Identity {
@@ -137,22 +128,6 @@ fn make(names: &[String]) -> std::result::Result<Made, rcgen::Error> {
     let key = KeyPair::generate()?;
     let certificate = leaf.signed_by(&key, &authority)?.pem();
     Ok(Made { authority: authority.pem(), certificate, key: key.serialize_pem() })
-}
-
-/// The authorities that this machine's programs trust, as far as they are in a file.
-fn authorities_of(machine: &Machine) -> Vec<u8> {
-    let named = machine.variable("SSL_CERT_FILE").map(PathBuf::from);
-    let read = |path: PathBuf| {
-        let is_small =
-            std::fs::metadata(&path).is_ok_and(|file| file.is_file() && file.len() <= MAX_AUTHORITIES);
-        if is_small { std::fs::read(&path).ok() } else { None }
-    };
-    let mut found =
-        named.into_iter().chain(AUTHORITIES.map(PathBuf::from)).find_map(read).unwrap_or_default();
-    if !found.is_empty() && !found.ends_with(b"\n") {
-        found.push(b'\n');
-    }
-    found
 }
 
 /// Writes a file that only this user can read, in the place of an older one.

@@ -180,6 +180,7 @@ impl Builder {
         if let Some(rules) = began_with {
             gateway.begin_with(rules);
         }
+        gateway.bind(&self.sandbox.credentials, &self.machine)?;
         if self.sandbox.asks_about_network(frontend) {
             gateway.ask_about_all();
         }

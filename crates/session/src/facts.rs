@@ -5,7 +5,8 @@ use agent_base::machine::Machine;
 use agent_base::plain_file::{self, Links};
 use agent_base::sanitise::one_line;
 use agent_core::{Checkout, SandboxFacts};
-use agent_sandbox::{host_tree, own_place};
+use agent_network::credentials::Credential;
+use agent_sandbox::{Network, host_tree, own_place};
 use agent_tools::code;
 use agent_workspace::tracked;
 use std::path::Path;
@@ -21,7 +22,7 @@ pub(super) fn facts(
     mut programs: Vec<String>,
     asks_about_network: bool,
 ) -> SandboxFacts {
-    let SandboxSettings { network, limits, image, directory, .. } = sandbox.clone();
+    let SandboxSettings { network, limits, image, directory, credentials, .. } = sandbox.clone();
     let machine = &workspace.machine;
     programs.retain(|program| PROGRAMS.contains(&program.as_str()));
     let checkout = tracked::branch(&workspace.root).map(|branch| Checkout {
@@ -36,12 +37,23 @@ pub(super) fn facts(
         date,
         system,
         checkout,
-        network,
+        network: with_hosts_of(&credentials, network),
+        credentials: credentials.iter().map(|credential| credential.rule.description()).collect(),
         asks_about_network,
         limits,
         image,
         programs,
         skills: None,
+    }
+}
+
+/// The hosts of credentials can be reached, whatever the list names.
+fn with_hosts_of(credentials: &[Credential], network: Network) -> Network {
+    let hosts = credentials.iter().flat_map(|credential| &credential.rule.hosts).map(ToString::to_string);
+    match network {
+        Network::Hosts(named) => Network::Hosts(named.into_iter().chain(hosts).collect()),
+        Network::None if !credentials.is_empty() => Network::Hosts(hosts.collect()),
+        network => network,
     }
 }
 

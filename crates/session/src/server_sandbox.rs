@@ -83,6 +83,7 @@ fn of_server(server: &ServerSettings, session: &SandboxSettings) -> SandboxSetti
         directory: std::path::PathBuf::new(),
         home: Vec::new(),
         setup: None,
+        credentials: Arc::default(),
         ..session.clone()
     };
     let limits = &mut settings.limits;

@@ -11,6 +11,7 @@ use agent_event::{Limits, SandboxInfo};
 use agent_log::SessionId;
 use agent_mcp::client::ServerSettings;
 use agent_model::{ChatModel, Endpoint, OpenAi};
+use agent_network::credentials::Credential;
 use agent_policy::Approve;
 use agent_policy::policy::Rules;
 use agent_sandbox::{Backend, HomeFile, Network, Spec, WorkspaceMount};
@@ -204,6 +205,8 @@ pub struct SandboxSettings {
     pub home: Vec<HomeFile>,
     /// What prepares the workspace once.
     pub setup: Option<ProjectSetup>,
+    /// What programs inside use without holding it.
+    pub credentials: Arc<Vec<Credential>>,
 }
 
 /// Who says what a sandbox may reach.
@@ -261,6 +264,7 @@ impl SandboxSettings {
             starts,
             home,
             setup: None,
+            credentials: Arc::default(),
         }
     }
 

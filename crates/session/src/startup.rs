@@ -414,7 +414,8 @@ impl Start {
     }
 
     async fn put_home(&self, sandbox: &Sandbox, workspace: &Workspace) -> Result<()> {
-        let files = [workspace.git_settings().await?, self.home.clone()].concat();
+        let of_credentials = self.gateway.home_files(sandbox).await;
+        let files = [workspace.git_settings().await?, self.home.clone(), of_credentials].concat();
         match sandbox.put_home(&files).await? {
             0 => {}
             failed => self.notice(format!(

@@ -339,6 +339,12 @@ impl Trace {
                 counted(text.lines().count(), "line")
             )),
             Event::Note { text } => self.debug(&format!("The model learns with the next prompt: {text}")),
+            Event::CredentialUsed { credential, host, method, path } => {
+                self.debug(&format!("credential {credential}: {method} {host}{path}"))
+            }
+            Event::CredentialRefused { credential, host, method, path, reason } => {
+                self.debug(&format!("credential {credential} refused: {method} {host}{path}: {reason}"))
+            }
             Event::NetworkChanged { hosts } => {
                 self.debug(&format!("network: {}", sanitise::one_line(&hosts.join(", "), COLUMNS)))
             }

@@ -3,6 +3,7 @@
 //! `.env` is read from the current directory alone, through an allow-list of names, and never put into the
 //! process's environment: an untrusted repository may contain one.
 
+use super::credentials::CredentialOptions;
 use super::key_command::KeyCommand;
 use super::project_setup::SetupOptions;
 use super::providers::Providers;
@@ -311,6 +312,8 @@ settings! {
     tables {
         /// Context windows by model, in tokens.
         context: BTreeMap<String, u64>,
+        /// Credentials that programs use without holding them.
+        credentials: BTreeMap<String, CredentialOptions>,
         /// Variables of the commands in the sandbox.
         env: BTreeMap<String, String>,
         /// Object directories of the user's git repositories that others of theirs may take objects from.
@@ -599,6 +602,7 @@ mod tests {
         let endpoint = ["model", "base_url", "api_key", "provider"];
         let tables = [
             "context",
+            "credentials",
             "env",
             "git_object_stores",
             "hooks",
@@ -624,6 +628,7 @@ mod tests {
             "[ui]",
             "[workspace]",
             "[models.a]",
+            "[credentials.a]",
             "[mcp.servers.a]",
             "[policy.deny.a]",
             "[policy.deny.a.python]",

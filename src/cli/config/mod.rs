@@ -1,6 +1,7 @@
 //! The settings of a call: flags before the environment, before `.env`, before the user's file, before defaults.
 
 mod approvals;
+pub mod credentials;
 mod dev_container;
 mod endpoint;
 pub mod key_command;
@@ -100,6 +101,8 @@ pub struct SandboxConfig {
     pub limits: Limits,
     /// Variables of commands.
     pub env: Vec<(String, String)>,
+    /// Credentials that programs use without holding them.
+    pub credentials: Vec<credentials::Enabled>,
     /// How the workspace is made available.
     pub workspace_mode: Mode,
 }
@@ -137,6 +140,7 @@ pub fn check_text(path: &Path, text: &[u8]) -> Result<()> {
     file.models.iter().try_for_each(|(model, options)| request::check(model, options))?;
     providers::check(&file.providers)?;
     sandbox(&Options::default(), &file)?;
+    credentials::check(&file.credentials)?;
     bounds(&file, &Options::default())?;
     limits(&file)?;
     file.hooks.iter().try_for_each(|options| hook(options).map(drop))
@@ -231,6 +235,7 @@ fn sandbox(options: &Options, file: &File) -> Result<SandboxConfig> {
         network: file.name_origin("network", network)?,
         limits,
         env: environment(&options.resources.env, &file.env)?,
+        credentials: credentials::enabled(&options.resources.credential, &file.credentials)?,
         workspace_mode: options.copy.workspace_mode.unwrap_or_default(),
     })
 }

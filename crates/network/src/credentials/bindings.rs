@@ -1,0 +1,129 @@
+//! The credentials of a session at its gateway, and the events about them.
+
+use super::{Credential, Credentials};
+use crate::gateway::Gateway;
+use crate::host::Host;
+use agent_base::error::{Error, Result};
+use agent_base::lock::Lock;
+use agent_base::machine::Machine;
+use agent_base::sanitise::one_line;
+use agent_base::tls::{AUTHORITIES, MAX_AUTHORITIES};
+use agent_event::Event;
+use agent_sandbox::{HomeFile, Sandbox};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Uses of credentials that are events.
+const MAX_EVENTS: u64 = 20_000;
+/// Columns of a method and of a path in an event.
+const MAX_METHOD: usize = 20;
+const MAX_PATH: usize = 300;
+
+/// What a gateway knows of credentials.
+#[derive(Default)]
+pub(crate) struct Bindings {
+    credentials: Lock<Option<Arc<Credentials>>>,
+    /// Events about their use.
+    events: AtomicU64,
+}
+
+/// A request: the host and its port, the method, and the path without the query.
+#[derive(Clone, Copy)]
+pub(super) struct Attempt<'a> {
+    pub host: &'a Host,
+    pub port: u16,
+    pub method: &'a str,
+    pub path: &'a str,
+}
+
+impl Gateway {
+    /// Binds credentials to their hosts, which the sandbox may reach then.
+    ///
+    /// # Errors
+    ///
+    /// Connections bypass this gateway; the certificate authority cannot be made.
+    pub fn bind(&self, credentials: &[Credential], machine: &Machine) -> Result<()> {
+        if credentials.is_empty() {
+            return Ok(());
+        }
+        if self.is_full() {
+            return Err(Error::config("credentials need the proxy, which --network full bypasses")
+                .hint("name the hosts that the sandbox may reach, or leave --network out"));
+        }
+        *self.bindings.credentials.lock() = Some(Arc::new(Credentials::new(credentials, machine)?));
+        Ok(())
+    }
+
+    /// Files that programs in a sandbox need for them, below its `$HOME`.
+    pub async fn home_files(&self, sandbox: &Sandbox) -> Vec<HomeFile> {
+        match self.credentials() {
+            Some(credentials) => credentials.home_files(authorities_of(sandbox).await),
+            None => Vec::new(),
+        }
+    }
+
+    pub(crate) fn credentials(&self) -> Option<Arc<Credentials>> {
+        self.bindings.credentials.lock().clone()
+    }
+
+    /// Returns whether TLS to this host ends here.
+    pub(crate) fn is_bound(&self, host: &Host, port: u16) -> bool {
+        self.credentials().is_some_and(|credentials| !credentials.at(host, port).is_empty())
+    }
+
+    pub(super) fn credential_used(&self, credential: &str, attempt: Attempt<'_>) {
+        if self.may_report_use() {
+            self.emit(Event::CredentialUsed {
+                credential: credential.to_owned(),
+                host: attempt.host_and_port(),
+                method: one_line(attempt.method, MAX_METHOD),
+                path: one_line(attempt.path, MAX_PATH),
+            });
+        }
+    }
+
+    pub(super) fn credential_refused(&self, credential: &str, attempt: Attempt<'_>, reason: &str) {
+        let host = attempt.host_and_port();
+        let (method, path) = (one_line(attempt.method, MAX_METHOD), one_line(attempt.path, MAX_PATH));
+        if self.may_report_use() {
+            self.emit(Event::CredentialRefused {
+                credential: credential.to_owned(),
+                host: host.clone(),
+                method: method.clone(),
+                path: path.clone(),
+                reason: reason.to_owned(),
+            });
+        }
+        self.deny("", &format!("{method} {host}{path}"), reason);
+    }
+
+    /// Counts an event about a credential. Those beyond the limit are not emitted.
+    fn may_report_use(&self) -> bool {
+        let before = self.bindings.events.fetch_add(1, Relaxed);
+        if before == MAX_EVENTS {
+            let text =
+                format!("credentials were used more than {MAX_EVENTS} times; further uses are not recorded");
+            self.emit(Event::Notice { text });
+        }
+        before < MAX_EVENTS
+    }
+}
+
+impl Attempt<'_> {
+    fn host_and_port(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
+}
+
+/// The authorities that programs of a sandbox trust, as far as they are in a file of its image.
+async fn authorities_of(sandbox: &Sandbox) -> Option<Vec<u8>> {
+    for path in AUTHORITIES {
+        if let Ok(file) = sandbox.read_file(Path::new(path), 0, MAX_AUTHORITIES).await
+            && (1..=MAX_AUTHORITIES).contains(&file.size)
+        {
+            return Some(file.bytes);
+        }
+    }
+    None
+}

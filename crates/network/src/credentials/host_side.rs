@@ -1,0 +1,140 @@
+//! The host's side of a bound connection: TLS that is checked as this machine does, and HTTP in it.
+
+use super::Credentials;
+use super::head::MAX_HEAD;
+use super::outgoing::Outgoing;
+use crate::connection::{CloseReason, reach};
+use crate::gateway::Gateway;
+use crate::host::Host;
+use crate::traffic::{Counted, Meter};
+use http::request::Parts;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{Builder, SendRequest};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+/// How long a greeting of TLS may take.
+pub(super) const GREETING_TIMEOUT: Duration = Duration::from_secs(30);
+/// Fields of an answer.
+const MAX_FIELDS: usize = 200;
+
+/// The way to a host, and what it takes to go there again.
+pub(crate) struct HostSide {
+    pub gateway: Arc<Gateway>,
+    pub credentials: Arc<Credentials>,
+    pub host: Host,
+    pub port: u16,
+    /// The password of the list that the program goes by.
+    pub pass: Option<String>,
+    pub meter: Arc<Meter>,
+    way: Way,
+    /// Moves the bytes of the connection. Ends with it.
+    driver: JoinSet<()>,
+}
+
+enum Way {
+    /// Connected, without TLS.
+    Fresh(TcpStream),
+    Open(SendRequest<Outgoing>),
+    Gone,
+}
+
+impl HostSide {
+    pub fn new(
+        gateway: &Arc<Gateway>,
+        credentials: Arc<Credentials>,
+        (host, port): (Host, u16),
+        pass: Option<String>,
+        meter: &Arc<Meter>,
+        stream: TcpStream,
+    ) -> Self {
+        Self {
+            gateway: Arc::clone(gateway),
+            credentials,
+            host,
+            port,
+            pass,
+            meter: Arc::clone(meter),
+            way: Way::Fresh(stream),
+            driver: JoinSet::new(),
+        }
+    }
+
+    /// Sends a request. Returns the beginning of the answer.
+    ///
+    /// # Errors
+    /// The host cannot be reached, or does not answer: the reason.
+    pub(super) async fn send(&mut self, head: Parts, body: Outgoing) -> Result<Response<Incoming>, String> {
+        let is_used_again = self.open().await?;
+        // The host may have closed the connection meanwhile.
+        let may_repeat = is_used_again && head.method.is_safe() && hyper::body::Body::is_end_stream(&body);
+        let again = may_repeat.then(|| head.clone());
+        match self.send_once(head, body).await {
+            Err(_) if let Some(head) = again => {
+                self.way = Way::Gone;
+                self.open().await?;
+                self.send_once(head, Outgoing::empty()).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// Ends the connection; the next request opens another one.
+    pub fn close(&mut self) {
+        self.way = Way::Gone;
+        self.driver.abort_all();
+    }
+
+    async fn send_once(&mut self, head: Parts, body: Outgoing) -> Result<Response<Incoming>, String> {
+        let Way::Open(sender) = &mut self.way else { return Err("the host is gone".to_owned()) };
+        let answer = sender.send_request(Request::from_parts(head, body)).await;
+        answer.map_err(|_| "the host broke off the connection".to_owned())
+    }
+
+    /// Makes a request possible. Returns whether the connection has served another one.
+    async fn open(&mut self) -> Result<bool, String> {
+        if let Way::Open(sender) = &mut self.way
+            && sender.ready().await.is_ok()
+        {
+            return Ok(true);
+        }
+        let stream = match std::mem::replace(&mut self.way, Way::Gone) {
+            Way::Fresh(stream) => stream,
+            Way::Open(_) | Way::Gone => {
+                let reached = reach(&self.gateway, &self.host, self.port, self.pass.as_deref()).await;
+                let reason = |end: CloseReason| end.reason().unwrap_or("the host is gone").to_owned();
+                reached.map_err(reason)?.0
+            }
+        };
+        self.way = Way::Open(self.greet(stream).await?);
+        Ok(false)
+    }
+
+    async fn greet(&mut self, stream: TcpStream) -> Result<SendRequest<Outgoing>, String> {
+        let name = self.host.to_string().trim_matches(['[', ']']).to_owned();
+        let name = ServerName::try_from(name).map_err(|_| "no certificate can name the host".to_owned())?;
+        let stream = Counted::new(stream, Arc::clone(&self.meter));
+        let greeting = TlsConnector::from(Arc::clone(&self.credentials.client)).connect(name, stream);
+        let stream = timeout(GREETING_TIMEOUT, greeting)
+            .await
+            .map_err(|_| "the host does not answer in TLS".to_owned())?
+            .map_err(|error| format!("the host's certificate or its TLS is not accepted: {error}"))?;
+        let opened = Builder::new()
+            .max_buf_size(MAX_HEAD)
+            .max_headers(MAX_FIELDS)
+            .handshake(TokioIo::new(stream))
+            .await;
+        let (sender, connection) = opened.map_err(|_| "the host does not speak HTTP".to_owned())?;
+        self.driver.abort_all();
+        self.driver = JoinSet::new();
+        self.driver.spawn(async move { drop(connection.await) });
+        Ok(sender)
+    }
+}

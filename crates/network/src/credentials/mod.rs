@@ -1,0 +1,159 @@
+//! Credentials that programs inside use without holding them.
+//!
+//! Inside there is a placeholder, another one in each session. For the hosts that a credential is bound to, TLS ends here
+//! (`authority.rs`), each request is read strictly (`head.rs`, `chunks.rs`) and judged (`rule.rs`, `path.rs`); the value takes the placeholder's place where the rule
+//! says (`apply.rs`), and is replaced by it in what comes back (`scrub.rs`). All other connections stay as they are.
+
+mod answers;
+mod apply;
+mod authority;
+mod bindings;
+pub mod chunks;
+mod exchange;
+pub mod head;
+mod host_side;
+mod inside;
+mod intercept;
+mod outgoing;
+mod path;
+pub mod presets;
+mod requests;
+mod rule;
+mod scrub;
+mod source;
+mod trust_store;
+
+pub use rule::{HomeFileKind, Place, Rule};
+pub use source::{Place as SourcePlace, Source};
+
+pub(crate) use bindings::Bindings;
+pub(crate) use host_side::HostSide;
+pub(crate) use intercept::serve;
+
+use crate::host::Host;
+use crate::list::Entry;
+use agent_base::error::{Error, Result};
+use agent_base::lock::Lock;
+use agent_base::machine::Machine;
+use agent_base::tls::authorities_of;
+use authority::Authority;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use scrub::Needles;
+use secrecy::{ExposeSecret, SecretString};
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+/// A credential of the user's: its rule, and its value.
+#[derive(Clone)]
+pub struct Credential {
+    /// What it may be used for.
+    pub rule: Rule,
+    /// The value.
+    pub value: SecretString,
+    /// Authorities of the hosts beside those of this machine, as PEM.
+    pub authorities: Vec<u8>,
+}
+
+/// Without the value.
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credential").field("rule", &self.rule).finish_non_exhaustive()
+    }
+}
+
+/// A credential in a session.
+pub(super) struct Bound {
+    pub rule: Rule,
+    value: SecretString,
+    pub placeholder: String,
+}
+
+/// The credentials of a session.
+pub(super) struct Credentials {
+    bound: Vec<Arc<Bound>>,
+    /// What hosts gave in exchange.
+    exchanged: Lock<VecDeque<Arc<Bound>>>,
+    authority: Authority,
+    needles: Lock<Arc<Needles>>,
+    client: Arc<ClientConfig>,
+    /// The authorities that this machine's programs trust.
+    trusted: Vec<u8>,
+}
+
+impl Credentials {
+    /// Makes an authority and placeholders.
+    pub fn new(credentials: &[Credential], machine: &Machine) -> Result<Self> {
+        let authority = Authority::new()?;
+        let mut needles = Needles::default();
+        let bound = credentials.iter().map(|credential| {
+            let value = credential.value.expose_secret();
+            let placeholder = placeholder(value);
+            needles.add(value, &placeholder);
+            Arc::new(Bound { rule: credential.rule.clone(), value: credential.value.clone(), placeholder })
+        });
+        let bound = bound.collect();
+        let (client, trusted) = (client(credentials)?, authorities_of(machine));
+        let needles = Lock::new(Arc::new(needles));
+        Ok(Self { bound, exchanged: Lock::default(), authority, needles, client, trusted })
+    }
+
+    /// Those that are bound to a host, with what hosts gave in exchange for them.
+    pub fn at(&self, host: &Host, port: u16) -> Vec<Arc<Bound>> {
+        let is_there = |bound: &&Arc<Bound>| bound.rule.is_bound_to(host, port);
+        let exchanged = self.exchanged.lock();
+        self.bound.iter().chain(exchanged.iter()).filter(is_there).cloned().collect()
+    }
+
+    /// What is searched for in what comes back.
+    fn needles(&self) -> Arc<Needles> {
+        Arc::clone(&self.needles.lock())
+    }
+
+    /// The hosts.
+    pub fn hosts(&self) -> impl Iterator<Item = &Entry> {
+        self.bound.iter().flat_map(|bound| &bound.rule.hosts)
+    }
+}
+
+/// What checks the hosts' certificates: this machine's authorities, and those that the credentials name.
+fn client(credentials: &[Credential]) -> Result<Arc<ClientConfig>> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    for credential in credentials {
+        for certificate in CertificateDer::pem_slice_iter(&credential.authorities) {
+            let unusable = |error: &dyn fmt::Display| {
+                Error::config(format!("[credentials.{}] ca cannot be used: {error}", credential.rule))
+            };
+            let certificate = certificate.map_err(|error| unusable(&error))?;
+            roots.add(certificate).map_err(|error| unusable(&error))?;
+        }
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| Error::unexpected("TLS cannot be set up").caused_by(error))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// Something of the value's shape and length: its well-known beginning, and letters that differ in each session.
+fn placeholder(value: &str) -> String {
+    const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+    let prefixes = presets::ALL.iter().flat_map(|preset| preset.prefixes);
+    let prefix = prefixes.filter(|prefix| value.starts_with(**prefix)).max_by_key(|prefix| prefix.len());
+    let prefix = prefix.filter(|prefix| value.len() >= prefix.len() + 8).copied().unwrap_or_default();
+    let mut text = prefix.to_owned();
+    while text.len() < value.len() {
+        for byte in crate::gateway::random().to_le_bytes() {
+            if text.len() < value.len() {
+                text.push(char::from(LETTERS[usize::from(byte) % LETTERS.len()]));
+            }
+        }
+    }
+    text
+}

@@ -1,0 +1,214 @@
+//! Credentials of well-known services, as a table.
+
+use super::rule::{HomeFileKind, Place, Rule};
+use crate::host::Host;
+use crate::list::Entry;
+
+/// A well-known service.
+#[derive(Debug, Clone, Copy)]
+pub struct Preset {
+    /// Its name.
+    pub name: &'static str,
+    hosts: &'static [&'static str],
+    /// Where the value is taken from unless the user says something else.
+    pub sources: &'static [&'static str],
+    places: &'static [Place],
+    /// Fields of their own that hold it as well.
+    fields: &'static [&'static str],
+    methods: &'static [&'static str],
+    write_methods: &'static [&'static str],
+    git: bool,
+    login: &'static str,
+    variables: &'static [&'static str],
+    files: &'static [HomeFileKind],
+    /// Paths whose answers hold tokens in exchange for it.
+    exchanges: &'static [&'static str],
+    /// What its values begin with.
+    pub(super) prefixes: &'static [&'static str],
+}
+
+const READ: &[&str] = &["GET", "HEAD"];
+const ASK: &[&str] = &["GET", "HEAD", "POST"];
+const WRITE: &[&str] = &["POST", "PUT", "PATCH", "DELETE"];
+const NETRC: &[HomeFileKind] = &[HomeFileKind::Netrc];
+
+/// All of them.
+pub const ALL: &[Preset] = &[
+    Preset {
+        name: "github",
+        hosts: &["github.com", "api.github.com", "raw.githubusercontent.com"],
+        sources: &["GH_TOKEN", "GITHUB_TOKEN"],
+        places: &[Place::Bearer, Place::Basic],
+        fields: &[],
+        methods: READ,
+        write_methods: WRITE,
+        git: true,
+        login: "x-access-token",
+        variables: &["GH_TOKEN", "GITHUB_TOKEN"],
+        files: NETRC,
+        exchanges: &[],
+        prefixes: &["github_pat_", "ghp_", "gho_", "ghs_", "ghu_"],
+    },
+    Preset {
+        name: "gitlab",
+        hosts: &["gitlab.com", "registry.gitlab.com"],
+        sources: &["GITLAB_TOKEN"],
+        places: &[Place::Bearer, Place::Basic],
+        fields: &["private-token"],
+        methods: READ,
+        write_methods: WRITE,
+        git: true,
+        login: "oauth2",
+        variables: &["GITLAB_TOKEN"],
+        files: NETRC,
+        exchanges: &["/jwt/auth"],
+        prefixes: &["glpat-", "gloas-"],
+    },
+    Preset {
+        name: "npm",
+        hosts: &["registry.npmjs.org"],
+        sources: &["NPM_TOKEN", "NODE_AUTH_TOKEN"],
+        places: &[Place::Bearer],
+        fields: &[],
+        methods: READ,
+        write_methods: WRITE,
+        git: false,
+        login: "",
+        variables: &["NPM_TOKEN", "NODE_AUTH_TOKEN"],
+        files: &[HomeFileKind::Npmrc],
+        exchanges: &[],
+        prefixes: &["npm_"],
+    },
+    Preset {
+        name: "pypi",
+        hosts: &["pypi.org", "upload.pypi.org"],
+        sources: &["PYPI_TOKEN", "TWINE_PASSWORD"],
+        places: &[Place::Basic],
+        fields: &[],
+        methods: READ,
+        write_methods: WRITE,
+        git: false,
+        login: "__token__",
+        variables: &["TWINE_PASSWORD"],
+        files: NETRC,
+        exchanges: &[],
+        prefixes: &["pypi-"],
+    },
+    Preset {
+        name: "crates",
+        hosts: &["crates.io"],
+        sources: &["CARGO_REGISTRY_TOKEN"],
+        places: &[Place::Token],
+        fields: &[],
+        methods: READ,
+        write_methods: WRITE,
+        git: false,
+        login: "",
+        variables: &["CARGO_REGISTRY_TOKEN"],
+        files: &[],
+        exchanges: &[],
+        prefixes: &["cio"],
+    },
+    Preset {
+        name: "maven",
+        hosts: &["maven.pkg.github.com"],
+        sources: &["MAVEN_PASSWORD"],
+        places: &[Place::Basic],
+        fields: &[],
+        methods: READ,
+        write_methods: WRITE,
+        git: false,
+        login: "token",
+        variables: &["MAVEN_PASSWORD"],
+        files: &[HomeFileKind::Netrc, HomeFileKind::Maven],
+        exchanges: &[],
+        prefixes: &[],
+    },
+    Preset {
+        name: "ghcr",
+        hosts: &["ghcr.io"],
+        sources: &["GHCR_TOKEN"],
+        places: &[Place::Basic],
+        fields: &[],
+        methods: READ,
+        write_methods: WRITE,
+        git: false,
+        login: "token",
+        variables: &["GHCR_TOKEN"],
+        files: &[HomeFileKind::Netrc, HomeFileKind::Docker],
+        exchanges: &["/token"],
+        prefixes: &[],
+    },
+    Preset {
+        name: "docker",
+        hosts: &["registry-1.docker.io", "auth.docker.io"],
+        sources: &["DOCKER_TOKEN"],
+        places: &[Place::Basic],
+        fields: &[],
+        methods: READ,
+        write_methods: WRITE,
+        git: false,
+        login: "token",
+        variables: &[],
+        files: &[HomeFileKind::Docker],
+        exchanges: &["/token"],
+        prefixes: &["dckr_pat_"],
+    },
+    Preset {
+        name: "huggingface",
+        hosts: &["huggingface.co"],
+        sources: &["HF_TOKEN"],
+        places: &[Place::Bearer, Place::Basic],
+        fields: &[],
+        methods: READ,
+        write_methods: WRITE,
+        git: true,
+        login: "user",
+        variables: &["HF_TOKEN"],
+        files: NETRC,
+        exchanges: &[],
+        prefixes: &["hf_"],
+    },
+    Preset {
+        name: "openai",
+        hosts: &["api.openai.com"],
+        sources: &["OPENAI_API_KEY"],
+        places: &[Place::Bearer],
+        fields: &[],
+        methods: ASK,
+        write_methods: WRITE,
+        git: false,
+        login: "",
+        variables: &["OPENAI_API_KEY"],
+        files: &[],
+        exchanges: &[],
+        prefixes: &["sk-proj-", "sk-"],
+    },
+];
+
+/// The preset with this name.
+pub fn preset(name: &str) -> Option<&'static Preset> {
+    ALL.iter().find(|preset| preset.name == name)
+}
+
+impl Preset {
+    /// Its rule, for a credential with this name.
+    pub fn rule(&self, name: &str) -> Rule {
+        let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let fields = self.fields.iter().map(|field| Place::Header((*field).to_owned()));
+        Rule {
+            name: name.to_owned(),
+            hosts: self.hosts.iter().map(|host| Entry::Host(Host::Name((*host).to_owned()), None)).collect(),
+            methods: owned(self.methods),
+            write_methods: owned(self.write_methods),
+            paths: vec!["/".to_owned()],
+            places: [self.places.to_vec(), fields.collect()].concat(),
+            git: self.git,
+            exchanges: owned(self.exchanges),
+            write: false,
+            login: self.login.to_owned(),
+            variables: owned(self.variables),
+            files: self.files.to_vec(),
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! `[credentials.NAME]` and `--credential NAME[:write]`: only the user's own file and command line define or enable one.
+
+use crate::error::{Error, Result};
+use crate::machine::Machine;
+use crate::network::credentials::{Credential, HomeFileKind, Place, Rule, Source, SourcePlace, presets};
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// The largest file of authorities.
+const MAX_AUTHORITIES: u64 = 1 << 20;
+
+/// A `[credentials.NAME]` of `config.toml`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CredentialOptions {
+    /// Enables it without `--credential`.
+    pub enabled: bool,
+    /// The well-known service whose rule it begins with; by default the one with its name.
+    pub preset: Option<String>,
+    /// The hosts it is bound to.
+    pub hosts: Option<Vec<String>>,
+    /// Methods that only read.
+    pub methods: Option<Vec<String>>,
+    /// Methods that need `:write`.
+    pub write_methods: Option<Vec<String>>,
+    /// What paths begin with.
+    pub paths: Option<Vec<String>>,
+    /// Where requests have it.
+    pub apply: Option<Vec<String>>,
+    /// The hosts serve git.
+    pub git: Option<bool>,
+    /// Paths whose answers hold tokens in exchange for it.
+    pub exchange: Option<Vec<String>>,
+    /// The user name beside it.
+    pub login: Option<String>,
+    /// Variables inside that hold the placeholder.
+    pub variables: Option<Vec<String>>,
+    /// Source: a variable of this environment.
+    pub env: Option<String>,
+    /// Source: a file.
+    pub file: Option<PathBuf>,
+    /// Source: what a program prints.
+    pub command: Option<Vec<String>>,
+    /// Source: git's credential helper, for this host.
+    pub git_helper: Option<String>,
+    /// Authorities of the hosts beside this machine's.
+    pub ca: Option<PathBuf>,
+}
+
+/// A credential that is enabled, whose value has not been read.
+#[derive(Debug, Clone)]
+pub struct Enabled {
+    rule: Rule,
+    source: Source,
+    ca: Option<PathBuf>,
+}
+
+/// The credentials that the call and the file enable.
+///
+/// # Errors
+/// A name is unknown, or what the file says of it is not valid.
+pub fn enabled(flags: &[String], file: &BTreeMap<String, CredentialOptions>) -> Result<Vec<Enabled>> {
+    let mut writable = BTreeMap::new();
+    for (name, options) in file {
+        if options.enabled {
+            writable.insert(name.as_str(), false);
+        }
+    }
+    for flag in flags {
+        let (name, write) = match flag.split_once(':') {
+            None => (flag.as_str(), false),
+            Some((name, "write")) => (name, true),
+            Some(_) => {
+                return Err(Error::usage(format!("--credential {flag:?} is not valid"))
+                    .hint("write --credential NAME, or NAME:write"));
+            }
+        };
+        *writable.entry(name).or_default() |= write;
+    }
+    let default = CredentialOptions::default();
+    let one = |(name, write): (&str, bool)| {
+        one(name, write, file.get(name).unwrap_or(&default))
+            .map_err(|error| error.context(&format!("the credential {name}")))
+    };
+    writable.into_iter().map(one).collect()
+}
+
+/// Reports what is wrong with those that the file describes.
+///
+/// # Errors
+/// Something is.
+pub fn check(file: &BTreeMap<String, CredentialOptions>) -> Result<()> {
+    file.iter().try_for_each(|(name, options)| one(name, false, options).map(drop))
+}
+
+fn one(name: &str, write: bool, options: &CredentialOptions) -> Result<Enabled> {
+    let known = presets::preset(options.preset.as_deref().unwrap_or(name));
+    if let (Some(unknown), None) = (&options.preset, known) {
+        return Err(Error::config(format!("there is no preset {unknown:?}")).hint(preset_names()));
+    }
+    let mut rule = known.map_or_else(|| custom(name), |preset| preset.rule(name));
+    rule.write = write;
+    if let Some(hosts) = &options.hosts {
+        rule.hosts = Rule::hosts(hosts)?;
+    }
+    if rule.hosts.is_empty() {
+        return Err(Error::config("it names no hosts").hint(format!(
+            "write hosts = [\"example.com\"] into [credentials.{name}] of config.toml, or use a preset ({})",
+            preset_names()
+        )));
+    }
+    if let Some(methods) = &options.methods {
+        rule.methods = checked_methods(methods)?;
+    }
+    if let Some(methods) = &options.write_methods {
+        rule.write_methods = checked_methods(methods)?;
+    }
+    if let Some(paths) = &options.paths {
+        let is_usable = |path: &String| path.starts_with('/') && !path.contains(['%', '?', '#', '\\']);
+        if let Some(bad) = paths.iter().find(|path| !is_usable(path)) {
+            return Err(Error::config(format!("{bad:?} is not a valid path")).hint("write it like /team"));
+        }
+        rule.paths.clone_from(paths);
+    }
+    if let Some(places) = &options.apply {
+        rule.places = places.iter().map(|place| Place::parse(place)).collect::<Result<_>>()?;
+        let is_basic = rule.places.contains(&Place::Basic);
+        if is_basic && !rule.files.contains(&HomeFileKind::Netrc) {
+            rule.files.push(HomeFileKind::Netrc);
+        }
+    }
+    rule.git = options.git.unwrap_or(rule.git);
+    rule.exchanges = options.exchange.clone().unwrap_or(rule.exchanges);
+    rule.login = options.login.clone().unwrap_or(rule.login);
+    rule.variables = options.variables.clone().unwrap_or(rule.variables);
+    let is_word = |text: &String| !text.contains(char::is_whitespace);
+    let are_names = rule.variables.iter().all(|name| !name.is_empty() && !name.contains(['=', '\0']));
+    if !is_word(&rule.login) || !are_names {
+        return Err(Error::config("its login, or the name of a variable, is not valid"));
+    }
+    let sources = known.map_or(&[][..], |preset| preset.sources);
+    let source = source(name, options, sources)?;
+    Ok(Enabled { rule, source, ca: options.ca.clone() })
+}
+
+fn custom(name: &str) -> Rule {
+    let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    Rule {
+        name: name.to_owned(),
+        hosts: Vec::new(),
+        methods: owned(&["GET", "HEAD"]),
+        write_methods: owned(&["POST", "PUT", "PATCH", "DELETE"]),
+        paths: owned(&["/"]),
+        places: vec![Place::Bearer],
+        git: false,
+        exchanges: Vec::new(),
+        write: false,
+        login: String::new(),
+        variables: Vec::new(),
+        files: Vec::new(),
+    }
+}
+
+fn checked_methods(methods: &[String]) -> Result<Vec<String>> {
+    let is_usable = |method: &String| {
+        let is_word = !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_uppercase());
+        // They open a tunnel, or send the request back.
+        is_word && !["CONNECT", "TRACE"].contains(&method.as_str())
+    };
+    match methods.iter().find(|method| !is_usable(method)) {
+        Some(bad) => Err(Error::config(format!("{bad:?} is not a method for a credential"))),
+        None => Ok(methods.to_vec()),
+    }
+}
+
+fn source(name: &str, options: &CredentialOptions, variables: &[&str]) -> Result<Source> {
+    let given = [
+        options.env.clone().map(|variable| Source::Variables(vec![variable])),
+        options.file.clone().map(Source::File),
+        options.command.clone().map(Source::Command),
+        options.git_helper.clone().map(Source::Git),
+    ];
+    let mut given = given.into_iter().flatten();
+    match (given.next(), given.next()) {
+        (Some(source), None) => Ok(source),
+        (Some(_), Some(_)) => Err(Error::config("it has two sources").hint(sources_hint(name))),
+        (None, _) if variables.is_empty() => Err(Error::config("it has no source").hint(sources_hint(name))),
+        (None, _) => Ok(Source::Variables(variables.iter().map(|name| (*name).to_owned()).collect())),
+    }
+}
+
+fn sources_hint(name: &str) -> String {
+    format!("write one of env, file, command and git_helper into [credentials.{name}] of config.toml")
+}
+
+fn preset_names() -> String {
+    let names: BTreeSet<_> = presets::ALL.iter().map(|preset| preset.name).collect();
+    format!("presets: {}", names.into_iter().collect::<Vec<_>>().join(", "))
+}
+
+fn in_home(path: &Path, machine: &Machine) -> PathBuf {
+    match (path.strip_prefix("~"), machine.home()) {
+        (Ok(rest), Some(home)) => home.join(rest),
+        _ => path.to_owned(),
+    }
+}
+
+/// Reads the values.
+///
+/// # Errors
+/// One cannot be read. No value is in a message.
+pub async fn read(enabled: &[Enabled], machine: &Machine, workspace: &Path) -> Result<Vec<Credential>> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
+    let place = SourcePlace { machine, workspace, variable: &variable };
+    let mut credentials = Vec::new();
+    for Enabled { rule, source, ca } in enabled {
+        let source = match source {
+            Source::File(path) => Source::File(in_home(path, machine)),
+            other => other.clone(),
+        };
+        let value = source.read(&rule.name, place).await?;
+        let authorities = match ca {
+            Some(path) => {
+                let path = &in_home(path, machine);
+                let failed =
+                    |error| Error::config(format!("{} cannot be read", path.display())).caused_by(error);
+                let bytes = crate::plain_file::read(path, MAX_AUTHORITIES, crate::plain_file::Links::Follow);
+                bytes.map_err(|error: std::io::Error| failed(error))?
+            }
+            None => Vec::new(),
+        };
+        credentials.push(Credential { rule: rule.clone(), value, authorities });
+    }
+    Ok(credentials)
+}
