@@ -1,8 +1,8 @@
 //! Read-only images of this machine's directories: erofs, made once for each state of a directory and kept in the cache.
 //!
-//! Whether a directory is in the same state is judged by its package manager's lists and by the times of the directories in it, as
-//! many as can be looked at in some milliseconds: a file that was changed in place deep inside, by no package manager, is seen after
-//! the next change elsewhere.
+//! Whether a directory is in the same state is judged by the lists of this machine's package manager and by the times of the
+//! directories that programs are installed to, which takes a millisecond. A file that was changed in place, by no package manager, is
+//! seen after the next change elsewhere.
 
 use crate::host::MKFS_EROFS;
 use crate::tool;
@@ -19,7 +19,24 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Directories that are looked at, from the outermost on.
-const LOOKED_AT: usize = 3000;
+const LOOKED_AT: usize = 200;
+/// Where programs and libraries are put, below the directory and below one another.
+const INSTALLED_TO: [&str; 14] = [
+    "bin",
+    "sbin",
+    "lib",
+    "lib64",
+    "libexec",
+    "include",
+    "share",
+    "local",
+    "site-packages",
+    "dist-packages",
+    "node_modules",
+    "rustlib",
+    "x86_64-linux-gnu",
+    "aarch64-linux-gnu",
+];
 /// What package managers write with every change: dpkg, rpm, pacman, apk.
 const PACKAGE_LISTS: [&str; 5] = [
     "/var/lib/dpkg/status",
@@ -73,7 +90,7 @@ fn name(directory: &Path) -> Name {
 /// A hash of the state of a directory.
 fn state(directory: &Path) -> Hash {
     let mut seen = String::new();
-    let mut look = |path: &Path| -> Option<()> {
+    let mut look = |path: &Path| {
         let metadata = fs::symlink_metadata(path).ok()?;
         let (seconds, nanoseconds) = (metadata.mtime(), metadata.mtime_nsec());
         seen += &format!("{path:?} {seconds}.{nanoseconds} {}\n", metadata.ino());
@@ -85,19 +102,26 @@ fn state(directory: &Path) -> Hash {
     let mut waiting = VecDeque::from([directory.to_owned()]);
     let mut looked_at = 0;
     while let Some(next) = waiting.pop_front().filter(|_| looked_at < LOOKED_AT) {
-        if look(&next).is_none() {
-            continue;
+        if look(&next).is_some() {
+            looked_at += 1;
+            waiting.extend(INSTALLED_TO.iter().map(|name| next.join(name)));
+            waiting.extend(libraries_of_python(&next));
         }
-        looked_at += 1;
-        let entries = fs::read_dir(&next).into_iter().flatten().flatten();
-        let mut below: Vec<PathBuf> = entries
-            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-            .map(|entry| entry.path())
-            .collect();
-        below.sort();
-        waiting.extend(below);
     }
     Hash::of(seen)
+}
+
+/// `lib/python3.11` and the like, below `lib`.
+fn libraries_of_python(directory: &Path) -> Vec<PathBuf> {
+    if directory.file_name().is_none_or(|name| name != "lib") {
+        return Vec::new();
+    }
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let is_python = |name: &OsString| name.as_encoded_bytes().starts_with(b"python");
+    let mut found: Vec<PathBuf> =
+        entries.filter(|entry| is_python(&entry.file_name())).map(|entry| entry.path()).collect();
+    found.sort();
+    found
 }
 
 async fn make(directory: &Path, image: &Path) -> Result<()> {
@@ -219,7 +243,7 @@ mod tests {
     #[test]
     fn a_state_changes_with_what_is_in_a_directory() {
         let directory = tempfile::tempdir().unwrap();
-        let below = directory.path().join("lib/python3");
+        let below = directory.path().join("lib/python3/site-packages");
         fs::create_dir_all(&below).unwrap();
         let before = state(directory.path());
         assert_eq!(state(directory.path()), before);

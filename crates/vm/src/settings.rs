@@ -12,6 +12,8 @@ pub struct Settings {
     pub kernel: Option<PathBuf>,
     /// The directory of that kernel's modules, instead of `/lib/modules/VERSION`.
     pub modules: Option<PathBuf>,
+    /// Where kernels and images are kept, instead of `vm` in the cache directory: they take as much space as `/usr` does.
+    pub cache: Option<PathBuf>,
     /// The seconds that a machine may take to boot (default: 60, or 180 where the processor is emulated).
     pub boot_timeout: Option<u32>,
 }

@@ -4,6 +4,7 @@ use crate::backend::Vm;
 use crate::host::{self, Accelerator, Host};
 use crate::initial::{self, Shown};
 use crate::qemu::{self, KERNEL_MEMORY, OWN_MEMORY, Parts};
+use crate::settings::Settings;
 use crate::{CAPABILITIES, NAME, disk, images, kernel, modules, status};
 use agent_base::error::{Error, Result};
 use agent_base::machine::Machine;
@@ -107,7 +108,10 @@ impl Vm {
 
 /// Where kernels and images are kept.
 pub(crate) fn cache(machine: &Machine) -> Result<PathBuf> {
-    let cache = machine.cache_dir()?.join(NAME);
+    let cache = match Settings::of(machine).cache {
+        Some(cache) => cache,
+        None => machine.cache_dir()?.join(NAME),
+    };
     DirBuilder::new()
         .mode(0o755)
         .recursive(true)
