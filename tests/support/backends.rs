@@ -224,6 +224,11 @@ fn virtual_machines() -> Option<Local> {
     None
 }
 
+/// Returns whether the suites are pointed at virtual machines.
+pub fn is_vm() -> bool {
+    std::env::var(ONLY_BACKEND).is_ok_and(|only| only == "vm")
+}
+
 /// Where all tests keep the images of virtual machines, which take a minute to make.
 pub fn vm_cache() -> std::path::PathBuf {
     std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("vm")

@@ -9,15 +9,14 @@ use std::io;
 use std::os::unix::fs::{OpenOptionsExt, chown};
 use std::path::Path;
 
-/// The file system's own tables, beyond what the sandbox may use.
-const OWN: u64 = 64 << 20;
-/// The least bytes for each file, as the limit on files of other sandboxes.
-const BYTES_FOR_EACH_FILE: u64 = 16 << 10;
+/// Space beyond what the sandbox may use: the guest notices that it uses more, as on every backend, before the disk is full.
+const SPARE: u64 = 512 << 20;
+/// So many that the guest's limit on files is reached first.
+const BYTES_FOR_EACH_FILE: u64 = 4 << 10;
 
-/// Bytes of the file for a sandbox that may use `limit`.
+/// Bytes of the file, which takes only what was written, for a sandbox that may use `limit`.
 pub fn bytes(limit: u64) -> u64 {
-    // 2 % and a little for tables.
-    (limit.saturating_add(limit / 50).saturating_add(OWN)).next_multiple_of(1 << 20)
+    limit.saturating_add(limit / 8).saturating_add(SPARE) >> 20 << 20
 }
 
 /// Makes the disk at `path` for `owner`. One that is kept has a journal.
