@@ -183,7 +183,7 @@ fn what_a_machine_cannot_have_is_refused_by_name() {
     for (options, expected) in [
         (["--network", "full"], "the vm sandbox cannot provide --network full"),
         (["--image", "debian"], "the vm sandbox has no images"),
-        (["--workspace-mode", "overlay"], "the vm sandbox cannot mount"),
+        (["--workspace-mode", "overlay"], "the workspace cannot be an overlay"),
     ] {
         let call = agent().args(["exec", "--sandbox", "vm"]).args(options).args(["--", "true"]);
         let finished = call.run();

@@ -1,8 +1,8 @@
 //! Read-only images of this machine's directories: erofs, made once for each state of a directory and kept in the cache.
 //!
-//! Whether a directory is in the same state is judged by the lists of this machine's package manager and by the times of the
-//! directories that programs are installed to, which takes a millisecond. A file that was changed in place, by no package manager, is
-//! seen after the next change elsewhere.
+//! Whether a directory is in the same state is judged by the lists of this machine's package manager and by what is in the
+//! directories that programs are installed to, which takes some milliseconds. What no package manager changed, deeper within a
+//! package, is seen after the next change elsewhere.
 
 use crate::host::MKFS_EROFS;
 use crate::tool;
@@ -18,8 +18,9 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Directories that are looked at, from the outermost on.
+/// Directories that are looked at, from the outermost on, and entries in them.
 const LOOKED_AT: usize = 200;
+const MAX_ENTRIES: usize = 50_000;
 /// Where programs and libraries are put, below the directory and below one another.
 const INSTALLED_TO: [&str; 14] = [
     "bin",
@@ -90,25 +91,34 @@ fn name(directory: &Path) -> Name {
 /// A hash of the state of a directory.
 fn state(directory: &Path) -> Hash {
     let mut seen = String::new();
-    let mut look = |path: &Path| {
-        let metadata = fs::symlink_metadata(path).ok()?;
-        let (seconds, nanoseconds) = (metadata.mtime(), metadata.mtime_nsec());
-        seen += &format!("{path:?} {seconds}.{nanoseconds} {}\n", metadata.ino());
-        metadata.is_dir().then_some(())
-    };
     for list in PACKAGE_LISTS {
-        look(Path::new(list));
+        seen += &described(Path::new(list));
     }
     let mut waiting = VecDeque::from([directory.to_owned()]);
-    let mut looked_at = 0;
-    while let Some(next) = waiting.pop_front().filter(|_| looked_at < LOOKED_AT) {
-        if look(&next).is_some() {
-            looked_at += 1;
-            waiting.extend(INSTALLED_TO.iter().map(|name| next.join(name)));
-            waiting.extend(libraries_of_python(&next));
-        }
+    let (mut directories, mut entries) = (0, 0);
+    while let Some(next) = waiting.pop_front().filter(|_| directories < LOOKED_AT && entries < MAX_ENTRIES) {
+        let Ok(found) = fs::read_dir(&next) else { continue };
+        let mut found: Vec<PathBuf> = found.flatten().map(|entry| entry.path()).collect();
+        found.sort();
+        directories += 1;
+        entries += found.len();
+        seen.extend(found.iter().map(|path| described(path)));
+        waiting.extend(INSTALLED_TO.iter().map(|name| next.join(name)));
+        waiting.extend(libraries_of_python(&next));
     }
     Hash::of(seen)
+}
+
+/// A line about a file, the name of a directory, and nothing of what else comes and goes.
+fn described(path: &Path) -> String {
+    match fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.is_dir() => format!("{path:?}\n"),
+        Ok(metadata) if metadata.is_file() || metadata.is_symlink() => {
+            let (seconds, nanoseconds) = (metadata.mtime(), metadata.mtime_nsec());
+            format!("{path:?} {} {} {seconds}.{nanoseconds}\n", metadata.ino(), metadata.size())
+        }
+        _ => String::new(),
+    }
 }
 
 /// `lib/python3.11` and the like, below `lib`.

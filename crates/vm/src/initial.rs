@@ -137,14 +137,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (outer, inner) = (directory.path().join("usr"), directory.path().join("usr/lib"));
         fs::create_dir_all(&inner).unwrap();
-        let tree = HostTree {
-            binds: vec![
-                (outer.clone(), "/usr".into()),
-                (inner, "/lib".into()),
-                ("/dev/null".into(), "/usr/secret".into()),
-            ],
-            ..HostTree::default()
-        };
+        let mut tree = HostTree::default();
+        tree.binds = vec![
+            (outer.clone(), "/usr".into()),
+            (inner, "/lib".into()),
+            ("/dev/null".into(), "/usr/secret".into()),
+        ];
         let shown = Shown::of(&tree);
         assert_eq!(shown.images, [outer]);
         let binds: Vec<&str> = shown.binds.iter().map(|(from, _)| from.to_str().unwrap()).collect();

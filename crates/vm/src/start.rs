@@ -64,7 +64,12 @@ impl Vm {
         let shown = Shown::of(&tree);
         let kernel = kernel::ready(&host.kernel, &cache)?;
         let images = images::ready(&shown.images, &cache, on_progress).await?;
-        on_progress("starting the virtual machine", 0, 0);
+        let slow = if matches!(host.accelerator, Accelerator::Emulated(_)) {
+            ", whose processor is emulated and slow"
+        } else {
+            ""
+        };
+        on_progress(&format!("starting the virtual machine{slow}"), 0, 0);
         let in_cache = |path: &PathBuf| Path::new(CACHE).join(path.file_name().unwrap_or_default());
         let parts = Parts {
             kernel: in_cache(&kernel),
