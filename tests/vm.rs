@@ -46,7 +46,7 @@ fn is_there(process: i32) -> bool {
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + LONG;
     while !is_so() {
-        assert!(Instant::now() < deadline, "in vain: {what}");
+        assert!(Instant::now() < deadline, "still not so: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -74,7 +74,7 @@ async fn a_machine_whose_qemu_is_killed_says_so_and_leaves_nothing() {
     assert!(failure.contains("the virtual machine has ended: QEMU, signal: 9"), "{failure}");
     let directory = crate::support::machine().data_dir().unwrap().join("machines").join(&spec.session);
     wait_until("its directory is gone", || !directory.exists());
-    vm.destroy(&spec.session).await.expect("nothing to remove is no error");
+    vm.destroy(&spec.session).await.expect("a machine that is gone can be removed");
 }
 
 #[tokio::test]

@@ -91,7 +91,8 @@ impl Vm {
             async move {
                 let (disk, initial) = (directory.join(DISK_FILE), directory.join(INITIAL_FILE));
                 disk::make(&disk, spec.limits.disk, owner, !spec.ephemeral).await?;
-                write_initial(machine, host, tree, shown, spec, &initial, owner)?;
+                let archive = initial_archive(machine, host, tree, shown, spec)?;
+                write_owned(&initial, &archive, owner)?;
                 outer_sandbox(host, tree, parts, spec, cache)
             }
         };
@@ -125,16 +126,14 @@ pub(crate) fn cache(machine: &Machine) -> Result<PathBuf> {
     Ok(cache)
 }
 
-/// Writes the initial file system.
-fn write_initial(
+/// The initial file system.
+fn initial_archive(
     machine: &Machine,
     host: &Host,
     tree: &HostTree,
     shown: &Shown,
     spec: &Spec,
-    path: &Path,
-    owner: (u32, u32),
-) -> Result<()> {
+) -> Result<Vec<u8>> {
     let guest = bootstrap::bytes(machine)?;
     let boot = BootSpec {
         modules: Vec::new(),
@@ -143,12 +142,12 @@ fn write_initial(
         pids: spec.limits.pids,
         launch: inner_sandbox(tree, shown, spec)?.encode(),
     };
-    let archive = initial::archive(&guest, modules::read(&host.modules)?, shown, &boot)?;
-    let written =
-        images::write_whole(path, &archive).and_then(|()| chown(path, Some(owner.0), Some(owner.1)));
-    written.map_err(|error| {
-        Error::sandbox("the virtual machine's initial file system cannot be written").caused_by(error)
-    })
+    initial::archive(&guest, modules::read(&host.modules)?, shown, &boot)
+}
+
+fn write_owned(path: &Path, content: &[u8], (uid, gid): (u32, u32)) -> Result<()> {
+    let written = images::write_whole(path, content).and_then(|()| chown(path, Some(uid), Some(gid)));
+    written.map_err(|error| Error::sandbox(format!("{} cannot be written", path.display())).caused_by(error))
 }
 
 /// The sandbox in the machine: as on this machine, over images and a disk.

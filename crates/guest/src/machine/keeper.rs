@@ -378,7 +378,7 @@ fn accepted(listener: &UnixListener) -> Option<Waiting> {
 
 /// Tells a client why there is no guest for it.
 fn refuse(client: Waiting, why: &str) {
-    // One that does not listen is not told.
+    // A client that is gone reads nothing.
     let _ = sys::set_nonblocking(client.output.as_raw_fd());
     let _ = File::from(client.output).write_all(format!("f{why}").as_bytes());
 }

@@ -214,7 +214,7 @@ impl Mux {
             return Ok(());
         }
         if kind == OPEN {
-            // Whoever opens counts upwards; the other side never opens.
+            // The side that opens streams counts upwards; the other one opens none.
             if id <= self.last_opened {
                 return Err(wrong());
             }
