@@ -315,7 +315,10 @@ impl Keeper {
         let words = self.last_words();
         let console = self.console_tail.text();
         End::Failure(match console.rfind("Kernel panic") {
-            Some(_) => format!("the kernel of the virtual machine has panicked{words}"),
+            Some(at) => {
+                let line = console[at..].lines().next().unwrap_or_default().trim_end();
+                format!("the kernel of the virtual machine has panicked: {line}{words}")
+            }
             None if self.is_ready => format!("the virtual machine has ended: QEMU, {status}{words}"),
             None => format!("the virtual machine ended before it had booted: QEMU, {status}{words}"),
         })
@@ -408,26 +411,41 @@ mod tests {
         assert!(tail.text().ends_with("line 999"));
     }
 
-    #[test]
-    fn a_machine_that_does_not_start_is_told_to_who_waits() {
+    /// What a client reads whose machine is this shell text.
+    fn said_of(script: &str) -> String {
         let (mut client, mine) = UnixStream::pair().unwrap();
-        let directory = std::env::temp_dir().join(format!("keeper-{}", std::process::id()));
-        let listener = UnixListener::bind(&directory).unwrap();
+        let path = std::env::temp_dir().join(format!("keeper-{}-{}", std::process::id(), script.len()));
+        let listener = UnixListener::bind(&path).unwrap();
         let options = Options {
             idle_ttl: Duration::from_secs(1),
             boot: Duration::from_secs(60),
-            command: vec!["/bin/sh".into(), "-c".into(), "echo 'no such machine' >&2; exit 3".into()],
+            command: vec!["/bin/sh".into(), "-c".into(), script.into()],
         };
         let copy = mine.try_clone().unwrap();
         let waiting = vec![Waiting { input: mine.into(), output: copy.into() }];
         let mut keeper = Keeper::start(options, listener, waiting).map_err(|(_, error)| error).unwrap();
         let end = keeper.keep();
         keeper.end(end);
-        std::fs::remove_file(directory).unwrap();
+        std::fs::remove_file(path).unwrap();
         let mut said = String::new();
         client.read_to_string(&mut said).unwrap();
-        let expected =
-            "fthe virtual machine ended before it had booted: QEMU, exit status: 3\nno such machine";
-        assert_eq!(said, expected);
+        said
+    }
+
+    #[test]
+    fn a_machine_that_does_not_start_is_told_to_who_waits() {
+        assert_eq!(
+            said_of("echo 'no such machine' >&2; exit 3"),
+            "fthe virtual machine ended before it had booted: QEMU, exit status: 3\nno such machine"
+        );
+    }
+
+    #[test]
+    fn a_panic_is_told_from_other_ends() {
+        assert_eq!(
+            said_of("echo 'Kernel panic - not syncing: why'; echo 'Call Trace:'"),
+            "fthe kernel of the virtual machine has panicked: Kernel panic - not syncing: why\n\
+             Kernel panic - not syncing: why\nCall Trace:"
+        );
     }
 }
