@@ -39,4 +39,5 @@ pub mod sandbox {
     pub use agent_docker as docker;
     pub use agent_kubernetes as kubernetes;
     pub use agent_sandbox::*;
+    pub use agent_vm as vm;
 }

@@ -2,8 +2,7 @@
 //! A further backend is measured by adding it to `support/backends.rs`.
 
 use crate::support::backends::{
-    BACKENDS_AND_PROVIDERS, backend, on_backends_with, on_every_backend_and_provider as on_every_backend,
-    output_of, shell, spec,
+    EVERYTHING, backend, on_backends_with, on_everything as on_every_backend, output_of, shell, spec,
 };
 use agent::sandbox::{Command, FileWrite, Node, Outcome, Output, Sandbox, Spec, State};
 use std::path::{Path, PathBuf};
@@ -149,7 +148,7 @@ async fn servers_on_loopback_work() {
 
 #[tokio::test]
 async fn a_kept_sandbox_goes_when_its_date_has_passed_and_it_does_not_run() {
-    for backend_name in BACKENDS_AND_PROVIDERS {
+    for backend_name in EVERYTHING {
         let Some(backend) = backend(backend_name).await else { continue };
         let spec = Spec { ephemeral: false, delete_after: Some(Duration::from_millis(1)), ..spec() };
         let (channel, _) = backend.start(&spec, &|_, _, _| {}).await.expect("the sandbox starts");
@@ -190,7 +189,7 @@ async fn a_kept_sandbox_goes_when_its_date_has_passed_and_it_does_not_run() {
 #[tokio::test]
 async fn no_process_gets_more_memory_than_the_sandbox_has() {
     let small = |spec: &mut Spec| spec.limits.memory = 256 << 20;
-    on_backends_with(&BACKENDS_AND_PROVIDERS, small, async |inside| {
+    on_backends_with(&EVERYTHING, small, async |inside| {
         // gVisor's wrapper in CI runs without control groups, and gVisor has no limit of a process's data.
         if inside.spec.runtime.is_some() {
             return;

@@ -114,6 +114,8 @@ mod support;
 mod terminal;
 mod tools;
 mod trace;
+#[cfg(feature = "vm")]
+mod vm;
 mod web;
 mod web_browser;
 mod web_proxy;

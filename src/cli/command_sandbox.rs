@@ -67,6 +67,14 @@ impl CommandSandbox {
         until_interrupted(Interrupt::default(), work).await
     }
 
+    /// Says why the sandbox does not answer any more, where that is known.
+    pub async fn explain_loss(&self) {
+        const ANSWER: Duration = Duration::from_secs(20);
+        if let Ok(Err(error)) = tokio::time::timeout(ANSWER, self.sandbox.facts(&[])).await {
+            stderr::write(&format!("agent: {error}\n"));
+        }
+    }
+
     /// Removes a fresh sandbox.
     pub async fn end(self) -> Result<()> {
         if let Some(fresh) = self.fresh {

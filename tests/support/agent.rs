@@ -34,6 +34,9 @@ pub fn agent() -> Agent {
         .env("HOME", root.path().join("home"))
         .env("AGENT_HOME", root.path().join("agent"))
         .current_dir(&workspace);
+    if super::backends::is_vm() {
+        share_images(&root.path().join("agent/cache"));
+    }
     // The local backend is always available; tests of the other one name it.
     command.env("AGENT_SANDBOX", "local");
     Agent {
@@ -44,6 +47,14 @@ pub fn agent() -> Agent {
         root: Arc::new(root),
         workspace,
     }
+}
+
+/// Lets the program in whose cache directory this is use the images of virtual machines that are there for all tests.
+pub fn share_images(cache: &Path) {
+    let images = super::backends::vm_cache();
+    std::fs::create_dir_all(&images).expect("a directory of images");
+    std::fs::create_dir_all(cache).expect("a cache directory");
+    std::os::unix::fs::symlink(images, cache.join("vm")).expect("a link");
 }
 
 /// A call that is being configured.

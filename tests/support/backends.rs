@@ -18,6 +18,10 @@ pub const BACKENDS: [&str; 2] = ["local", "docker"];
 /// local sandboxes.
 pub const BACKENDS_AND_PROVIDERS: [&str; 8] =
     ["local", "docker", "kubernetes", "e2b", "novita", "daytona", "runloop", "modal"];
+/// Those, and virtual machines where this machine can make them: each takes seconds to boot where its processor is emulated, so only the
+/// suite of all backends and `vm.rs` have them, unless `AGENT_TEST_BACKEND=vm` points the others at them too.
+pub const EVERYTHING: [&str; 9] =
+    ["local", "docker", "kubernetes", "e2b", "novita", "daytona", "runloop", "modal", "vm"];
 /// Limits the suite to one backend, so that it can be pointed at an engine (`DOCKER_HOST`).
 const ONLY_BACKEND: &str = "AGENT_TEST_BACKEND";
 /// The engine's runtime that the docker backend uses.
@@ -70,13 +74,21 @@ pub async fn on_every_backend_with<F: AsyncFn(&TestSandbox)>(change: impl Fn(&mu
 
 /// Those of the suite: a cluster is tested only where the suite is pointed at it.
 fn backends() -> &'static [&'static str] {
-    let is_cluster = std::env::var(ONLY_BACKEND).is_ok_and(|only| only == "kubernetes");
-    if is_cluster { &["kubernetes"] } else { &BACKENDS }
+    match std::env::var(ONLY_BACKEND).as_deref() {
+        Ok("kubernetes") => &["kubernetes"],
+        Ok("vm") => &["vm"],
+        _ => &BACKENDS,
+    }
 }
 
 /// [`on_every_backend`], those of providers included.
 pub async fn on_every_backend_and_provider(test: impl AsyncFn(&TestSandbox)) {
     on_backends_with(&BACKENDS_AND_PROVIDERS, |_| {}, test).await;
+}
+
+/// [`on_every_backend`], those of providers and virtual machines included.
+pub async fn on_everything(test: impl AsyncFn(&TestSandbox)) {
+    on_backends_with(&EVERYTHING, |_| {}, test).await;
 }
 
 /// Runs `test` with a changed [`Spec`] on the backends of these names.
@@ -91,8 +103,8 @@ pub async fn on_backends_with<F: AsyncFn(&TestSandbox)>(
         eprintln!("on {name}");
         let mut spec = spec();
         change(&mut spec);
-        if name == "kubernetes" && spec.workspace != WorkspaceMount::Empty {
-            super::skip::left_out("not tested on kubernetes: nothing of this machine can be mounted");
+        if ["kubernetes", "vm"].contains(&name) && spec.workspace != WorkspaceMount::Empty {
+            super::skip::left_out(format!("not tested on {name}: nothing of this machine can be mounted"));
             continue;
         }
         let (channel, _) = backend.start(&spec, &|_, _, _| {}).await.expect("the sandbox starts");
@@ -176,6 +188,7 @@ pub async fn backend(name: &str) -> Option<Box<dyn Backend>> {
         "modal" => Some(Box::new(modal(&super::modal::shared().url, super::modal::TOKEN_SECRET))),
         #[cfg(not(feature = "modal"))]
         "modal" => None,
+        "vm" => virtual_machines().map(|vm| Box::new(vm) as Box<dyn Backend>),
         #[cfg(feature = "kubernetes")]
         "kubernetes" => super::cluster::backend().await,
         #[cfg(not(feature = "kubernetes"))]
@@ -189,6 +202,36 @@ pub async fn backend(name: &str) -> Option<Box<dyn Backend>> {
             }
         },
     }
+}
+
+/// The backend of virtual machines, or `None` (with one line) if this machine can make none and none is required.
+#[cfg(feature = "vm")]
+pub fn virtual_machines() -> Option<agent::sandbox::vm::Vm> {
+    let machine = super::machine();
+    agent::sandbox::vm::Settings { cache: Some(vm_cache()), ..Default::default() }.keep(&machine);
+    match agent::sandbox::vm::Vm::connect(machine) {
+        Ok(vm) => Some(vm),
+        Err(error) if std::env::var_os("AGENT_TEST_REQUIRE_VM").is_some() => panic!("{error}"),
+        Err(error) => {
+            super::skip::left_out(format!("not tested on vm: {error}"));
+            None
+        }
+    }
+}
+
+#[cfg(not(feature = "vm"))]
+fn virtual_machines() -> Option<Local> {
+    None
+}
+
+/// Returns whether the suites are pointed at virtual machines.
+pub fn is_vm() -> bool {
+    std::env::var(ONLY_BACKEND).is_ok_and(|only| only == "vm")
+}
+
+/// Where all tests keep the images of virtual machines, which take a minute to make.
+pub fn vm_cache() -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("vm")
 }
 
 /// The variables that name the provider at `url`, and its key.

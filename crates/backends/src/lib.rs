@@ -8,6 +8,7 @@ use agent_docker::{self as docker, Docker};
 use agent_kubernetes as kubernetes;
 use agent_sandbox::local::{self, Local};
 use agent_sandbox::{Backend, Capabilities};
+use agent_vm as vm;
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Deserializer};
 use std::str::FromStr;
@@ -29,7 +30,7 @@ pub struct Kind {
 }
 
 /// Every kind; `auto` takes the first that works.
-pub static KINDS: [Kind; 8] = [
+pub static KINDS: [Kind; 9] = [
     Kind {
         name: docker::NAME,
         about: "A locked-down container",
@@ -45,6 +46,13 @@ pub static KINDS: [Kind; 8] = [
         capabilities: local::CAPABILITIES,
         automatic: true,
         connect: |machine| Box::pin(async move { Ok(Arc::new(Local::new(machine)) as Arc<dyn Backend>) }),
+    },
+    Kind {
+        name: vm::NAME,
+        about: "A virtual machine of QEMU",
+        capabilities: vm::CAPABILITIES,
+        automatic: false,
+        connect: connect_vm,
     },
     Kind {
         name: kubernetes::NAME,
@@ -131,6 +139,19 @@ fn connect_kubernetes(_machine: Arc<Machine>) -> Connecting {
     Box::pin(async {
         Err(Error::config("this build of agent has no Kubernetes client in it")
             .hint("build it with its default features, or with --features kubernetes"))
+    })
+}
+
+#[cfg(feature = "vm")]
+fn connect_vm(machine: Arc<Machine>) -> Connecting {
+    Box::pin(async move { Ok(Arc::new(vm::Vm::connect(machine)?) as Arc<dyn Backend>) })
+}
+
+#[cfg(not(feature = "vm"))]
+fn connect_vm(_machine: Arc<Machine>) -> Connecting {
+    Box::pin(async {
+        Err(Error::config("this build of agent makes no virtual machines")
+            .hint("build it with its default features, or with --features vm"))
     })
 }
 
@@ -266,7 +287,7 @@ mod tests {
         let error = "podman".parse::<SandboxChoice>().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "unknown backend podman (known: docker, local, kubernetes, e2b, novita, daytona, runloop, modal)"
+            "unknown backend podman (known: docker, local, vm, kubernetes, e2b, novita, daytona, runloop, modal)"
         );
         assert_eq!("auto".parse::<SandboxChoice>().unwrap(), SandboxChoice::Auto);
         assert_eq!("local".parse::<SandboxChoice>().unwrap(), SandboxChoice::Named("local"));

@@ -29,7 +29,7 @@ pub mod landlock;
 mod mounts;
 pub mod probe;
 mod remove;
-mod step;
+pub mod step;
 pub mod sys;
 
 use agent_wire::launch_spec::{self, LaunchSpec};

@@ -3,7 +3,8 @@
 //! `guest serve` speaks the protocol of the crate `agent-wire`; `guest attach` joins its socket to standard input and output;
 //! `guest launch` makes a sandbox of namespaces around `guest serve`, `guest remove` clears one away, and `guest show`
 //! shows a directory as another user's. `guest detach` makes a provider's machine a sandbox and serves there, `guest enter`
-//! serves as the first process of a container, and `guest probe` fails where a network answers.
+//! serves as the first process of a container, and `guest probe` fails where a network answers. `guest keep` serves a virtual
+//! machine from outside, and `guest boot` is its first process.
 //! Only the standard library is used, so that the build script can compile it with plain `rustc`.
 
 #![allow(
@@ -20,6 +21,7 @@ mod facts;
 mod files;
 mod filters;
 mod launch;
+mod machine;
 mod outlet;
 mod output;
 mod plan;
@@ -49,6 +51,8 @@ const USAGE: &str =
        guest enter SPEC
        guest probe ADDRESS:PORT[/NAME],...
        guest launch DIR
+       guest keep --idle-ttl SECS --boot SECS QEMU ARGUMENT...
+       guest boot
        guest remove DIR
        guest show DIR TARGET UID GID";
 
@@ -60,6 +64,8 @@ fn main() -> ExitCode {
         Some("detach") => launch::detached::main(arguments),
         Some("enter") => launch::enter::main(arguments),
         Some("probe") => launch::probe::main(arguments),
+        Some("keep") => machine::keeper::main(arguments),
+        Some("boot") => machine::boot::main(),
         Some("launch") => launch::main(arguments),
         Some("remove") => launch::remove(arguments),
         Some("show") => launch::show(arguments),

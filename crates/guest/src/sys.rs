@@ -179,6 +179,9 @@ pub mod ffi {
         pub fn fchdir(fd: c_int) -> c_int;
         pub fn getegid() -> u32;
         pub fn geteuid() -> u32;
+        pub fn chroot(path: *const c_char) -> c_int;
+        pub fn sync();
+        pub fn reboot(action: c_int) -> c_int;
     }
 }
 
@@ -290,6 +293,19 @@ pub fn open_socket_questions() -> io::Result<OwnedFd> {
         let fd = ffi::socket(AF_NETLINK, SOCK_RAW | O_CLOEXEC | O_NONBLOCK, NETLINK_SOCK_DIAG);
         Ok(OwnedFd::from_raw_fd(check(fd)?))
     }
+}
+
+/// Writes everything to the disks.
+pub fn synchronise() {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { ffi::sync() };
+}
+
+/// Starts the machine again, which ends a virtual one that does not reboot.
+pub fn reboot() -> io::Result<()> {
+    const RB_AUTOBOOT: c_int = 0x0123_4567;
+    // SAFETY: takes no pointer.
+    check(unsafe { ffi::reboot(RB_AUTOBOOT) }).map(drop)
 }
 
 /// Leaves `fd` open for the program that this process becomes.

@@ -7,8 +7,10 @@
 mod directory;
 mod obstacles;
 mod process;
+mod program;
 
 pub use obstacles::{Checks, Obstacle, checks};
+pub use program::Keeper;
 
 use super::cgroup::{self, Cgroups};
 use super::ownership::{Ownership, ProcessId, sandbox_name};
@@ -59,16 +61,18 @@ pub const CAPABILITIES: Capabilities = Capabilities {
 #[derive(Debug, Clone)]
 pub struct Local {
     machine: Arc<Machine>,
+    /// The name of the directory that holds the private ones of its sandboxes.
+    store: &'static str,
 }
 
 impl Local {
     /// The backend on this machine.
     pub fn new(machine: Arc<Machine>) -> Self {
-        Self { machine }
+        Self { machine, store: "sandboxes" }
     }
 
     fn directory(&self, session: &str) -> Result<Directory> {
-        Directory::of(&self.machine, session)
+        Directory::of(&self.machine, self.store, session)
     }
 
     async fn start_sandbox(&self, spec: &Spec) -> Result<(Channel, SandboxInfo)> {
@@ -182,7 +186,7 @@ impl Local {
     }
 
     fn listed(&self) -> Result<Vec<Listed>> {
-        let all = Directory::list(&self.machine)?.into_iter();
+        let all = Directory::list(&self.machine, self.store)?.into_iter();
         let described = all.filter_map(|(session, directory)| {
             let Record { created, ownership, .. } = directory.record()?;
             let expires = ownership.expiry_date().map(str::to_owned);
@@ -195,7 +199,7 @@ impl Local {
     async fn sweep_abandoned(&self) -> Result<()> {
         cgroup::sweep();
         let mut result = Ok(());
-        for (_, directory) in Directory::list(&self.machine)? {
+        for (_, directory) in Directory::list(&self.machine, self.store)? {
             if directory.is_left_over(state(&directory)) {
                 result = self.destroy_sandbox(&directory).await.and(result);
             }
@@ -317,6 +321,7 @@ fn launch_spec(
         tmp_bytes: memory / 2,
         shm_bytes: memory / 4,
         run_bytes: run_bytes(memory),
+        devices: Vec::new(),
         keep: !spec.ephemeral,
     })
 }

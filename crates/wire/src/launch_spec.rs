@@ -54,6 +54,8 @@ record! {
         tmp_bytes: u64,
         shm_bytes: u64,
         run_bytes: u64,
+        /// Names in `/dev` of further devices of the host's.
+        devices: Vec<OsString>,
         /// Set if the private directory stays when the sandbox ends.
         keep: bool,
     }

@@ -39,6 +39,7 @@
 //! The host sends `Ping` on stream 0 when nothing has arrived for a while, and the guest answers `Pong`. Silence beyond
 //! that means a dead link.
 
+pub mod boot_spec;
 pub mod bpf;
 mod codec;
 pub mod launch_spec;

@@ -16,7 +16,7 @@ use crate::sandbox::docker::Docker;
 use crate::sandbox::docker::checks::Checks;
 use crate::sandbox::image::DEFAULT as DEFAULT_IMAGE;
 use crate::sandbox::local::Local;
-use crate::sandbox::{Backend, kubernetes, local};
+use crate::sandbox::{Backend, kubernetes, local, vm};
 #[cfg(feature = "kubernetes")]
 use crate::sandbox::{Network, kubernetes::Isolation};
 use crate::sanitise;
@@ -160,6 +160,7 @@ async fn sandboxes(config: &Config, live: bool) -> Result<(bool, Vec<DoctorCheck
             looks_local = false;
             groups.push(match name {
                 kubernetes::NAME => cluster(config).await,
+                vm::NAME => virtual_machine(config).await,
                 name => elsewhere(config, Kind::named(name)?, live).await,
             });
         }
@@ -257,6 +258,32 @@ async fn cluster(config: &Config) -> Vec<DoctorCheck> {
     match Kind::named(kubernetes::NAME) {
         Ok(kind) => elsewhere(config, kind, false).await,
         Err(error) => vec![failed(kubernetes::NAME, CheckState::Failed, &error)],
+    }
+}
+
+/// What a virtual machine is made of here, and whether one does what it should.
+#[cfg(feature = "vm")]
+async fn virtual_machine(config: &Config) -> Vec<DoctorCheck> {
+    let backend = match vm::Vm::connect(Arc::clone(&config.machine)) {
+        Ok(backend) => backend,
+        Err(error) => return vec![failed(vm::NAME, CheckState::Failed, &error)],
+    };
+    let proved = proof(config, &backend).await;
+    // Only a machine that was tried shows whether the kernel's own support works.
+    let checks = match vm::checks(&config.machine) {
+        Ok(checks) => checks,
+        Err(error) => return vec![failed(vm::NAME, CheckState::Failed, &error)],
+    };
+    let state = if checks.is_slow.is_some() { CheckState::Warning } else { CheckState::Ok };
+    let parts = DoctorCheck { state, hint: checks.is_slow, ..ok("qemu", checks.found) };
+    std::iter::once(parts).chain(proved).collect()
+}
+
+#[cfg(not(feature = "vm"))]
+async fn virtual_machine(config: &Config) -> Vec<DoctorCheck> {
+    match Kind::named(vm::NAME) {
+        Ok(kind) => elsewhere(config, kind, false).await,
+        Err(error) => vec![failed(vm::NAME, CheckState::Failed, &error)],
     }
 }
 

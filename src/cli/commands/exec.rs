@@ -5,7 +5,7 @@ use crate::cli::command_sandbox::{CommandSandbox, code_of, exit_code, pump};
 use crate::cli::options::{BackendArgs, CopyArgs, DirectoryArg, Options, ResourceArgs, VerbosityArgs};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
-use crate::sandbox::{Command, Finished, Program};
+use crate::sandbox::{Command, Finished, Outcome, Program};
 use crate::tools::Collector;
 use clap::Args;
 use std::ffi::OsString;
@@ -67,6 +67,9 @@ async fn run(machine: &Arc<Machine>, arguments: ExecArgs) -> Result<Finished> {
         }
         false => inside.run(pump(&inside.sandbox, command)).await,
     };
+    if result.as_ref().is_ok_and(|finished| finished.outcome == Outcome::Lost) {
+        inside.explain_loss().await;
+    }
     inside.end().await.and(result)
 }
 

@@ -23,6 +23,7 @@ use crate::model::Protocol;
 use crate::model::providers;
 use crate::plain_file::{self, Links};
 use crate::sandbox::kubernetes::Settings;
+use crate::sandbox::vm;
 use crate::session::hooks::{Moment, Place};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -222,6 +223,9 @@ macro_rules! settings {
             /// `[sandbox.kubernetes]`.
             #[serde(skip)]
             pub kubernetes: Settings,
+            /// `[sandbox.vm]`.
+            #[serde(skip)]
+            pub vm: vm::Settings,
             /// `[sandbox.NAME]` of the providers.
             #[serde(skip)]
             pub providers: Providers,
@@ -454,9 +458,9 @@ impl File {
             for (name, setting) in &set {
                 table.insert((*name).to_owned(), typed(name, setting)?);
             }
-            let of_backends = (file.kubernetes, file.providers);
+            let of_backends = (file.kubernetes, file.vm, file.providers);
             file = table.try_into().map_err(failed)?;
-            (file.kubernetes, file.providers) = of_backends;
+            (file.kubernetes, file.vm, file.providers) = of_backends;
             file.origins = set.into_iter().map(|(name, setting)| (name, setting.name)).collect();
         }
         file.override_with(options);
@@ -470,9 +474,9 @@ impl File {
         refuse_globs_elsewhere(path, bytes, &table)?;
         let mut file: Self = toml::from_slice(bytes).map_err(failed)?;
         if let Some(Value::Table(sandbox)) = table.get("sandbox") {
-            let SandboxTable { kubernetes, providers, .. } =
+            let SandboxTable { kubernetes, vm, providers, .. } =
                 Value::Table(sandbox.clone()).try_into().map_err(failed)?;
-            (file.kubernetes, file.providers) = (kubernetes, providers);
+            (file.kubernetes, file.vm, file.providers) = (kubernetes, vm, providers);
         }
         Ok(file)
     }
@@ -561,6 +565,8 @@ struct SandboxTable {
     backend: Option<SandboxChoice>,
     #[serde(default)]
     kubernetes: Settings,
+    #[serde(default)]
+    vm: vm::Settings,
     /// Other names than those of providers are refused later.
     #[serde(flatten)]
     providers: Providers,

@@ -118,6 +118,7 @@ pub fn machine() -> Arc<Machine> {
     Arc::new(match machine.config_dir().and_then(|directory| File::read_alone(&directory)) {
         Ok(file) => {
             file.kubernetes.keep(&machine);
+            file.vm.keep(&machine);
             with_providers(machine, &file.providers)
         }
         Err(_) => machine,

@@ -323,7 +323,7 @@ fn process_files(proc: &Path) -> Result<(), Failure> {
 
 fn devices(spec: &LaunchSpec, dev: &Path) -> Result<(), Failure> {
     tmpfs(dev, "mode=0755,size=64k", MS_NOEXEC)?;
-    for name in DEVICES {
+    for name in DEVICES.iter().map(OsStr::new).chain(spec.devices.iter().map(OsString::as_os_str)) {
         bind(&Path::new("/dev").join(name), &dev.join(name), MS_NOSUID | MS_NOEXEC)?;
     }
     for (name, target) in [

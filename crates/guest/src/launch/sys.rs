@@ -2,8 +2,8 @@
 //! where documented.
 
 use crate::sys::ffi::{
-    close, dup2, fchdir, fcntl, getegid, geteuid, getrlimit, ioctl, mount, prctl, setgroups, sethostname,
-    setresgid, setresuid, setrlimit, setsid, signal, socket, syscall, umount2, unshare, waitpid,
+    chroot, close, dup2, fchdir, fcntl, getegid, geteuid, getrlimit, ioctl, mount, prctl, setgroups,
+    sethostname, setresgid, setresuid, setrlimit, setsid, signal, socket, syscall, umount2, unshare, waitpid,
 };
 use crate::sys::{ResourceLimit, SIGKILL, check};
 use std::ffi::{CStr, CString, OsStr, c_int, c_ulong, c_void};
@@ -20,6 +20,7 @@ pub const MS_REMOUNT: c_ulong = 32;
 pub const MS_NOATIME: c_ulong = 1024;
 pub const MS_NODIRATIME: c_ulong = 2048;
 pub const MS_BIND: c_ulong = 4096;
+pub const MS_MOVE: c_ulong = 8192;
 pub const MS_REC: c_ulong = 16384;
 pub const MS_PRIVATE: c_ulong = 1 << 18;
 pub const MS_RELATIME: c_ulong = 1 << 21;
@@ -150,6 +151,13 @@ pub fn pivot_to_current_directory() -> io::Result<()> {
         check(umount2(here.as_ptr(), MNT_DETACH))?;
     }
     std::env::set_current_dir("/")
+}
+
+/// chroot(2).
+pub fn change_root(path: &Path) -> io::Result<()> {
+    let path = c_string(path)?;
+    // SAFETY: the path is NUL-terminated.
+    check(unsafe { chroot(path.as_ptr()) }).map(drop)
 }
 
 /// Like fork(2), the child in new namespaces. 0 in the child. Only for a process with a single thread.

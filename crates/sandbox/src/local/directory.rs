@@ -1,6 +1,6 @@
 //! The private directory of a local sandbox, and what can be learnt from it about the sandbox's life.
 //!
-//! `~/.local/share/agent/sandboxes/SESSION/`, mode 0700. Not below the runtime directory, which is memory on most systems:
+//! `~/.local/share/agent/sandboxes/SESSION/` (`machines` for virtual machines), mode 0700. Not below the runtime directory, which is memory on most systems:
 //! workspaces are large, and one that is kept has to survive a reboot. The launcher's part of the layout is described in
 //! `src/guest/launch.rs`.
 
@@ -40,14 +40,14 @@ pub(super) struct Record {
 
 impl Directory {
     /// The directory of `session`, whether it exists or not. Refuses what is not a session id, since it becomes a path.
-    pub fn of(machine: &Machine, session: &str) -> Result<Self> {
+    pub fn of(machine: &Machine, store: &str, session: &str) -> Result<Self> {
         sandbox_name(session)?;
-        Ok(Self { path: all(machine)?.join(session) })
+        Ok(Self { path: all(machine, store)?.join(session) })
     }
 
     /// Every directory that is there.
-    pub fn list(machine: &Machine) -> Result<Vec<(String, Self)>> {
-        let entries = match fs::read_dir(all(machine)?) {
+    pub fn list(machine: &Machine, store: &str) -> Result<Vec<(String, Self)>> {
+        let entries = match fs::read_dir(all(machine, store)?) {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
                 return Ok(Vec::new());
             }
@@ -57,7 +57,7 @@ impl Directory {
         };
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
         Ok(names
-            .filter_map(|name| Self::of(machine, &name).ok().map(|directory| (name, directory)))
+            .filter_map(|name| Self::of(machine, store, &name).ok().map(|directory| (name, directory)))
             .collect())
     }
 
@@ -205,7 +205,7 @@ async fn layers(from: &Path, to: &Path, owner: Option<(u32, u32)>, contents: Con
     tokio::task::spawn_blocking(copy).await.map_err(io::Error::other)?
 }
 
-/// Where the private directories of all sandboxes are.
-fn all(machine: &Machine) -> Result<PathBuf> {
-    Ok(machine.data_dir()?.join("sandboxes"))
+/// Where the private directories of all sandboxes of a kind are.
+fn all(machine: &Machine, store: &str) -> Result<PathBuf> {
+    Ok(machine.data_dir()?.join(store))
 }

@@ -1,0 +1,238 @@
+//! `guest boot`: process 1 of a virtual machine. Mounts what the machine has, launches a sandbox as `guest launch` does on
+//! this machine, and carries its clients' streams over the virtio port. When the sandbox has ended, it switches the machine off.
+
+use super::modules;
+use super::mux::{Event, Mux, Notice};
+use crate::launch::step::{Failure, Step};
+use crate::launch::sys::{self, MS_BIND, MS_MOVE, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY};
+use crate::sys::{Poll, reboot, synchronise};
+use agent_wire::boot_spec::{self, BootSpec, CGROUP, DISK, IMAGES, INITIAL, PORT, WRITABLE};
+use agent_wire::launch_spec;
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, chown};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long devices may take to appear after their modules were loaded.
+const DEVICES: Duration = Duration::from_secs(20);
+/// How long the last words may take to be on the port.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// How long is waited for something to do before it is looked whether the sandbox has ended.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// The new root, while it is made.
+const ROOT: &str = "/root";
+
+/// `guest boot`. Returns only where the machine cannot be switched off.
+pub fn main() -> Result<(), String> {
+    if std::process::id() != 1 {
+        return Err("boot is for process 1 of a virtual machine".to_owned());
+    }
+    crate::sys::set_umask(0o022);
+    if let Err(failure) = run() {
+        // On the console, which is all there is without a port.
+        eprintln!("guest: {failure}");
+    }
+    synchronise();
+    reboot().map_err(|error| format!("the machine cannot be switched off: {error}"))
+}
+
+fn run() -> Result<(), Failure> {
+    let spec = fs::read(boot_spec::FILE).and_then(|bytes| BootSpec::decode(&bytes));
+    let spec = spec.step("read the boot specification")?;
+    basic_mounts()?;
+    for module in &spec.modules {
+        modules::load(&below(Path::new(INITIAL), module)).step_at("load", module)?;
+    }
+    let port = wait_for(find_port).step("find the port")?;
+    let mut mux = Mux::new(port).step("open the port")?;
+    match prepare(&spec).and_then(|()| launch(&spec)) {
+        Ok(launcher) => {
+            mux.send(Notice::Ready, &[]);
+            serve(&mut mux, launcher);
+            let _ = unmount_disk();
+            mux.send(Notice::Ended, &[]);
+        }
+        Err(failure) => mux.send(Notice::Failed, failure.to_string().as_bytes()),
+    }
+    let until = Instant::now() + LAST_WORDS;
+    while mux.has_waiting() && Instant::now() < until && mux.flush().is_ok() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// The file systems of the kernel, in the root that the sandbox is launched from.
+fn basic_mounts() -> Result<(), Failure> {
+    let root = Path::new(ROOT);
+    fs::create_dir_all(root).step("make the root")?;
+    mount("tmpfs", root, "tmpfs", MS_NOSUID, "mode=0755")?;
+    for (name, kind, flags, options) in [
+        ("proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, ""),
+        ("sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, ""),
+        ("dev", "devtmpfs", MS_NOSUID, "mode=0755"),
+    ] {
+        let target = root.join(name);
+        fs::create_dir(&target).step_at("make", &target)?;
+        mount(kind, &target, kind, flags, options)?;
+    }
+    let initial = below(root, INITIAL);
+    fs::create_dir(&initial).step_at("make", &initial)?;
+    mount("/", &initial, "", MS_BIND, "")?;
+    // The root of the initial file system cannot be left by pivot_root(2).
+    std::env::set_current_dir(root).step("enter the root")?;
+    mount(".", Path::new("/"), "", MS_MOVE, "")?;
+    sys::change_root(Path::new(".")).step("change the root")?;
+    std::env::set_current_dir("/").step("enter the root")?;
+    mount("cgroup2", Path::new("/sys/fs/cgroup"), "cgroup2", MS_NOSUID | MS_NODEV | MS_NOEXEC, "")
+}
+
+fn prepare(spec: &BootSpec) -> Result<(), Failure> {
+    for index in 0..spec.images {
+        let target = Path::new(IMAGES).join(index.to_string());
+        mount_disk(&format!("image{index}"), &target, "erofs", MS_RDONLY | MS_NOSUID | MS_NODEV)?;
+    }
+    mount_disk(DISK, Path::new(WRITABLE), "ext4", MS_NOSUID | MS_NODEV)?;
+    let limit = |name: &str, value: String| {
+        let file = Path::new(CGROUP).join(name);
+        fs::write(&file, value).step_at("write", &file)
+    };
+    // As on most machines, whose memory is larger than a sandbox's limit: what asks for too much is ended by its control group.
+    fs::write("/proc/sys/vm/overcommit_memory", "1").step("let memory be promised")?;
+    fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+memory +pids").step("delegate control groups")?;
+    fs::create_dir(CGROUP).step("make the control group")?;
+    limit("memory.max", spec.memory.to_string())?;
+    limit("pids.max", spec.pids.to_string())
+}
+
+/// Mounts the disk with this serial number.
+fn mount_disk(serial: &str, target: &Path, kind: &str, flags: u64) -> Result<(), Failure> {
+    fs::create_dir_all(target).step_at("make", target)?;
+    let device = wait_for(|| find_disk(serial)).step_at("find the disk of", target)?;
+    mount(device, target, kind, flags, "")
+}
+
+fn find_disk(serial: &str) -> Option<PathBuf> {
+    let disks = fs::read_dir("/sys/block").ok()?.flatten();
+    let is_it = |disk: &fs::DirEntry| {
+        fs::read_to_string(disk.path().join("serial")).is_ok_and(|found| found.trim_end() == serial)
+    };
+    let name = disks.into_iter().find(is_it)?.file_name();
+    Some(Path::new("/dev").join(name)).filter(|device| device.exists())
+}
+
+fn find_port() -> Option<OwnedFd> {
+    let ports = fs::read_dir("/sys/class/virtio-ports").ok()?.flatten();
+    let is_it = |port: &fs::DirEntry| {
+        fs::read_to_string(port.path().join("name")).is_ok_and(|name| name.trim_end() == PORT)
+    };
+    let name = ports.into_iter().find(is_it)?.file_name();
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(crate::sys::O_CLOEXEC);
+    options.open(Path::new("/dev").join(name)).ok().map(OwnedFd::from)
+}
+
+fn wait_for<T>(find: impl Fn() -> Option<T>) -> io::Result<T> {
+    let until = Instant::now() + DEVICES;
+    loop {
+        match find() {
+            Some(found) => return Ok(found),
+            None if Instant::now() > until => return Err(io::ErrorKind::NotFound.into()),
+            None => std::thread::sleep(Duration::from_millis(2)),
+        }
+    }
+}
+
+/// Launches the sandbox, whose directory is on the writable disk, and waits until its guest listens.
+fn launch(spec: &BootSpec) -> Result<Child, Failure> {
+    let sandbox = spec.launch().step("read the launch specification")?;
+    let directory = Path::new(WRITABLE).join("sandbox");
+    for (name, is_private) in [("", true), ("root", true), ("workspace", false), ("home", false)] {
+        let path = directory.join(name);
+        if path.is_dir() {
+            continue;
+        }
+        fs::create_dir(&path).step_at("make", &path)?;
+        match is_private {
+            true => fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).step_at("make", &path)?,
+            false => chown(&path, Some(sandbox.uid), Some(sandbox.gid)).step_at("give away", &path)?,
+        }
+    }
+    fs::write(directory.join(launch_spec::FILE), &spec.launch).step("write the launch specification")?;
+    let mut launcher = Command::new("/proc/self/exe")
+        .arg("launch")
+        .arg(&directory)
+        .env_clear()
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .step("start the launcher")?;
+    let mut said = String::new();
+    if let Some(stderr) = launcher.stderr.take() {
+        stderr.take(4 << 10).read_to_string(&mut said).step("read from the launcher")?;
+    }
+    match said.as_str() {
+        "ready" => Ok(launcher),
+        said => Err(Failure::new("launch the sandbox", io::Error::other(said.to_owned()))),
+    }
+}
+
+/// Carries streams until the sandbox has ended.
+fn serve(mux: &mut Mux, mut launcher: Child) {
+    let mut poll = Poll::default();
+    let mut events = Vec::new();
+    while launcher.try_wait().is_ok_and(|ended| ended.is_none()) {
+        poll.clear();
+        mux.interest(&mut poll);
+        poll.wait(Some(LOOK_AGAIN));
+        if mux.step(&poll, &mut events).is_err() {
+            return;
+        }
+        for event in events.drain(..) {
+            match event {
+                Event::Opened(id) => connect(mux, id),
+                Event::Notice(Notice::Ping, content) => mux.send(Notice::Pong, &content),
+                Event::Notice(..) => {}
+            }
+        }
+        // Orphans of the sandbox are its own process 1's; those of the launcher end with it.
+        let _ = mux.flush();
+    }
+}
+
+fn connect(mux: &mut Mux, id: u32) {
+    let socket = UnixStream::connect(Path::new(WRITABLE).join("sandbox/socket"));
+    let connected = socket.and_then(|socket| {
+        let copy = socket.try_clone()?;
+        mux.join(id, socket.into(), copy.into())
+    });
+    if connected.is_err() {
+        mux.close(id);
+    }
+}
+
+/// So that the disk of a sandbox that is kept is whole.
+fn unmount_disk() -> io::Result<()> {
+    File::open(WRITABLE)?.sync_all()?;
+    sys::unmount(Path::new(WRITABLE))
+}
+
+fn mount(
+    source: impl AsRef<Path>,
+    target: &Path,
+    kind: &str,
+    flags: u64,
+    options: &str,
+) -> Result<(), Failure> {
+    sys::mount_at(source.as_ref(), target, kind, flags, OsStr::new(options)).step_at("mount", target)
+}
+
+fn below(root: &Path, path: impl AsRef<Path>) -> PathBuf {
+    let path = path.as_ref();
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}

@@ -1,0 +1,451 @@
+//! `guest keep`: process 1 of the namespaces around a virtual machine. Starts QEMU, keeps the last words of its console, hands
+//! its clients' streams to the guest in the machine, and ends with it: also where the machine hangs or does not boot.
+//!
+//! The first byte that a client reads is `r`, after which comes the guest's protocol, or `f` and why there is no guest.
+
+use super::mux::{Event, Mux, Notice};
+use crate::client::would_block;
+use crate::sys::{self, POLLIN, Poll};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Clients at once; more are refused.
+const MAX_CLIENTS: usize = 16;
+/// Silence after which the guest is asked whether it is there, and after which the machine is given up.
+const PING_AFTER: Duration = Duration::from_secs(5);
+const SILENCE: Duration = Duration::from_secs(30);
+/// How long the loop waits for something to do.
+const TURN: Duration = Duration::from_secs(1);
+/// A turn that took longer than this was not the machine's fault: everything was frozen.
+const FROZEN: Duration = Duration::from_secs(4);
+/// How long is said why the machine has ended, to clients that come back to ask.
+const LINGER: Duration = Duration::from_secs(5);
+/// How much longer than the guest inside this side waits for a client.
+const GRACE: Duration = Duration::from_secs(30);
+/// What is kept of the console, and of what QEMU says.
+const LAST_WORDS: usize = 4 << 10;
+
+struct Options {
+    /// The guest inside ends after this time without a client.
+    idle_ttl: Duration,
+    /// How long the machine may take to boot.
+    boot: Duration,
+    command: Vec<String>,
+}
+
+/// A client that waits for the machine.
+struct Waiting {
+    input: OwnedFd,
+    output: OwnedFd,
+}
+
+/// The end of a text that has no end.
+#[derive(Default)]
+struct Tail(VecDeque<u8>);
+
+impl Tail {
+    fn push(&mut self, bytes: &[u8]) {
+        self.0.extend(bytes);
+        let surplus = self.0.len().saturating_sub(LAST_WORDS);
+        self.0.drain(..surplus);
+    }
+
+    fn text(&self) -> String {
+        let (front, back) = self.0.as_slices();
+        String::from_utf8_lossy(&[front, back].concat()).trim().to_owned()
+    }
+}
+
+struct Keeper {
+    options: Options,
+    listener: UnixListener,
+    mux: Mux,
+    machine: Child,
+    console: Option<File>,
+    errors: Option<File>,
+    console_tail: Tail,
+    errors_tail: Tail,
+    waiting: Vec<Waiting>,
+    is_ready: bool,
+    started: Instant,
+    last_heard: Instant,
+    last_ping: Instant,
+    alone_since: Instant,
+}
+
+/// Why the machine is not served any more.
+enum End {
+    /// As it should.
+    Clean,
+    Failure(String),
+}
+
+/// `guest keep`. Returns when the machine has ended.
+pub fn main(arguments: impl Iterator<Item = String>) -> Result<(), String> {
+    let options = parse(arguments)?;
+    let failed = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
+    let listener = sys::adopt(3).map_err(failed("no descriptor 3"))?;
+    let listener = UnixListener::from(listener);
+    listener.set_nonblocking(true).map_err(failed("cannot listen"))?;
+    sys::prctl(sys::PR_SET_DUMPABLE, 0).map_err(failed("cannot become undumpable"))?;
+    let (input, output) = sys::take_stdio().map_err(failed("cannot take standard input and output"))?;
+    let input = File::from(input);
+    // Where the sandbox is started again, nobody is there yet.
+    let is_client = input.metadata().is_ok_and(|found| !found.file_type().is_char_device());
+    let waiting = is_client.then(|| Waiting { input: input.into(), output });
+    match Keeper::start(options, listener, waiting.into_iter().collect()) {
+        Ok(mut keeper) => {
+            let end = keeper.keep();
+            keeper.end(end);
+            Ok(())
+        }
+        Err((waiting, error)) => {
+            let why = format!("the virtual machine could not be started: {error}");
+            waiting.into_iter().for_each(|client| refuse(client, &why));
+            Err(why)
+        }
+    }
+}
+
+fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
+    let mut number = |expected: &str| {
+        let is_it = arguments.next().is_some_and(|name| name == expected);
+        let value = arguments.next().and_then(|value| value.parse::<u32>().ok());
+        value.filter(|_| is_it).map(|value| Duration::from_secs(value.into())).ok_or(crate::USAGE)
+    };
+    let (idle_ttl, boot) = (number("--idle-ttl")?, number("--boot")?);
+    let command: Vec<String> = arguments.collect();
+    if command.is_empty() { Err(crate::USAGE.to_owned()) } else { Ok(Options { idle_ttl, boot, command }) }
+}
+
+type Started = Result<Keeper, (Vec<Waiting>, io::Error)>;
+
+impl Keeper {
+    fn start(options: Options, listener: UnixListener, waiting: Vec<Waiting>) -> Started {
+        let started = || {
+            let (port, of_machine) = UnixStream::pair()?;
+            let mux = Mux::new(port.into())?;
+            sys::keep_on_exec(of_machine.as_raw_fd())?;
+            let mut machine = Command::new(&options.command[0])
+                .args(&options.command[1..])
+                .args(["-chardev", &format!("socket,id=port,fd={}", of_machine.as_raw_fd())])
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()?;
+            drop(of_machine);
+            let console = machine.stdout.take().map(OwnedFd::from).map(File::from);
+            let errors = machine.stderr.take().map(OwnedFd::from).map(File::from);
+            for file in console.iter().chain(&errors) {
+                sys::set_nonblocking(file.as_raw_fd())?;
+            }
+            Ok((mux, machine, console, errors))
+        };
+        let (mux, machine, console, errors) = match started() {
+            Ok(started) => started,
+            Err(error) => return Err((waiting, error)),
+        };
+        let now = Instant::now();
+        Ok(Self {
+            options,
+            listener,
+            mux,
+            machine,
+            console,
+            errors,
+            console_tail: Tail::default(),
+            errors_tail: Tail::default(),
+            waiting,
+            is_ready: false,
+            started: now,
+            last_heard: now,
+            last_ping: now,
+            alone_since: now,
+        })
+    }
+
+    /// Serves until the machine has ended, or has to.
+    fn keep(&mut self) -> End {
+        let had_client = !self.waiting.is_empty();
+        let mut poll = Poll::default();
+        let mut events = Vec::new();
+        loop {
+            let began = Instant::now();
+            self.wait(&mut poll);
+            if began.elapsed() > FROZEN {
+                self.last_heard = Instant::now();
+                self.alone_since = Instant::now();
+            }
+            self.listen_to_machine(&poll);
+            self.accept(&poll);
+            match self.mux.step(&poll, &mut events) {
+                Ok(true) => self.last_heard = Instant::now(),
+                Ok(false) => {}
+                Err(_) => return self.lost(),
+            }
+            for event in events.drain(..) {
+                match event {
+                    Event::Notice(Notice::Ready, _) => self.ready(),
+                    Event::Notice(Notice::Failed, why) => {
+                        let why = String::from_utf8_lossy(&why[..why.len().min(LAST_WORDS)]).into_owned();
+                        return End::Failure(format!("the virtual machine did not become a sandbox: {why}"));
+                    }
+                    Event::Notice(Notice::Ended, _) => return End::Clean,
+                    Event::Notice(Notice::Ping | Notice::Pong, _) => {}
+                    Event::Opened(_) => return self.lost(),
+                }
+            }
+            if self.machine.try_wait().is_ok_and(|ended| ended.is_some()) {
+                return self.lost();
+            }
+            if !self.is_ready && had_client && !self.has_waiting_client(&poll) {
+                return End::Clean;
+            }
+            if let Some(end) = self.too_late() {
+                return end;
+            }
+        }
+    }
+
+    fn wait(&mut self, poll: &mut Poll) {
+        poll.clear();
+        self.mux.interest(poll);
+        poll.add(self.listener.as_raw_fd(), POLLIN);
+        for file in self.console.iter().chain(&self.errors) {
+            poll.add(file.as_raw_fd(), POLLIN);
+        }
+        // Only the end of one that waits is of interest: what it sends waits with it.
+        self.waiting.iter().for_each(|client| poll.add(client.input.as_raw_fd(), 0));
+        poll.wait(Some(TURN));
+    }
+
+    /// Forgets clients that went away while they waited; `false` where none is left.
+    fn has_waiting_client(&mut self, poll: &Poll) -> bool {
+        self.waiting.retain(|client| !poll.readable(client.input.as_raw_fd()));
+        !self.waiting.is_empty()
+    }
+
+    fn listen_to_machine(&mut self, poll: &Poll) {
+        for (file, tail) in
+            [(&mut self.console, &mut self.console_tail), (&mut self.errors, &mut self.errors_tail)]
+        {
+            let Some(open) = file.as_mut().filter(|file| poll.readable(file.as_raw_fd())) else { continue };
+            if !read_some(open, tail) {
+                *file = None;
+            }
+        }
+    }
+
+    fn accept(&mut self, poll: &Poll) {
+        if !poll.readable(self.listener.as_raw_fd()) {
+            return;
+        }
+        let Some(client) = accepted(&self.listener) else { return };
+        if self.waiting.len() + self.mux.clients() >= MAX_CLIENTS {
+            return refuse(client, "the virtual machine has as many clients as it may have");
+        }
+        match self.is_ready {
+            true => self.admit(client),
+            false => self.waiting.push(client),
+        }
+    }
+
+    fn ready(&mut self) {
+        self.is_ready = true;
+        for client in std::mem::take(&mut self.waiting) {
+            self.admit(client);
+        }
+    }
+
+    fn admit(&mut self, client: Waiting) {
+        let mut output = File::from(client.output);
+        if output.write_all(b"r").is_ok() {
+            // One whose descriptors cannot be used is gone.
+            let _ = self.mux.open(client.input, output.into());
+        }
+    }
+
+    /// Pings where nothing was heard, and says where something has taken too long.
+    fn too_late(&mut self) -> Option<End> {
+        let now = Instant::now();
+        if !self.is_ready {
+            let is_late = now > self.started + self.options.boot;
+            return is_late.then(|| {
+                let words = self.last_words();
+                let seconds = self.options.boot.as_secs();
+                End::Failure(format!("the virtual machine did not boot within {seconds} s{words}"))
+            });
+        }
+        if self.mux.clients() > 0 {
+            self.alone_since = now;
+        }
+        if now > self.alone_since + self.options.idle_ttl + GRACE {
+            return Some(End::Clean);
+        }
+        if now > self.last_heard + SILENCE {
+            let seconds = SILENCE.as_secs();
+            let words = self.last_words();
+            return Some(End::Failure(format!(
+                "the virtual machine has not answered for {seconds} s: it is stopped, or its kernel hangs{words}"
+            )));
+        }
+        if now > self.last_heard + PING_AFTER && now > self.last_ping + PING_AFTER {
+            self.mux.send(Notice::Ping, &[]);
+            self.last_ping = now;
+        }
+        None
+    }
+
+    /// The port has ended, or QEMU has, without a word of the guest.
+    fn lost(&mut self) -> End {
+        self.switched_off();
+        let _ = self.machine.kill();
+        let status = self.machine.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
+        for (file, tail) in
+            [(&mut self.console, &mut self.console_tail), (&mut self.errors, &mut self.errors_tail)]
+        {
+            file.as_mut().map(|file| read_some(file, tail));
+        }
+        let words = self.last_words();
+        let console = self.console_tail.text();
+        End::Failure(match console.rfind("Kernel panic") {
+            Some(at) => {
+                let line = console[at..].lines().next().unwrap_or_default().trim_end();
+                format!("the kernel of the virtual machine has panicked: {line}{words}")
+            }
+            None if self.is_ready => format!("the virtual machine has ended: QEMU, {status}{words}"),
+            None => format!("the virtual machine ended before it had booted: QEMU, {status}{words}"),
+        })
+    }
+
+    /// The last lines of QEMU and of the console, to be added to a message.
+    fn last_words(&self) -> String {
+        let lines = |tail: &Tail| -> Vec<String> {
+            let text = tail.text();
+            let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+            lines[lines.len().saturating_sub(8)..].iter().map(|line| line.trim_end().to_owned()).collect()
+        };
+        let said = [lines(&self.errors_tail), lines(&self.console_tail)].concat();
+        if said.is_empty() { String::new() } else { format!("\n{}", said.join("\n")) }
+    }
+
+    /// Ends the machine, and tells why: those who wait, and those who come back because their stream was cut.
+    fn end(mut self, end: End) {
+        let _ = self.mux.flush();
+        if matches!(end, End::Clean) && self.is_ready {
+            self.switched_off();
+        }
+        let _ = self.machine.kill();
+        let _ = self.machine.wait();
+        let End::Failure(why) = end else { return };
+        let clients = self.mux.clients();
+        drop(self.mux);
+        let had_waiting = !self.waiting.is_empty();
+        self.waiting.drain(..).for_each(|client| refuse(client, &why));
+        if clients == 0 && had_waiting {
+            return;
+        }
+        let until = Instant::now() + LINGER;
+        let mut poll = Poll::default();
+        while Instant::now() < until {
+            poll.clear();
+            poll.add(self.listener.as_raw_fd(), POLLIN);
+            poll.wait(Some(TURN));
+            if let Some(client) = accepted(&self.listener) {
+                refuse(client, &why);
+            }
+        }
+    }
+
+    /// Waits a moment until the machine has switched itself off.
+    fn switched_off(&mut self) {
+        const OFF: Duration = Duration::from_secs(1);
+        let until = Instant::now() + OFF;
+        while Instant::now() < until && self.machine.try_wait().is_ok_and(|ended| ended.is_none()) {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+fn accepted(listener: &UnixListener) -> Option<Waiting> {
+    let (stream, _) = listener.accept().ok()?;
+    let output = stream.try_clone().ok()?.into();
+    Some(Waiting { input: stream.into(), output })
+}
+
+/// Tells a client why there is no guest for it.
+fn refuse(client: Waiting, why: &str) {
+    // A client that is gone reads nothing.
+    let _ = sys::set_nonblocking(client.output.as_raw_fd());
+    let _ = File::from(client.output).write_all(format!("f{why}").as_bytes());
+}
+
+/// Reads what is there. `false` at the end.
+fn read_some(file: &mut File, tail: &mut Tail) -> bool {
+    let mut buffer = [0; 4096];
+    for _ in 0..16 {
+        match file.read(&mut buffer) {
+            Ok(0) => return false,
+            Ok(length) => tail.push(&buffer[..length]),
+            Err(error) => return would_block(&error),
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_flood_is_kept() {
+        let mut tail = Tail::default();
+        (0..1000).for_each(|number| tail.push(format!("line {number}\n").as_bytes()));
+        assert!(tail.0.len() <= LAST_WORDS);
+        assert!(tail.text().ends_with("line 999"));
+    }
+
+    /// What a client reads whose machine is this shell text.
+    fn said_of(script: &str) -> String {
+        let (mut client, mine) = UnixStream::pair().unwrap();
+        let path = std::env::temp_dir().join(format!("keeper-{}-{}", std::process::id(), script.len()));
+        let listener = UnixListener::bind(&path).unwrap();
+        let options = Options {
+            idle_ttl: Duration::from_secs(1),
+            boot: Duration::from_secs(60),
+            command: vec!["/bin/sh".into(), "-c".into(), script.into()],
+        };
+        let copy = mine.try_clone().unwrap();
+        let waiting = vec![Waiting { input: mine.into(), output: copy.into() }];
+        let mut keeper = Keeper::start(options, listener, waiting).map_err(|(_, error)| error).unwrap();
+        let end = keeper.keep();
+        keeper.end(end);
+        std::fs::remove_file(path).unwrap();
+        let mut said = String::new();
+        client.read_to_string(&mut said).unwrap();
+        said
+    }
+
+    #[test]
+    fn a_machine_that_does_not_start_is_told_to_who_waits() {
+        assert_eq!(
+            said_of("echo 'no such machine' >&2; exit 3"),
+            "fthe virtual machine ended before it had booted: QEMU, exit status: 3\nno such machine"
+        );
+    }
+
+    #[test]
+    fn a_panic_is_told_from_other_ends() {
+        assert_eq!(
+            said_of("echo 'Kernel panic - not syncing: why'; echo 'Call Trace:'"),
+            "fthe kernel of the virtual machine has panicked: Kernel panic - not syncing: why\n\
+             Kernel panic - not syncing: why\nCall Trace:"
+        );
+    }
+}

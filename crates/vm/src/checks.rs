@@ -1,0 +1,34 @@
+//! The facts about virtual machines for `agent doctor`.
+
+use crate::host::{Accelerator, Host};
+use agent_base::error::Result;
+use agent_base::machine::Machine;
+
+/// What machines would be made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checks {
+    /// QEMU, the kernel and how the processor comes to be, in a sentence.
+    pub found: String,
+    /// Set if the processor is emulated, and what would help.
+    pub is_slow: Option<String>,
+}
+
+/// Looks for what machines need.
+///
+/// # Errors
+/// `Config`: what is missing, and what installs it.
+pub fn checks(machine: &Machine) -> Result<Checks> {
+    let host = Host::find(machine)?;
+    let (processor, is_slow) = match &host.accelerator {
+        Accelerator::Kvm { .. } => ("with KVM".to_owned(), None),
+        Accelerator::Emulated(why) => (
+            format!("the processor is emulated, which is some 10 to 30 times slower ({why})"),
+            Some(
+                "a machine with /dev/kvm, and this user in the group kvm: sudo usermod -aG kvm $USER"
+                    .to_owned(),
+            ),
+        ),
+    };
+    let found = format!("{}, kernel {}; {processor}", host.qemu.display(), host.kernel.display());
+    Ok(Checks { found, is_slow })
+}

@@ -1,0 +1,58 @@
+//! A virtual machine a session, of QEMU: a kernel of its own between the sandbox and this one.
+//!
+//! Two walls, one within the other. Inside the machine, the guest launches a sandbox as on this machine: namespaces, control groups,
+//! filters, an ordinary user. Around it, QEMU runs in a `local` sandbox of its own, so that an escape from QEMU lands there. Its life,
+//! directory and ownership are that sandbox's (`agent_sandbox::local::Keeper`).
+
+mod settings;
+
+#[cfg(feature = "qemu")]
+mod backend;
+#[cfg(feature = "qemu")]
+mod checks;
+#[cfg(feature = "qemu")]
+mod cpio;
+#[cfg(feature = "qemu")]
+mod disk;
+#[cfg(feature = "qemu")]
+mod host;
+#[cfg(feature = "qemu")]
+mod images;
+#[cfg(feature = "qemu")]
+mod initial;
+#[cfg(feature = "qemu")]
+mod kernel;
+#[cfg(feature = "qemu")]
+mod modules;
+#[cfg(feature = "qemu")]
+mod qemu;
+#[cfg(feature = "qemu")]
+mod start;
+#[cfg(feature = "qemu")]
+mod status;
+#[cfg(feature = "qemu")]
+mod tool;
+
+#[cfg(feature = "qemu")]
+pub use backend::Vm;
+#[cfg(feature = "qemu")]
+pub use checks::{Checks, checks};
+pub use settings::Settings;
+
+use agent_sandbox::{Capabilities, EnforcedLimits, Networks};
+
+/// The backend's name.
+pub const NAME: &str = "vm";
+
+/// The abilities of a virtual machine.
+pub const CAPABILITIES: Capabilities = Capabilities {
+    host_paths: false,
+    own_paths: false,
+    maps_owners: false,
+    images: false,
+    runtimes: false,
+    pause: true,
+    // It has no network card.
+    networks: Networks { isolated: true, full: false },
+    limits: EnforcedLimits::ALL,
+};

@@ -1,0 +1,236 @@
+//! The start of a sandbox: images, disk and initial file system are made, QEMU is launched, and the guest is waited for.
+
+use crate::backend::Vm;
+use crate::host::{self, Accelerator, Host};
+use crate::initial::{self, Shown};
+use crate::qemu::{self, KERNEL_MEMORY, OWN_MEMORY, Parts};
+use crate::settings::Settings;
+use crate::{CAPABILITIES, NAME, disk, images, kernel, modules, status};
+use agent_base::error::{Error, Result};
+use agent_base::machine::Machine;
+use agent_event::{Limits, SandboxInfo};
+use agent_sandbox::host_tree::{HostTree, host_tree};
+use agent_sandbox::ownership::sandbox_name;
+use agent_sandbox::{
+    Channel, HOME, OnProgress, Spec, WORKSPACE, bootstrap, environment, run_bytes, seccomp, session_ids,
+};
+use agent_wire::boot_spec::{BootSpec, CGROUP};
+use agent_wire::launch_spec::LaunchSpec;
+use std::ffi::OsString;
+use std::fs::DirBuilder;
+use std::os::unix::fs::{DirBuilderExt, chown};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Where the sandbox that QEMU runs in shows the cache.
+const CACHE: &str = "/machine";
+/// The files of one machine, in its private directory.
+const DISK_FILE: &str = "disk";
+const INITIAL_FILE: &str = "initial";
+/// Threads of QEMU and its keeper.
+const THREADS: u64 = 128;
+/// Open files of a process, the same as on other backends.
+const OPEN_FILES: u64 = 16_384;
+
+impl Vm {
+    /// Makes the machine of `spec` and connects to its guest. Where none boots with KVM, which a nested one may only pretend to
+    /// have, the processor is emulated from then on.
+    pub(crate) async fn start_machine(
+        &self,
+        spec: &Spec,
+        on_progress: OnProgress<'_>,
+    ) -> Result<(Channel, SandboxInfo)> {
+        CAPABILITIES.check(NAME, spec)?;
+        let host = Host::find(&self.machine)?;
+        match self.start_on(&host, spec, on_progress).await {
+            Err(_) if matches!(host.accelerator, Accelerator::Kvm { .. }) => {
+                let emulated = Host { accelerator: Accelerator::Emulated(String::new()), ..host };
+                let started = self.start_on(&emulated, spec, on_progress).await?;
+                host::give_up_kvm(&self.machine);
+                Ok(started)
+            }
+            started => started,
+        }
+    }
+
+    async fn start_on(
+        &self,
+        host: &Host,
+        spec: &Spec,
+        on_progress: OnProgress<'_>,
+    ) -> Result<(Channel, SandboxInfo)> {
+        let cache = cache(&self.machine)?;
+        let tree = host_tree(&self.machine);
+        let shown = Shown::of(&tree);
+        let kernel = kernel::ready(&host.kernel, &cache)?;
+        let images = images::ready(&shown.images, &cache, on_progress).await?;
+        let slow = if matches!(host.accelerator, Accelerator::Emulated(_)) {
+            ", whose processor is emulated and slow"
+        } else {
+            ""
+        };
+        on_progress(&format!("starting the virtual machine{slow}"), 0, 0);
+        let in_cache = |path: &PathBuf| Path::new(CACHE).join(path.file_name().unwrap_or_default());
+        let parts = Parts {
+            kernel: in_cache(&kernel),
+            initial: Path::new(WORKSPACE).join(INITIAL_FILE),
+            images: images.iter().map(in_cache).collect(),
+            disk: Path::new(WORKSPACE).join(DISK_FILE),
+            memory: spec.limits.memory.saturating_add(KERNEL_MEMORY),
+            cpus: spec.limits.cpus,
+        };
+        let outer = Limits {
+            memory: parts.memory.saturating_add(OWN_MEMORY),
+            cpus: spec.limits.cpus,
+            pids: THREADS,
+            disk: disk::bytes(spec.limits.disk),
+        };
+        let prepare = |directory: PathBuf, owner| {
+            let (machine, tree, shown, parts) = (&self.machine, &tree, &shown, &parts);
+            let cache = &cache;
+            async move {
+                let (disk, initial) = (directory.join(DISK_FILE), directory.join(INITIAL_FILE));
+                disk::make(&disk, spec.limits.disk, owner, !spec.ephemeral).await?;
+                let archive = initial_archive(machine, host, tree, shown, spec)?;
+                write_owned(&initial, &archive, owner)?;
+                outer_sandbox(host, tree, parts, spec, cache)
+            }
+        };
+        let channel = self.keeper.start(spec, &outer, prepare).await?;
+        let boot = Duration::from_secs(host.boot_timeout.into());
+        match status::admitted(channel, boot).await {
+            Ok(channel) => Ok((
+                self.reopened(channel, &spec.session),
+                spec.describe(NAME, sandbox_name(&spec.session)?, None),
+            )),
+            Err(error) => {
+                // The first error is reported; what cannot be removed now is swept later.
+                let _ = self.keeper.destroy(&spec.session).await;
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Where kernels and images are kept.
+pub(crate) fn cache(machine: &Machine) -> Result<PathBuf> {
+    let cache = match Settings::of(machine).cache {
+        Some(cache) => cache,
+        None => machine.cache_dir()?.join(NAME),
+    };
+    DirBuilder::new()
+        .mode(0o755)
+        .recursive(true)
+        .create(&cache)
+        .map_err(|error| Error::sandbox(format!("{} cannot be made", cache.display())).caused_by(error))?;
+    Ok(cache)
+}
+
+/// The initial file system.
+fn initial_archive(
+    machine: &Machine,
+    host: &Host,
+    tree: &HostTree,
+    shown: &Shown,
+    spec: &Spec,
+) -> Result<Vec<u8>> {
+    let guest = bootstrap::bytes(machine)?;
+    let boot = BootSpec {
+        modules: Vec::new(),
+        images: shown.images.len() as u32,
+        memory: spec.limits.memory,
+        pids: spec.limits.pids,
+        launch: inner_sandbox(tree, shown, spec)?.encode(),
+    };
+    initial::archive(&guest, modules::read(&host.modules)?, shown, &boot)
+}
+
+fn write_owned(path: &Path, content: &[u8], (uid, gid): (u32, u32)) -> Result<()> {
+    let written = images::write_whole(path, content).and_then(|()| chown(path, Some(uid), Some(gid)));
+    written.map_err(|error| Error::sandbox(format!("{} cannot be written", path.display())).caused_by(error))
+}
+
+/// The sandbox in the machine: as on this machine, over images and a disk.
+fn inner_sandbox(tree: &HostTree, shown: &Shown, spec: &Spec) -> Result<LaunchSpec> {
+    let (uid, gid) = session_ids(&spec.session);
+    let idle_ttl = spec.idle_ttl.as_secs().clamp(1, u64::from(u32::MAX)).to_string();
+    let (disk, memory) = (spec.limits.disk.to_string(), spec.limits.memory);
+    let argv = [
+        "/proc/self/exe",
+        "serve",
+        "--listen-fd",
+        "3",
+        "--idle-ttl",
+        &idle_ttl,
+        "--disk",
+        &disk,
+        "--workspace",
+        WORKSPACE,
+    ];
+    let variables = environment::variables(&tree.path, HOME).into_iter().chain(tree.env.iter().cloned());
+    let counters = ["memory.events", "memory.current", "memory.max", "pids.current", "pids.max"];
+    Ok(LaunchSpec {
+        uid,
+        gid,
+        argv: argv.map(OsString::from).into(),
+        env: variables.map(|(name, value)| (name.into(), value.into())).collect(),
+        binds: shown.binds.clone(),
+        symlinks: tree.symlinks.clone(),
+        cgroups: vec![CGROUP.into()],
+        cgroup_files: counters.iter().map(|name| Path::new(CGROUP).join(name)).collect(),
+        rlimits: vec![
+            (libc::RLIMIT_NOFILE as i32, OPEN_FILES),
+            (libc::RLIMIT_CORE as i32, 0),
+            (libc::RLIMIT_FSIZE as i32, spec.limits.disk),
+        ],
+        seccomp: seccomp::filters()?,
+        tmp_bytes: memory / 2,
+        shm_bytes: memory / 4,
+        run_bytes: run_bytes(memory),
+        keep: true,
+        ..LaunchSpec::default()
+    })
+}
+
+/// The sandbox around QEMU: this machine's programs and the cache, both read-only.
+fn outer_sandbox(
+    host: &Host,
+    tree: &HostTree,
+    parts: &Parts,
+    spec: &Spec,
+    cache: &Path,
+) -> Result<LaunchSpec> {
+    let idle_ttl = spec.idle_ttl.as_secs().clamp(1, u64::from(u32::MAX)).to_string();
+    let boot = host.boot_timeout.to_string();
+    let keep = ["/proc/self/exe", "keep", "--idle-ttl", &idle_ttl, "--boot", &boot];
+    let is_system = |inside: &Path| {
+        ["/usr", "/bin", "/sbin", "/lib", "/nix"].iter().any(|root| inside.starts_with(root))
+            || inside.to_string_lossy().starts_with("/lib")
+            || inside.starts_with("/etc/ld.so.cache")
+    };
+    let mut binds: Vec<(PathBuf, PathBuf)> =
+        tree.binds.iter().filter(|(_, inside)| is_system(inside)).cloned().collect();
+    let real = std::fs::canonicalize(cache)
+        .map_err(|error| Error::sandbox(format!("{} is not there", cache.display())).caused_by(error))?;
+    binds.push((real, CACHE.into()));
+    // Only root can become a member of the group.
+    // SAFETY: only reads the process's credentials.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    let (devices, gid) = match host.accelerator {
+        Accelerator::Kvm { group } => (vec![OsString::from("kvm")], if is_root { group } else { 0 }),
+        Accelerator::Emulated(_) => (Vec::new(), 0),
+    };
+    Ok(LaunchSpec {
+        gid,
+        devices,
+        argv: keep.map(OsString::from).into_iter().chain(qemu::command(host, parts)).collect(),
+        env: vec![("PATH".into(), "/usr/bin:/bin".into())],
+        binds,
+        symlinks: tree.symlinks.clone(),
+        seccomp: seccomp::filters()?,
+        tmp_bytes: 16 << 20,
+        shm_bytes: 16 << 20,
+        run_bytes: 16 << 20,
+        ..LaunchSpec::default()
+    })
+}

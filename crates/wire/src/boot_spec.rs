@@ -1,0 +1,81 @@
+//! How the guest makes a sandbox of a virtual machine that it is process 1 of: a file in the initial file system, written by
+//! the host for one machine.
+
+use crate::codec::{Field, WireError, record};
+use crate::launch_spec::LaunchSpec;
+use std::io;
+use std::path::PathBuf;
+
+/// The path of the file in the initial file system.
+pub const FILE: &str = "/boot.spec";
+/// The name of the virtio port that carries the streams, and the serial number of the writable disk.
+pub const PORT: &str = "agent";
+pub const DISK: &str = "disk";
+/// Where images are mounted: `IMAGES/N` has the serial number `imageN`.
+pub const IMAGES: &str = "/images";
+/// Where the initial file system is once another root is mounted.
+pub const INITIAL: &str = "/initial";
+/// Where the writable disk is mounted.
+pub const WRITABLE: &str = "/writable";
+/// The control group of the sandbox within the machine.
+pub const CGROUP: &str = "/sys/fs/cgroup/sandbox";
+
+record! {
+    /// What to do at boot.
+    #[derive(Default)]
+    BootSpec {
+        /// Kernel modules of the initial file system, in the order in which they are loaded.
+        modules: Vec<PathBuf>,
+        /// How many images there are.
+        images: u32,
+        /// Limits of the sandbox within the machine: bytes and processes.
+        memory: u64,
+        pids: u64,
+        /// The sandbox to launch, a [`LaunchSpec`].
+        launch: Vec<u8>,
+    }
+}
+
+impl BootSpec {
+    /// The file's content.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.put(&mut out);
+        out
+    }
+
+    /// Reads what [`BootSpec::encode`] wrote.
+    pub fn decode(mut input: &[u8]) -> io::Result<Self> {
+        let damaged = |error: WireError| {
+            io::Error::new(io::ErrorKind::InvalidData, format!("the boot specification is damaged: {error}"))
+        };
+        let spec = Self::get(&mut input).map_err(damaged)?;
+        if input.is_empty() { Ok(spec) } else { Err(damaged(WireError::Trailing)) }
+    }
+
+    /// The sandbox to launch.
+    pub fn launch(&self) -> io::Result<LaunchSpec> {
+        LaunchSpec::decode(&self.launch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decode_returns_what_was_encoded() {
+        let launch = LaunchSpec { uid: 7, ..LaunchSpec::default() };
+        let spec = BootSpec {
+            modules: vec!["/modules/erofs.ko".into()],
+            images: 2,
+            memory: 1 << 30,
+            pids: 512,
+            launch: launch.encode(),
+        };
+        let decoded = BootSpec::decode(&spec.encode()).unwrap();
+        assert_eq!(decoded, spec);
+        assert_eq!(decoded.launch().unwrap(), launch);
+        assert!(BootSpec::decode(&[1]).is_err());
+    }
+}

@@ -1,0 +1,237 @@
+//! Virtual machines: how they end, and what is left of them.
+
+use crate::support::agent::{agent, share_images};
+use crate::support::backends::{output_of, shell, spec, virtual_machines, vm_cache};
+use agent::machine::Machine;
+use agent::sandbox::vm::{Settings, Vm};
+use agent::sandbox::{Backend, Outcome, Sandbox, Spec, State};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long something may take that an emulated processor does on a busy machine.
+const LONG: Duration = Duration::from_secs(120);
+
+/// A machine that runs, and the process of its QEMU.
+async fn started(vm: &Vm, spec: &Spec) -> (Sandbox, i32) {
+    let (channel, info) = vm.start(spec, &|_, _, _| {}).await.expect("the machine starts");
+    assert_eq!(info.backend, "vm");
+    let sandbox = Sandbox::connect(channel).await.expect("the guest answers");
+    let data = crate::support::machine().data_dir().expect("a data directory");
+    let qemu = qemu_in(&data.join("machines").join(&spec.session)).expect("QEMU runs");
+    (sandbox, qemu)
+}
+
+/// The QEMU of the machine with this private directory: the child of its keeper.
+fn qemu_in(directory: &Path) -> Option<i32> {
+    let processes = fs::read_to_string(directory.join("processes")).ok()?;
+    let keeper = processes.lines().nth(1)?.split(' ').next()?.to_owned();
+    let children = fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children")).ok()?;
+    let qemu: i32 = children.split_whitespace().next()?.parse().ok()?;
+    let name = fs::read_to_string(format!("/proc/{qemu}/comm")).ok()?;
+    name.starts_with("qemu").then_some(qemu)
+}
+
+fn signal(process: i32, signal: i32) {
+    // SAFETY: no memory is involved; the process is one that the test has started.
+    assert_eq!(unsafe { libc::kill(process, signal) }, 0);
+}
+
+fn is_there(process: i32) -> bool {
+    fs::read_to_string(format!("/proc/{process}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+/// Waits until something is so.
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LONG;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "still not so: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// What a command says whose machine has come to its end.
+async fn failure(sandbox: &Sandbox) -> String {
+    let first = sandbox.run(shell("sleep 300"), &mut |_| {}).await;
+    // The command that was running is lost; the next one says why.
+    match first {
+        Err(error) => error.to_string(),
+        Ok(finished) => {
+            assert_eq!(finished.outcome, Outcome::Lost);
+            sandbox.run(shell("true"), &mut |_| {}).await.expect_err("there is no guest").to_string()
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_machine_whose_qemu_is_killed_says_so_and_leaves_nothing() {
+    let Some(vm) = virtual_machines() else { return };
+    let spec = spec();
+    let (sandbox, qemu) = started(&vm, &spec).await;
+    signal(qemu, libc::SIGKILL);
+    let failure = failure(&sandbox).await;
+    assert!(failure.contains("the virtual machine has ended: QEMU, signal: 9"), "{failure}");
+    let directory = crate::support::machine().data_dir().unwrap().join("machines").join(&spec.session);
+    wait_until("its directory is gone", || !directory.exists());
+    vm.destroy(&spec.session).await.expect("a machine that is gone can be removed");
+}
+
+#[tokio::test]
+async fn a_machine_that_is_stopped_is_given_up_by_name() {
+    let Some(vm) = virtual_machines() else { return };
+    let spec = spec();
+    let (sandbox, qemu) = started(&vm, &spec).await;
+    signal(qemu, libc::SIGSTOP);
+    let failure = failure(&sandbox).await;
+    assert!(failure.contains("has not answered for 30 s: it is stopped, or its kernel hangs"), "{failure}");
+    wait_until("QEMU is gone", || !is_there(qemu));
+    vm.destroy(&spec.session).await.expect("removed");
+}
+
+#[tokio::test]
+async fn a_machine_that_does_not_boot_shows_its_console() {
+    let Some(_) = virtual_machines() else { return };
+    // Modules that are none: what the kernel needs first is damaged.
+    let modules = tempfile::tempdir().expect("a directory");
+    let names = ["virtio_mmio", "virtio_console", "virtio_blk", "erofs", "ext4"];
+    let table: String = names.iter().map(|name| format!("{name}.ko:\n")).collect();
+    fs::write(modules.path().join("modules.dep"), table).expect("written");
+    for name in names {
+        fs::write(modules.path().join(format!("{name}.ko")), "no module").expect("written");
+    }
+    let machine = Arc::new(Machine::of_this_process());
+    let settings =
+        Settings { modules: Some(modules.path().to_owned()), cache: Some(vm_cache()), ..Settings::default() };
+    settings.keep(&machine);
+    let vm = Vm::connect(machine).expect("QEMU and a kernel are there");
+    let spec = spec();
+    let error = vm.start(&spec, &|_, _, _| {}).await.err().expect("it does not boot").to_string();
+    assert!(error.starts_with("the virtual machine ended before it had booted: QEMU, "), "{error}");
+    assert!(error.contains("guest: load /modules/virtio_mmio.ko: "), "{error}");
+    assert!(!vm.list().await.expect("the list").iter().any(|listed| listed.session == spec.session));
+}
+
+#[tokio::test]
+async fn a_kept_machine_is_paused_and_after_its_end_started_again_with_its_disk() {
+    let Some(vm) = virtual_machines() else { return };
+    let spec = Spec { ephemeral: false, idle_ttl: Duration::from_secs(3), ..spec() };
+    let state = async || {
+        let listed = vm.list().await.expect("the list");
+        listed.into_iter().find(|listed| listed.session == spec.session).map(|listed| listed.state)
+    };
+    let (sandbox, _) = started(&vm, &spec).await;
+    assert_eq!(output_of(&sandbox, "echo kept > file; cat file").await, "kept");
+    vm.pause(&spec.session).await.expect("paused");
+    assert_eq!(state().await, Some(State::Paused));
+    vm.resume(&spec.session).await.expect("resumed");
+    assert_eq!(output_of(&sandbox, "cat file").await, "kept");
+    drop(sandbox);
+    let deadline = Instant::now() + LONG;
+    while state().await != Some(State::Stopped) {
+        assert!(Instant::now() < deadline, "it does not end without a client");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    vm.resume(&spec.session).await.expect("started again");
+    let sandbox = Sandbox::connect(vm.attach(&spec.session).await.expect("a stream")).await.expect("a guest");
+    assert_eq!(output_of(&sandbox, "cat file").await, "kept");
+    vm.destroy(&spec.session).await.expect("removed");
+    assert_eq!(state().await, None);
+}
+
+/// The private directory of the only machine of this home, and its QEMU.
+fn only_machine(home: &Path) -> Option<(PathBuf, i32)> {
+    let mut machines = fs::read_dir(home.join("machines")).ok()?.flatten();
+    let directory = machines.next()?.path();
+    qemu_in(&directory).map(|qemu| (directory, qemu))
+}
+
+#[test]
+fn nothing_is_left_of_a_machine_whose_agent_is_killed_or_interrupted() {
+    if virtual_machines().is_none() {
+        return;
+    }
+    for (what, number) in
+        [("interrupted while it boots", libc::SIGINT), ("killed while it boots", libc::SIGKILL)]
+    {
+        let call = agent().deadline(LONG).args(["exec", "--sandbox", "vm", "--", "sleep", "600"]);
+        let home = call.home("data");
+        if !crate::support::backends::is_vm() {
+            share_images(&home.with_file_name("cache"));
+        }
+        let running = call.start();
+        let mut found = None;
+        wait_until("QEMU runs", || {
+            found = only_machine(&home);
+            found.is_some()
+        });
+        let (directory, qemu) = found.expect("it runs");
+        let at = Instant::now();
+        running.signal(number);
+        let finished = running.wait();
+        assert!(at.elapsed() < Duration::from_secs(5), "{what}: it ended after {:?}", at.elapsed());
+        assert_eq!(finished.code, 128 + number, "{what}: {}", finished.stderr);
+        wait_until("QEMU and its directory are gone", || !is_there(qemu) && !directory.exists());
+    }
+}
+
+#[test]
+fn what_a_machine_cannot_have_is_refused_by_name() {
+    if virtual_machines().is_none() {
+        return;
+    }
+    for (options, expected) in [
+        (["--network", "full"], "the vm sandbox cannot provide --network full"),
+        (["--image", "debian"], "the vm sandbox has no images"),
+        (["--workspace-mode", "overlay"], "the workspace cannot be an overlay"),
+    ] {
+        let call = agent().args(["exec", "--sandbox", "vm"]).args(options).args(["--", "true"]);
+        let finished = call.run();
+        assert_ne!(finished.code, 0, "{options:?}");
+        assert!(finished.stderr.contains(expected), "{options:?}: {}", finished.stderr);
+    }
+}
+
+#[test]
+fn doctor_tries_a_machine() {
+    if virtual_machines().is_none() {
+        return;
+    }
+    let call = agent().deadline(LONG).args(["doctor", "--sandbox", "vm"]);
+    if !crate::support::backends::is_vm() {
+        share_images(&call.home("cache"));
+    }
+    let said = call.run().stdout;
+    assert!(
+        said.contains("qemu-system") && said.contains("a sandbox started and ran a command in"),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_a_session_changed_is_shown_applied_and_undone() {
+    use crate::support::endpoint::endpoint;
+    use serde_json::json;
+    if virtual_machines().is_none() {
+        return;
+    }
+    let model = endpoint()
+        .tool_call(
+            "run_commands",
+            json!({ "command": "uname -r; echo changed > file.txt; echo new > new.txt" }),
+        )
+        .text("done")
+        .start();
+    let call = agent().deadline(LONG).sandbox("vm").file("file.txt", "before\n").endpoint(&model);
+    if !crate::support::backends::is_vm() {
+        share_images(&call.home("cache"));
+    }
+    let finished = call.args(["run", "--json", "change it"]).run().expect_code(0);
+    let diff = finished.again().args(["diff"]).run().expect_code(0).stdout;
+    assert!(diff.contains("+changed") && diff.contains("+new"), "{diff}");
+    finished.again().args(["apply", "--yes"]).run().expect_code(0);
+    assert_eq!(finished.host_file("file.txt").as_deref(), Some("changed\n"));
+    finished.again().args(["undo"]).run().expect_code(0);
+    assert_eq!(finished.host_file("file.txt").as_deref(), Some("before\n"));
+    assert_eq!(finished.host_file("new.txt"), None);
+}
