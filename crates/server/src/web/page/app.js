@@ -4,7 +4,7 @@ const md = window.trustedTypes ? trustedTypes.createPolicy('md', { createHTML: h
 const MAX_ITEMS = 1500, MAX_RUNS = 64, MAX_OUTPUT = 200000;
 let token = '', session = '', visitor = '', facts = {}, lastId = 0, status = {}, diff = null, models = null;
 let reader = null, renewing = null, wanted = 0, delay = 300, answer = null, thought = null;
-let hasNotified = false, queue = [], isSending = false;
+let hasNotified = false, usesTerminals = false, queue = [], isSending = false;
 const MAX_QUEUE = 20;
 let calls = new Map(), runs = new Map(), hasChosen = false, parts = {}, pending = '';
 
@@ -454,6 +454,7 @@ function showStatus() {
 	for (const node of document.querySelectorAll('.count')) node.textContent = files || '';
 	if (status.model) showModels();
 	showQuestions();
+	shells();
 	for (const node of document.querySelectorAll('.failure')) node.remove();
 	if (error && pending && !$('prompt').value && !$('prompt').readOnly) [$('prompt').value, pending] = [pending, ''];
 	if (error && !error.interrupted) {
@@ -538,6 +539,10 @@ async function open(id) {
 
 /* ---- what the user does ---- */
 
+/* Terminals are loaded with the first one. */
+const terminals = () => import('/terminal.js');
+const shells = () => { if (status.terminals?.length || usesTerminals) act(async () => (await terminals()).sync()); };
+
 function view(name) {
 	document.body.dataset.view = name;
 	for (const button of $('views').children) {
@@ -552,6 +557,7 @@ function view(name) {
 		$(tab.id.slice(4)).hidden = !chosen;
 	}
 	if (name === 'review') look();
+	if (name === 'terminal') shells();
 	if (name === 'sessions') list();
 }
 
@@ -614,10 +620,11 @@ on('prompt', 'keydown', event => {
 	if (event.key === 'ArrowUp' || event.key === 'ArrowDown') recall(event);
 });
 on('command', 'keydown', event => { if (event.key === 'ArrowUp' || event.key === 'ArrowDown') recall(event); });
+on('shell', 'click', () => { usesTerminals = true; act(async () => (await terminals()).start()); });
 for (const id of ['stop', 'stop-all']) on(id, 'click', stop);
 on('waiting', 'click', () => { view('chat'); $('cards').querySelector('button')?.focus(); });
 on(document, 'keydown', event => {
-	if (event.key === 'Escape' && !$('stop').hidden && !document.querySelector('dialog[open]')) stop();
+	if (event.key === 'Escape' && !$('stop').hidden && !document.querySelector('dialog[open]') && !event.target.closest('#screens')) stop();
 });
 on('new', 'click', () => { forget(); view('chat'); $('prompt').focus(); });
 on('model', 'focus', loadModels);
