@@ -23,21 +23,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tower::ServiceExt;
 
-const TOKEN: &str = "a-token-that-nobody-guesses";
+pub const TOKEN: &str = "a-token-that-nobody-guesses";
 const DEADLINE: Duration = Duration::from_secs(100);
 
 /// A server that is running, with its socket. It is killed with the test.
-struct Server {
+pub struct Server {
     running: Option<Running>,
-    socket: PathBuf,
+    pub socket: PathBuf,
     _directory: tempfile::TempDir,
 }
 
-fn serve(agent: Agent) -> Server {
+pub fn serve(agent: Agent) -> Server {
     serve_with(agent, &[])
 }
 
-fn serve_with(agent: Agent, options: &[&str]) -> Server {
+pub fn serve_with(agent: Agent, options: &[&str]) -> Server {
     let directory = tempfile::tempdir().expect("a directory");
     let socket = directory.path().join("web.sock");
     let listen = format!("unix:{}", socket.display());
@@ -73,7 +73,7 @@ impl Server {
     }
 
     /// The status and the body of an answer.
-    fn ask(&self, method: &str, path: &str, body: &Value) -> (u16, String) {
+    pub fn ask(&self, method: &str, path: &str, body: &Value) -> (u16, String) {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         self.ask_with(method, path, "", &body)
     }
@@ -94,17 +94,17 @@ impl Server {
     }
 
     #[track_caller]
-    fn post(&self, path: &str, body: &Value, expected: u16) -> Value {
+    pub fn post(&self, path: &str, body: &Value, expected: u16) -> Value {
         let (status, answer) = self.ask("POST", path, body);
         assert_eq!(status, expected, "{path}: {answer}");
         serde_json::from_str(&answer).unwrap_or_default()
     }
 
-    fn open(&self) -> String {
+    pub fn open(&self) -> String {
         self.post("/api/sessions", &json!({}), 200)["session"].as_str().expect("an id").to_owned()
     }
 
-    fn tab(&self, session: &str, after: u64) -> Tab {
+    pub fn tab(&self, session: &str, after: u64) -> Tab {
         let path = format!("/api/session/{session}/events");
         let stream = self.send("GET", &path, &format!("Last-Event-ID: {after}\r\n"), "");
         Tab::new(stream)
@@ -120,8 +120,13 @@ impl Server {
         self.end(libc::SIGKILL).again()
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.running.as_ref().expect("it runs").pid()
+    }
+
     /// Ends it with `signal`, and waits.
-    fn end(mut self, signal: i32) -> Finished {
+    pub fn end(mut self, signal: i32) -> Finished {
         let running = self.running.take().expect("it runs");
         running.signal(signal);
         running.wait()
@@ -129,7 +134,7 @@ impl Server {
 }
 
 #[track_caller]
-fn wait_for(file: &Path) {
+pub fn wait_for(file: &Path) {
     let started = Instant::now();
     while !file.exists() {
         assert!(started.elapsed() < DEADLINE, "{} was not made", file.display());
@@ -146,7 +151,7 @@ impl Drop for Server {
 }
 
 /// What one tab has received.
-struct Tab {
+pub struct Tab {
     lines: BufReader<UnixStream>,
     seen: Vec<(Option<u64>, String, Value)>,
 }
@@ -157,7 +162,7 @@ impl Tab {
     }
 
     /// Reads until an event satisfies `is_it`.
-    fn until(&mut self, is_it: impl Fn(&str, &Value) -> bool) -> Value {
+    pub fn until(&mut self, is_it: impl Fn(&str, &Value) -> bool) -> Value {
         let (mut id, mut name) = (None, String::new());
         let started = Instant::now();
         loop {
@@ -182,7 +187,7 @@ impl Tab {
         }
     }
 
-    fn until_idle(&mut self) -> Value {
+    pub fn until_idle(&mut self) -> Value {
         self.until(|name, data| name == "status" && data["busy"] == false)
     }
 
@@ -969,7 +974,19 @@ async fn methods_types_and_sizes_are_bounded_and_every_answer_has_its_headers() 
     assert_eq!(status(&router, request("POST", "/api/sessions", &[], &large)).await, 413);
     assert_eq!(status(&router, request("POST", "/api/sessions", &[], "{]")).await, 400);
     assert_eq!(status(&router, request("GET", "/nowhere", &[], "")).await, 404);
-    for path in ["/", "/app.js", "/review.js", "/app.css", "/icon.svg", "/healthz"] {
+    for path in [
+        "/",
+        "/app.js",
+        "/review.js",
+        "/terminal.js",
+        "/app.css",
+        "/terminal.css",
+        "/icon.svg",
+        "/vendor/xterm.mjs",
+        "/vendor/xterm.css",
+        "/vendor/addon-fit.mjs",
+        "/healthz",
+    ] {
         let plain = [("authorization", ""), ("origin", ""), ("sec-fetch-site", "none")];
         assert_eq!(status(&router, request("GET", path, &plain, "")).await, 200, "{path}");
     }

@@ -6,6 +6,7 @@ import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { sees, terminals } from './terminal.mjs';
 
 const { AGENT_BINARY, BROWSER_MODULES, SHOTS, WORKSPACE } = process.env;
 const require = createRequire(join(BROWSER_MODULES, 'x.js'));
@@ -328,6 +329,8 @@ await step('a comment on a line is the next prompt', async () => {
 	await run('rm -f run.py long.txt dot.png new-*.txt; sed -i s/red/brown/ words.txt');
 });
 
+await terminals({ page, tab, step, shot });
+
 await step('a killed server that is started again is found', async () => {
 	server.kill('SIGKILL');
 	await page.waitForFunction(() => /lost/.test(document.getElementById('banner').innerText));
@@ -428,10 +431,16 @@ await step('accessible and whole at every width, light and dark', async () => {
 		await wide.waitForSelector('#status li');
 		// A status of many facts: a long one made the page wider than a phone.
 		await wide.evaluate(() => { for (let i = 0; i < 6; i++) document.getElementById('status').append(document.querySelector('#status li').cloneNode(true)); });
+		const shell = wide.locator('#shells button', { hasText: 'Terminal 1' });
+		await wide.click('#tab-terminal');
+		if (!await shell.count()) await wide.click('#shell');
+		await shell.waitFor();
 		for (const [width, height] of [[360, 740], [1280, 800], [3840, 2160]]) {
 			await wide.setViewportSize({ width, height });
-			for (const view of ['chat', 'terminal', 'review', 'sessions']) {
-				await wide.evaluate(name => (innerWidth <= 880 ? document.querySelector(`#views [data-view=${name}]`) : document.getElementById(`tab-${name}`))?.click(), view);
+			for (const view of ['chat', 'terminal', 'shell', 'review', 'sessions']) {
+				await wide.evaluate(name => (innerWidth <= 880 ? document.querySelector(`#views [data-view=${name}]`) : document.getElementById(`tab-${name}`))?.click(), view === 'shell' ? 'terminal' : view);
+				if (view === 'terminal') await wide.click('#shell-0');
+				if (view === 'shell') { await shell.click(); await sees(wide, /\$/); }
 				if (view === 'review') await wide.waitForSelector('.file');
 				const overflow = await wide.evaluate(() => document.documentElement.scrollWidth) - width;
 				assert.ok(overflow <= 0, `${view} is ${overflow} px wider than ${width}`);

@@ -16,7 +16,7 @@ const QUIET: Duration = Duration::from_secs(2);
 #[derive(Default)]
 pub(super) struct Typing {
     count: AtomicU64,
-    /// Set until the model was told.
+    /// Set until the model has a note of it.
     is_new: AtomicBool,
     /// Set while something waits to count what changed.
     is_awaited: AtomicBool,

@@ -28,7 +28,8 @@ const MAX_TERMINALS: usize = 4;
 const MAX_SIDE: u16 = 1_000;
 
 /// The shell that runs in a terminal: no file of the sandbox has to set a prompt.
-const SHELL: &str = r"command -v bash >/dev/null && PS1='\[\e[1;36m\]\w\[\e[0m\] \$ ' exec bash; PS1='$ ' exec sh -i";
+const SHELL: &str =
+    r"command -v bash >/dev/null && PS1='\[\e[1;36m\]\w\[\e[0m\] \$ ' exec bash; PS1='$ ' exec sh -i";
 
 /// The terminals of one session.
 #[derive(Default)]
@@ -41,7 +42,7 @@ struct Table {
 }
 
 impl Terminals {
-    /// Starts a shell in `sandbox`. `watch` is told when the terminal was used, and when it has ended.
+    /// Starts a shell in `sandbox`. `watch` is called when the terminal was used, and with `true` when it has ended.
     ///
     /// # Errors
     /// `Conflict` where there are too many; the sandbox is gone.
@@ -115,7 +116,8 @@ impl Terminals {
 }
 
 fn too_many() -> Error {
-    Error::new(Kind::Conflict, format!("{MAX_TERMINALS} terminals are open already")).hint("close one of them")
+    Error::new(Kind::Conflict, format!("{MAX_TERMINALS} terminals are open already"))
+        .hint("close one of them")
 }
 
 /// A size as a client gave it, within bounds.

@@ -32,7 +32,7 @@ pub struct Terminal {
     /// Output, an end, input that was taken, what a tab has shown.
     news: watch::Sender<()>,
     input: mpsc::Sender<(u64, Vec<u8>)>,
-    /// Told when the terminal was used, and with `true` when it has ended.
+    /// Called when the terminal was used, and with `true` when it has ended.
     watch: Arc<dyn Fn(bool) + Send + Sync>,
     tasks: Lock<Vec<AbortHandle>>,
 }
@@ -210,31 +210,29 @@ impl View {
     /// What to send now: output of at most `limit` bytes.
     pub fn next(&mut self, limit: usize) -> Next {
         self.news.mark_unchanged();
-        let state = self.terminal.state.lock();
-        let (begin, end) = (state.output.begin(), state.output.end());
-        if self.sent < begin {
-            self.sent = state.output.entry();
-            return Next::Gap(self.sent);
-        }
-        let shown = self.viewer(&state).map_or(0, |viewer| viewer.shown);
-        if self.sent == end {
+        let mut state = self.terminal.state.lock();
+        let state = &mut *state;
+        if self.sent == state.output.end() {
             return state.end.clone().map_or(Next::Wait, Next::End);
         }
-        if self.sent.saturating_sub(shown) >= WINDOW {
+        let viewer = state.viewers.iter_mut().find(|viewer| viewer.number == self.number);
+        let Some(viewer) = viewer.filter(|viewer| self.sent.saturating_sub(viewer.shown) < WINDOW) else {
             return Next::Wait;
+        };
+        if self.sent < state.output.begin() {
+            self.sent = state.output.entry();
+            viewer.shown = self.sent;
+            return Next::Gap(self.sent);
         }
         let bytes = state.output.read(self.sent, limit);
         self.sent += bytes.len() as u64;
         Next::Output(bytes)
     }
 
-    fn viewer<'a>(&self, state: &'a State) -> Option<&'a Viewer> {
-        state.viewers.iter().find(|viewer| viewer.number == self.number)
-    }
-
     /// Messages of its input that the shell has taken.
     pub fn taken(&self) -> u64 {
-        self.viewer(&self.terminal.state.lock()).map_or(0, |viewer| viewer.taken)
+        let state = self.terminal.state.lock();
+        state.viewers.iter().find(|viewer| viewer.number == self.number).map_or(0, |viewer| viewer.taken)
     }
 
     /// The tab shows the output up to `place`.

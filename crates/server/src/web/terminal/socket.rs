@@ -30,6 +30,8 @@ const MAX_OUTPUT: usize = 32 << 10;
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 /// A proxy in between closes connections on which nothing is sent.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// How long a client may take to answer a goodbye.
+const GOODBYE: Duration = Duration::from_secs(2);
 /// A client that has not answered for so long is gone.
 const SILENCE: Duration = Duration::from_secs(50);
 
@@ -52,7 +54,8 @@ pub async fn connect(
     request: Request,
 ) -> Result<Response, Failure> {
     let slot = Arc::clone(&web.sockets).try_acquire_owned();
-    let slot = slot.map_err(|_| Failure::new(StatusCode::SERVICE_UNAVAILABLE, "too many terminals are shown"))?;
+    let slot =
+        slot.map_err(|_| Failure::new(StatusCode::SERVICE_UNAVAILABLE, "too many terminals are shown"))?;
     let (answer, upgrade) = handshake::accept(request)?;
     let terminal = web.tickets.take(&name);
     let terminal = terminal
@@ -80,7 +83,7 @@ async fn serve(mut socket: Socket, mut view: View) {
         let _ = socket.close(Some(close)).await;
         while let Some(Ok(_)) = socket.next().await {}
     };
-    let _ = timeout(KEEP_ALIVE, goodbye).await;
+    let _ = timeout(GOODBYE, goodbye).await;
 }
 
 /// Why it ends; an error where nothing can be said any more.
