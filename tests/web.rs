@@ -832,6 +832,8 @@ impl PageOpener for Nothing {
     async fn model(&self, _: &str, _: &[Arc<Budget>]) -> Result<ModelSettings> {
         Err(Error::usage("there are no models here"))
     }
+
+    async fn end_sandbox(&self, _: &str, _: &SessionId) {}
 }
 
 const HOST: &str = "127.0.0.1:4711";

@@ -149,7 +149,7 @@ export async function terminals({ page, tab, step, shot }) {
 		await sees(page, /^4\d\d$/);
 		const other = await tab();
 		await other.click('#tab-sessions');
-		await other.locator('#list button').first().click();
+		await other.locator('#list a').first().click();
 		await other.click('#tab-terminal');
 		await other.locator('#shells button', { hasText: 'Terminal 1' }).click();
 		await sees(other, /^\[still-here\]$/);

@@ -16,6 +16,7 @@ use agent_base::lock::Lock;
 use agent_core::{Interrupt, Stop};
 use agent_event::Events;
 use agent_log::SessionId;
+use agent_sandbox::Sandbox;
 use agent_session::{ModelSettings, Ready, Session, Startup};
 use agent_tools::Plan;
 use serde_json::{Value, json};
@@ -157,6 +158,7 @@ impl Live {
             ("error", json!(status.error)),
             ("changes", json!(status.changes)),
             ("questions", questions),
+            ("planning", json!(self.plan.is_read_only())),
             ("terminals", self.terminals.to_json()),
         ] {
             shown[name] = value;
@@ -303,6 +305,14 @@ impl Live {
     /// It could not be started.
     pub async fn ready(&self) -> Result<Arc<Ready>> {
         self.startup.ready().await
+    }
+
+    /// The same for what the user does in it: its workspace is read-only while a plan waits.
+    ///
+    /// # Errors
+    /// As [`Live::ready`].
+    pub async fn sandbox(&self) -> Result<Sandbox> {
+        Ok(self.plan.sandbox(self.ready().await?.sandbox.clone()))
     }
 
     /// Changes the model.

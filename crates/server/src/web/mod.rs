@@ -11,6 +11,7 @@ mod chips;
 mod decisions;
 mod documents;
 mod feed;
+mod files;
 mod frame;
 mod frontend;
 mod guard;
@@ -23,6 +24,7 @@ mod scope;
 mod stream;
 mod terminal;
 mod token;
+mod turns;
 mod upload;
 mod visitors;
 mod work;
@@ -118,7 +120,6 @@ pub fn router(web: Arc<Web>) -> Router {
         .route("/stop", post(api::stop))
         .route("/command", post(api::command))
         .route("/answer", post(api::answer))
-        .route("/models", get(api::models))
         .route("/model", post(api::set_model))
         .route("/diff", get(api::diff))
         .route("/diff/part", get(api::part))
@@ -131,6 +132,15 @@ pub fn router(web: Arc<Web>) -> Router {
         .route("/undo", post(api::undo))
         .route("/redo", post(api::redo))
         .route("/fork", post(api::fork))
+        .route("/title", post(api::set_title))
+        .route("/remove", post(api::remove))
+        .route("/rewind", post(turns::rewind))
+        .route("/plan", post(turns::plan))
+        .route("/compact", post(turns::compact))
+        .route("/clear", post(turns::clear))
+        .route("/files", get(files::list))
+        .route("/file", get(files::read).put(files::write))
+        .route("/files.zip", get(files::archive))
         .route("/terminal", post(terminal::open))
         .route("/terminal/close", post(terminal::close))
         .route("/artifact/{hash}", get(documents::artifact))
@@ -143,6 +153,7 @@ pub fn router(web: Arc<Web>) -> Router {
         .route("/socket/{name}", get(terminal::connect))
         .route("/x/{name}/{file}", get(documents::document))
         .route("/api/sessions", get(api::sessions).post(api::open))
+        .route("/api/models", get(api::models))
         .route("/api/visitor", post(visitors::begin))
         .route("/api/upload", put(upload::upload))
         .route("/api/shutdown", post(api::shutdown))

@@ -28,7 +28,7 @@ impl Live {
     /// # Errors
     /// `Conflict` where there are too many; the sandbox does not start.
     pub async fn open_terminal(self: &Arc<Self>, size: TerminalSize) -> Result<Arc<Terminal>> {
-        let sandbox = self.plan.sandbox(self.startup.ready().await?.sandbox.clone());
+        let sandbox = self.sandbox().await?;
         let live = Arc::downgrade(self);
         let watch = move |has_ended: bool| {
             let Some(live) = live.upgrade() else { return };
