@@ -810,6 +810,59 @@ fn what_a_delegated_part_does_is_a_line_and_its_session_is_listed() {
     server.post(&format!("/api/session/{part}/document"), &json!("report"), 200);
 }
 
+#[test]
+fn files_of_the_sandbox_are_listed_read_packed_and_put_and_nothing_outside_is() {
+    let model = endpoint().text("ok").start();
+    let server = serve(agent().endpoint(&model).file("src/a b.txt", "one"));
+    let session = server.open();
+    let path = |rest: &str| format!("/api/session/{session}/{rest}");
+    let listed = server.get(&path("files?path="));
+    assert_eq!(listed["entries"][0]["name"], "src", "{listed}");
+    assert_eq!(server.get(&path("files?path=src/"))["entries"][0]["size"], 3);
+    assert_eq!(server.ask("GET", &path("file?path=src/a%20b.txt"), &Value::Null), (200, "one".to_owned()));
+    for outside in ["..", "src/../..", "/etc", "src/./x", "a%00b"] {
+        for route in ["files", "file"] {
+            let asked = format!("{}{outside}", path(&format!("{route}?path=")));
+            assert_eq!(server.ask("GET", &asked, &Value::Null).0, 400, "{asked}");
+        }
+        let put = format!("{}{outside}/x", path("file?path="));
+        assert_eq!(server.ask_with("PUT", &put, "", "x").0, 400, "{put}");
+    }
+    assert_eq!(server.ask_with("PUT", &path("file?path=.GIT/config"), "", "x").0, 400);
+    assert_eq!(server.ask_with("PUT", &path("file?path=new/deep/c.txt"), "", "three").0, 200);
+    assert_eq!(server.ask("GET", &path("file?path=new/deep/c.txt"), &Value::Null).1, "three");
+    let (status, archive) = server.ask("GET", &path("files.zip"), &Value::Null);
+    assert!(status == 200 && archive.contains("new/deep/c.txt") && archive.contains("src/a b.txt"));
+    let agent = server.kill();
+    assert!(!agent.workspace().join("new").exists(), "the user's own files are as they were");
+}
+
+#[test]
+fn a_session_is_named_found_and_removed_and_its_conversation_goes_back() {
+    let model = endpoint().text("first").text("second").start();
+    let server = serve(agent().endpoint(&model));
+    let session = server.open();
+    let path = |rest: &str| format!("/api/session/{session}/{rest}");
+    let mut tab = server.tab(&session, 0);
+    server.post(&path("prompt"), &json!({"text": "about parsers"}), 202);
+    tab.until(|name, data| name == "status" && data["busy"] == true);
+    assert_eq!(server.post(&path("remove"), &json!({}), 409)["hint"], "wait for its end, or stop it");
+    tab.until_idle();
+    server.post(&path("title"), &json!({"text": "The\nParser"}), 202);
+    assert_eq!(server.get("/api/sessions?search=pARSER")["sessions"][0]["preview"], "The ⏎ Parser");
+    assert_eq!(server.get("/api/sessions?search=lexer")["sessions"], json!([]));
+    server.post(&path("rewind"), &json!({"prompt": 7}), 400);
+    assert_eq!(server.post(&path("rewind"), &json!({"prompt": 1}), 200)["text"], "about parsers");
+    tab.until(|name, data| name == "rewound" && data["prompt"] == 1);
+    server.post(&path("plan"), &json!("begin"), 202);
+    tab.until(|name, data| name == "status" && data["planning"] == true);
+    server.post(&path("plan"), &json!("leave"), 202);
+    server.post(&path("remove"), &json!({}), 202);
+    tab.until(|name, _| name == "closed");
+    assert_eq!(server.ask("GET", &path("events"), &Value::Null).0, 404);
+    assert_eq!(server.get("/api/sessions")["sessions"], json!([]));
+}
+
 /// Opens nothing: what gets as far as this has passed the guard.
 struct Nothing;
 

@@ -334,7 +334,7 @@ await step('a comment on a line is the next prompt', async () => {
 await terminals({ page, tab, step, shot });
 
 const outside = mkdtempSync(join(tmpdir(), 'outside-'));
-await work({ page, tab, step, shot, ask, idle, address, makeFile: (name, text) => { writeFileSync(join(outside, name), text); return join(outside, name); } });
+await work({ tab, step, shot, ask, idle, serve, address, makeFile: (name, text) => { writeFileSync(join(outside, name), text); return join(outside, name); } });
 rmSync(outside, { recursive: true });
 
 await step('a killed server that is started again is found', async () => {

@@ -154,6 +154,7 @@ export async function terminals({ page, tab, step, shot }) {
 		await other.locator('#shells button', { hasText: 'Terminal 1' }).click();
 		await sees(other, /^\[still-here\]$/);
 		await type(other, 'echo from-the-other');
+		await sees(other, /^from-the-other$/);
 		await type(page, '');
 		await sees(page, /^from-the-other$/);
 		await other.context().close();

@@ -1,7 +1,7 @@
 // What one works with beside the conversation: sessions with addresses and titles, commands and names in the prompt, going back, planning, files.
 import assert from 'node:assert/strict';
 
-export async function work({ page, tab, step, shot, ask, idle, address, makeFile }) {
+export async function work({ tab, step, shot, ask, idle, serve, address, makeFile }) {
 	await step('a model is chosen before the first prompt, and a session has an address, a title, and can be found and deleted', async () => {
 		const one = await tab();
 		one.removeAllListeners('dialog');
@@ -132,5 +132,21 @@ export async function work({ page, tab, step, shot, ask, idle, address, makeFile
 		await one.locator('#tree button', { hasText: 'dropped.txt' }).click();
 		await one.waitForFunction(() => /from outside/.test(document.getElementById('viewer').innerText));
 		await one.context().close();
+	});
+
+	await step('a question about a write shows what is written', async () => {
+		const { child, address: asking } = await serve('127.0.0.1:0', '--approve', 'always');
+		const one = await tab({}, asking);
+		await ask(one, 'three steps');
+		const card = one.locator('.card');
+		await card.filter({ hasText: 'echo one' }).locator('button').first().click();
+		const write = card.filter({ hasText: 'notes.txt' });
+		await write.waitFor();
+		assert.match(await write.innerText(), /write notes\.txt[^]*a note/);
+		assert.match(await one.title(), /waits for you/);
+		await shot(one, 'question');
+		await one.click('#stop');
+		await one.context().close();
+		child.kill('SIGTERM');
 	});
 }

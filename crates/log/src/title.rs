@@ -53,7 +53,7 @@ mod tests {
         assert_eq!(store.title(&id), None);
         store.set_title(&id, &format!(" the\nparser\u{1b}[31m {}", "x".repeat(5000))).expect("written");
         let title = store.title(&id).expect("a title");
-        assert!(title.starts_with("the⏎parser") && title.chars().count() <= COLUMNS, "{title:?}");
+        assert!(title.starts_with("the ⏎ parser") && title.chars().count() <= COLUMNS, "{title:?}");
         assert_eq!(store.summary(id.clone()).preview, title);
         store.set_title(&id, "  ").expect("removed");
         store.set_title(&id, "").expect("nothing to remove");

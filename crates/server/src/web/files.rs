@@ -119,11 +119,7 @@ fn attachment(media_type: &'static str, name: &str, bytes: Vec<u8>) -> Response 
 }
 
 /// `GET …/files.zip`: all files of the workspace but git's own.
-pub async fn archive(
-    State(web): State<Arc<Web>>,
-    mine: Mine,
-    id: Path<String>,
-) -> Result<Response, Failure> {
+pub async fn archive(State(web): State<Arc<Web>>, mine: Mine, id: Path<String>) -> Result<Response, Failure> {
     let _turn = web.large().await?;
     let live = find(mine, id).await?;
     let sandbox = live.sandbox().await?;

@@ -211,7 +211,8 @@ impl Scope {
             ids.retain(|id| {
                 let summary = self.store.summary(id.clone());
                 let shown = [&summary.preview, &summary.model, &summary.updated, &summary.status];
-                id.as_str().contains(&wanted) || shown.iter().any(|text| text.to_lowercase().contains(&wanted))
+                id.as_str().contains(&wanted)
+                    || shown.iter().any(|text| text.to_lowercase().contains(&wanted))
             });
         }
         ids.truncate(limit);

@@ -1,7 +1,7 @@
 //! Requests about the conversation itself: back to before a prompt, planning, a shorter memory.
 
-use super::api::{ACCEPTED, Answer, find};
 use super::answers::Failure;
+use super::api::{ACCEPTED, Answer, find};
 use super::frame::visible;
 use super::visitors::Mine;
 use super::work::to_end;
@@ -48,7 +48,11 @@ pub enum Planning {
 }
 
 /// `POST …/plan`
-pub async fn plan(mine: Mine, id: Path<String>, Json(planning): Json<Planning>) -> Result<StatusCode, Failure> {
+pub async fn plan(
+    mine: Mine,
+    id: Path<String>,
+    Json(planning): Json<Planning>,
+) -> Result<StatusCode, Failure> {
     to_end(async move {
         let live = find(mine, id).await?;
         let mut session = live.idle().await?;
