@@ -71,7 +71,6 @@ function draw() {
 		item.onmousedown = event => event.preventDefault();
 		return item;
 	}));
-	box.setAttribute('aria-expanded', String(!!items.length));
 	if (items.length) box.setAttribute('aria-activedescendant', `suggested-${at}`);
 	else box.removeAttribute('aria-activedescendant');
 	shown.children[at]?.scrollIntoView({ block: 'nearest' });
