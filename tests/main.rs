@@ -120,6 +120,7 @@ mod web;
 mod web_browser;
 mod web_proxy;
 mod web_space;
+mod web_terminal;
 mod workspace_apply;
 mod workspace_commands;
 mod workspace_overlay;

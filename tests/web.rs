@@ -23,21 +23,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tower::ServiceExt;
 
-const TOKEN: &str = "a-token-that-nobody-guesses";
+pub const TOKEN: &str = "a-token-that-nobody-guesses";
 const DEADLINE: Duration = Duration::from_secs(100);
 
 /// A server that is running, with its socket. It is killed with the test.
-struct Server {
+pub struct Server {
     running: Option<Running>,
-    socket: PathBuf,
+    pub socket: PathBuf,
     _directory: tempfile::TempDir,
 }
 
-fn serve(agent: Agent) -> Server {
+pub fn serve(agent: Agent) -> Server {
     serve_with(agent, &[])
 }
 
-fn serve_with(agent: Agent, options: &[&str]) -> Server {
+pub fn serve_with(agent: Agent, options: &[&str]) -> Server {
     let directory = tempfile::tempdir().expect("a directory");
     let socket = directory.path().join("web.sock");
     let listen = format!("unix:{}", socket.display());
@@ -73,7 +73,7 @@ impl Server {
     }
 
     /// The status and the body of an answer.
-    fn ask(&self, method: &str, path: &str, body: &Value) -> (u16, String) {
+    pub fn ask(&self, method: &str, path: &str, body: &Value) -> (u16, String) {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         self.ask_with(method, path, "", &body)
     }
@@ -94,17 +94,17 @@ impl Server {
     }
 
     #[track_caller]
-    fn post(&self, path: &str, body: &Value, expected: u16) -> Value {
+    pub fn post(&self, path: &str, body: &Value, expected: u16) -> Value {
         let (status, answer) = self.ask("POST", path, body);
         assert_eq!(status, expected, "{path}: {answer}");
         serde_json::from_str(&answer).unwrap_or_default()
     }
 
-    fn open(&self) -> String {
+    pub fn open(&self) -> String {
         self.post("/api/sessions", &json!({}), 200)["session"].as_str().expect("an id").to_owned()
     }
 
-    fn tab(&self, session: &str, after: u64) -> Tab {
+    pub fn tab(&self, session: &str, after: u64) -> Tab {
         let path = format!("/api/session/{session}/events");
         let stream = self.send("GET", &path, &format!("Last-Event-ID: {after}\r\n"), "");
         Tab::new(stream)
@@ -120,8 +120,13 @@ impl Server {
         self.end(libc::SIGKILL).again()
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.running.as_ref().expect("it runs").pid()
+    }
+
     /// Ends it with `signal`, and waits.
-    fn end(mut self, signal: i32) -> Finished {
+    pub fn end(mut self, signal: i32) -> Finished {
         let running = self.running.take().expect("it runs");
         running.signal(signal);
         running.wait()
@@ -129,7 +134,7 @@ impl Server {
 }
 
 #[track_caller]
-fn wait_for(file: &Path) {
+pub fn wait_for(file: &Path) {
     let started = Instant::now();
     while !file.exists() {
         assert!(started.elapsed() < DEADLINE, "{} was not made", file.display());
@@ -146,7 +151,7 @@ impl Drop for Server {
 }
 
 /// What one tab has received.
-struct Tab {
+pub struct Tab {
     lines: BufReader<UnixStream>,
     seen: Vec<(Option<u64>, String, Value)>,
 }
@@ -157,7 +162,7 @@ impl Tab {
     }
 
     /// Reads until an event satisfies `is_it`.
-    fn until(&mut self, is_it: impl Fn(&str, &Value) -> bool) -> Value {
+    pub fn until(&mut self, is_it: impl Fn(&str, &Value) -> bool) -> Value {
         let (mut id, mut name) = (None, String::new());
         let started = Instant::now();
         loop {
@@ -182,7 +187,7 @@ impl Tab {
         }
     }
 
-    fn until_idle(&mut self) -> Value {
+    pub fn until_idle(&mut self) -> Value {
         self.until(|name, data| name == "status" && data["busy"] == false)
     }
 
@@ -805,6 +810,59 @@ fn what_a_delegated_part_does_is_a_line_and_its_session_is_listed() {
     server.post(&format!("/api/session/{part}/document"), &json!("report"), 200);
 }
 
+#[test]
+fn files_of_the_sandbox_are_listed_read_packed_and_put_and_nothing_outside_is() {
+    let model = endpoint().text("ok").start();
+    let server = serve(agent().endpoint(&model).file("src/a b.txt", "one"));
+    let session = server.open();
+    let path = |rest: &str| format!("/api/session/{session}/{rest}");
+    let listed = server.get(&path("files?path="));
+    assert_eq!(listed["entries"][0]["name"], "src", "{listed}");
+    assert_eq!(server.get(&path("files?path=src/"))["entries"][0]["size"], 3);
+    assert_eq!(server.ask("GET", &path("file?path=src/a%20b.txt"), &Value::Null), (200, "one".to_owned()));
+    for outside in ["..", "src/../..", "/etc", "src/./x", "a%00b"] {
+        for route in ["files", "file"] {
+            let asked = format!("{}{outside}", path(&format!("{route}?path=")));
+            assert_eq!(server.ask("GET", &asked, &Value::Null).0, 400, "{asked}");
+        }
+        let put = format!("{}{outside}/x", path("file?path="));
+        assert_eq!(server.ask_with("PUT", &put, "", "x").0, 400, "{put}");
+    }
+    assert_eq!(server.ask_with("PUT", &path("file?path=.GIT/config"), "", "x").0, 400);
+    assert_eq!(server.ask_with("PUT", &path("file?path=new/deep/c.txt"), "", "three").0, 200);
+    assert_eq!(server.ask("GET", &path("file?path=new/deep/c.txt"), &Value::Null).1, "three");
+    let (status, archive) = server.ask("GET", &path("files.zip"), &Value::Null);
+    assert!(status == 200 && archive.contains("new/deep/c.txt") && archive.contains("src/a b.txt"));
+    let agent = server.kill();
+    assert!(!agent.workspace().join("new").exists(), "the user's own files are as they were");
+}
+
+#[test]
+fn a_session_is_named_found_and_removed_and_its_conversation_goes_back() {
+    let model = endpoint().text("first").text("second").start();
+    let server = serve(agent().endpoint(&model));
+    let session = server.open();
+    let path = |rest: &str| format!("/api/session/{session}/{rest}");
+    let mut tab = server.tab(&session, 0);
+    server.post(&path("prompt"), &json!({"text": "about parsers"}), 202);
+    tab.until(|name, data| name == "status" && data["busy"] == true);
+    assert_eq!(server.post(&path("remove"), &json!({}), 409)["hint"], "wait for its end, or stop it");
+    tab.until_idle();
+    server.post(&path("title"), &json!({"text": "The\nParser"}), 202);
+    assert_eq!(server.get("/api/sessions?search=pARSER")["sessions"][0]["preview"], "The ⏎ Parser");
+    assert_eq!(server.get("/api/sessions?search=lexer")["sessions"], json!([]));
+    server.post(&path("rewind"), &json!({"prompt": 7}), 400);
+    assert_eq!(server.post(&path("rewind"), &json!({"prompt": 1}), 200)["text"], "about parsers");
+    tab.until(|name, data| name == "rewound" && data["prompt"] == 1);
+    server.post(&path("plan"), &json!("begin"), 202);
+    tab.until(|name, data| name == "status" && data["planning"] == true);
+    server.post(&path("plan"), &json!("leave"), 202);
+    server.post(&path("remove"), &json!({}), 202);
+    tab.until(|name, _| name == "closed");
+    assert_eq!(server.ask("GET", &path("events"), &Value::Null).0, 404);
+    assert_eq!(server.get("/api/sessions")["sessions"], json!([]));
+}
+
 /// Opens nothing: what gets as far as this has passed the guard.
 struct Nothing;
 
@@ -827,6 +885,8 @@ impl PageOpener for Nothing {
     async fn model(&self, _: &str, _: &[Arc<Budget>]) -> Result<ModelSettings> {
         Err(Error::usage("there are no models here"))
     }
+
+    async fn end_sandbox(&self, _: &str, _: &SessionId) {}
 }
 
 const HOST: &str = "127.0.0.1:4711";
@@ -969,7 +1029,19 @@ async fn methods_types_and_sizes_are_bounded_and_every_answer_has_its_headers() 
     assert_eq!(status(&router, request("POST", "/api/sessions", &[], &large)).await, 413);
     assert_eq!(status(&router, request("POST", "/api/sessions", &[], "{]")).await, 400);
     assert_eq!(status(&router, request("GET", "/nowhere", &[], "")).await, 404);
-    for path in ["/", "/app.js", "/review.js", "/app.css", "/icon.svg", "/healthz"] {
+    for path in [
+        "/",
+        "/app.js",
+        "/review.js",
+        "/terminal.js",
+        "/app.css",
+        "/terminal.css",
+        "/icon.svg",
+        "/vendor/xterm.mjs",
+        "/vendor/xterm.css",
+        "/vendor/addon-fit.mjs",
+        "/healthz",
+    ] {
         let plain = [("authorization", ""), ("origin", ""), ("sec-fetch-site", "none")];
         assert_eq!(status(&router, request("GET", path, &plain, "")).await, 200, "{path}");
     }

@@ -49,6 +49,21 @@ fn model(request: &Value) -> Script {
         }
         (prompt, _) if prompt.contains("a short wait") => endpoint().text("waited").delay(Duration::from_secs(4)),
         (prompt, _) if prompt.contains("hang") => endpoint().text("late").delay(Duration::from_secs(3600)),
+        (prompt, _) if prompt.contains("three steps") => {
+            let results = messages.iter().rev().take_while(|message| message["role"] != "user");
+            match results.filter(|message| message["role"] == "tool").count() {
+                0 => call("echo one"),
+                1 => endpoint()
+                    .tool_call("write_file", json!({"path": "notes.txt", "data": "a note\n"})),
+                2 => call("cat notes.txt"),
+                _ => endpoint().text("all three"),
+            }
+        }
+        (prompt, _) if prompt.contains("slow code") => {
+            let lines: String = (1..=20).map(|number| format!("echo {number}\n")).collect();
+            let text = format!("Here:\n\n```sh\n{lines}```\n");
+            endpoint().text(&text).pieces(40).pace(Duration::from_millis(50))
+        }
         (prompt, false) if prompt.contains("hostile") => call(
             "touch '<img src=x onerror=\"window.pwned=9\">.txt' \"$(printf 'a\\342\\200\\256b.txt')\"; echo '<script>pwned=1</script>' > page.html; \
              printf '\\033]0;title\\007\\033[31m<img src=x onerror=pwned=1>\\033[0m \\342\\200\\256 reversed\\n'",
@@ -111,6 +126,7 @@ fn the_page_works_in_a_browser_and_other_pages_get_nowhere() {
         .env("AGENT_MODEL", "test-model")
         .env("AGENT_BINARY", binary())
         .env("BROWSER_MODULES", &modules)
+        .env("STEPS", std::env::var_os("STEPS").unwrap_or_default())
         .env("SHOTS", modules.join("shots"))
         .env("WORKSPACE", agent.workspace())
         .spawn()

@@ -154,4 +154,8 @@ impl PageOpener for FromConfig {
     async fn model(&self, name: &str, budgets: &[Arc<Budget>]) -> Result<ModelSettings> {
         self.model_named(name, budgets).await
     }
+
+    async fn end_sandbox(&self, backend: &str, session: &SessionId) {
+        kept_session::end_sandbox(&self.machine, backend, session).await;
+    }
 }

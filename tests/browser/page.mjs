@@ -6,6 +6,8 @@ import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { sees, terminals } from './terminal.mjs';
+import { work } from './work.mjs';
 
 const { AGENT_BINARY, BROWSER_MODULES, SHOTS, WORKSPACE } = process.env;
 const require = createRequire(join(BROWSER_MODULES, 'x.js'));
@@ -55,13 +57,14 @@ async function tab(options = {}, address = own) {
 		if (!url.startsWith(address) && !url.startsWith('blob:') && !url.startsWith('data:')) problems.push(`a request to ${url}`);
 	});
 	page.on('console', message => {
-		if (message.type() === 'error' && !/net::ERR_|status of (409|400|403)/.test(message.text())) problems.push(`console: ${message.text()}`);
+		if (message.type() === 'error' && !/net::ERR_|status of (409|400|403|404)/.test(message.text())) problems.push(`console: ${message.text()}`);
 	});
 	await page.goto(`${address}#t=${TOKEN}`);
 	return page;
 }
 
 async function step(name, work) {
+	if (process.env.STEPS && !new RegExp(process.env.STEPS).test(name)) return;
 	const started = Date.now();
 	await work();
 	assert.deepEqual(problems, [], name);
@@ -172,7 +175,7 @@ await step('a page without any storage works, and a wrong token is said to be wr
 const other = await tab();
 await step('a second tab shows the same session', async () => {
 	await other.click('#tab-sessions');
-	await other.locator('#list button', { hasText: 'change the list' }).click();
+	await other.locator('#list a', { hasText: 'change the list' }).click();
 	await other.waitForFunction(() => /the very end/.test(document.getElementById('log').innerText));
 	const of = one => one.evaluate(() => [...document.querySelectorAll('#log > .user, #log > .answer')].map(node => node.innerText));
 	assert.deepEqual(await of(other), await of(page));
@@ -328,6 +331,12 @@ await step('a comment on a line is the next prompt', async () => {
 	await run('rm -f run.py long.txt dot.png new-*.txt; sed -i s/red/brown/ words.txt');
 });
 
+await terminals({ page, tab, step, shot });
+
+const outside = mkdtempSync(join(tmpdir(), 'outside-'));
+await work({ tab, step, shot, ask, idle, serve, address, makeFile: (name, text) => { writeFileSync(join(outside, name), text); return join(outside, name); } });
+rmSync(outside, { recursive: true });
+
 await step('a killed server that is started again is found', async () => {
 	server.kill('SIGKILL');
 	await page.waitForFunction(() => /lost/.test(document.getElementById('banner').innerText));
@@ -423,15 +432,21 @@ await step('accessible and whole at every width, light and dark', async () => {
 	for (const colorScheme of ['light', 'dark']) {
 		const wide = await tab({ bypassCSP: true, colorScheme });
 		await wide.click('#tab-sessions');
-		await wide.locator('#list button', { hasText: 'change the list' }).click();
+		await wide.locator('#list a', { hasText: 'change the list' }).click();
 		await wide.waitForFunction(() => /end of the corpus/.test(document.getElementById('log').innerText));
 		await wide.waitForSelector('#status li');
 		// A status of many facts: a long one made the page wider than a phone.
 		await wide.evaluate(() => { for (let i = 0; i < 6; i++) document.getElementById('status').append(document.querySelector('#status li').cloneNode(true)); });
+		const shell = wide.locator('#shells button', { hasText: 'Terminal 1' });
+		await wide.click('#tab-terminal');
+		if (!await shell.count()) await wide.click('#shell');
+		await shell.waitFor();
 		for (const [width, height] of [[360, 740], [1280, 800], [3840, 2160]]) {
 			await wide.setViewportSize({ width, height });
-			for (const view of ['chat', 'terminal', 'review', 'sessions']) {
-				await wide.evaluate(name => (innerWidth <= 880 ? document.querySelector(`#views [data-view=${name}]`) : document.getElementById(`tab-${name}`))?.click(), view);
+			for (const view of ['chat', 'terminal', 'shell', 'review', 'browse', 'sessions']) {
+				await wide.evaluate(name => (innerWidth <= 880 ? document.querySelector(`#views [data-view=${name}]`) : document.getElementById(`tab-${name}`))?.click(), view === 'shell' ? 'terminal' : view);
+				if (view === 'terminal') await wide.click('#shell-0');
+				if (view === 'shell') { await shell.click(); await sees(wide, /\$/); }
 				if (view === 'review') await wide.waitForSelector('.file');
 				const overflow = await wide.evaluate(() => document.documentElement.scrollWidth) - width;
 				assert.ok(overflow <= 0, `${view} is ${overflow} px wider than ${width}`);

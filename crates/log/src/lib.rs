@@ -52,6 +52,7 @@ pub mod replay;
 pub mod report;
 mod show;
 mod store;
+mod title;
 mod verify;
 
 pub use artifacts::{ArtifactLimits, Artifacts};

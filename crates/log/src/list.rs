@@ -34,7 +34,7 @@ pub struct Summary {
     pub status: String,
     /// When it was written last, RFC 3339.
     pub updated: String,
-    /// The first prompt, on one line of at most 72 columns.
+    /// Its title, or the first prompt, on one line of at most 72 columns.
     pub preview: String,
     pub model: String,
     /// The host directory.
@@ -87,8 +87,11 @@ impl Store {
         let updated = rfc3339(modified(&self.events(&id)));
         let running = self.is_running(&id);
         let (records, fault) = read_until_fault(&self.events(&id));
-        let attempt_of = self.attempt_of(&id);
+        let (attempt_of, title) = (self.attempt_of(&id), self.title(&id));
         let mut summary = Summary { attempt_of, ..summarise(id, updated, running, &records) };
+        if let Some(title) = title {
+            summary.preview = title;
+        }
         if let Some(fault) = fault {
             summary.status = "broken".to_owned();
             summary.error = Some(fault.to_string());

@@ -34,15 +34,24 @@ const MAX_MODELS: usize = 500;
 /// Files that a note for the model names.
 const NAMED: usize = 30;
 
-type Answer = Result<Json<Value>, Failure>;
+pub type Answer = Result<Json<Value>, Failure>;
 
 /// Accepted: what follows is an event.
-const ACCEPTED: Result<StatusCode, Failure> = Ok(StatusCode::ACCEPTED);
+pub const ACCEPTED: Result<StatusCode, Failure> = Ok(StatusCode::ACCEPTED);
+
+/// The sessions that are looked for.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Search {
+    /// Part of what the list shows of them.
+    #[serde(default)]
+    search: String,
+}
 
 /// `GET /api/sessions`
-pub async fn sessions(Mine(scope): Mine) -> Answer {
+pub async fn sessions(Mine(scope): Mine, Query(Search { search }): Query<Search>) -> Answer {
     let facts = scope.facts().clone();
-    let listed = blocking(move || Ok((scope.list(MAX_LISTED)?, races(&scope))));
+    let listed = blocking(move || Ok((scope.list(&search, MAX_LISTED)?, races(&scope))));
     let (sessions, races) = listed.await?;
     Ok(Json(json!({
         "sessions": sessions,
@@ -87,18 +96,52 @@ pub struct Open {
     /// The earlier one.
     #[serde(default)]
     session: Option<String>,
+    /// The model of a new one; else the configured one.
+    #[serde(default)]
+    model: Option<String>,
 }
 
 /// `POST /api/sessions`
 pub async fn open(Mine(scope): Mine, Json(open): Json<Open>) -> Answer {
     let live = match open.session {
         Some(id) => scope.open(Some(SessionId::parse(&id)?)).await?,
-        None => scope.open(None).await?,
+        None => {
+            // One that is not configured begins no session.
+            let model = match open.model {
+                Some(name) => Some(scope.model(&name).await?),
+                None => None,
+            };
+            let live = scope.open(None).await?;
+            if let Some(model) = model {
+                live.set_model(model).await?;
+            }
+            live
+        }
     };
     Ok(Json(json!({"session": live.id})))
 }
 
-async fn find(Mine(scope): Mine, Path(id): Path<String>) -> Result<Arc<Live>, Failure> {
+/// `POST …/title`
+pub async fn set_title(
+    Mine(scope): Mine,
+    Path(id): Path<String>,
+    Json(title): Json<Text>,
+) -> Result<StatusCode, Failure> {
+    let id = SessionId::parse(&id)?;
+    scope.check(&id).await?;
+    let store = scope.store().clone();
+    blocking(move || store.set_title(&id, &title.text)).await?;
+    ACCEPTED
+}
+
+/// `POST …/remove`
+pub async fn remove(Mine(scope): Mine, Path(id): Path<String>) -> Result<StatusCode, Failure> {
+    let id = SessionId::parse(&id)?;
+    to_end(async move { scope.remove(&id).await }).await?;
+    ACCEPTED
+}
+
+pub async fn find(Mine(scope): Mine, Path(id): Path<String>) -> Result<Arc<Live>, Failure> {
     scope.session(&id).await
 }
 
@@ -158,8 +201,8 @@ pub async fn answer(mine: Mine, id: Path<String>, Json(reply): Json<Reply>) -> R
     }
 }
 
-/// `GET …/models`
-pub async fn models(Mine(scope): Mine, Path(_): Path<String>) -> Answer {
+/// `GET /api/models`
+pub async fn models(Mine(scope): Mine) -> Answer {
     let mut models = scope.opener().models().await?;
     models.truncate(MAX_MODELS);
     Ok(Json(json!({"models": models.iter().map(|name| visible(name)).collect::<Vec<_>>()})))

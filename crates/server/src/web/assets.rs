@@ -15,11 +15,41 @@ pub struct Asset {
     packed: OnceLock<Option<Bytes>>,
 }
 
-pub static HTML: Asset = Asset::new(include_str!("page/index.html"), "text/html; charset=utf-8");
-pub static JS: Asset = Asset::new(include_str!("page/app.js"), "text/javascript; charset=utf-8");
-pub static REVIEW: Asset = Asset::new(include_str!("page/review.js"), "text/javascript; charset=utf-8");
-pub static CSS: Asset = Asset::new(include_str!("page/app.css"), "text/css; charset=utf-8");
-pub static ICON: Asset = Asset::new(include_str!("page/icon.svg"), "image/svg+xml");
+static HTML: Asset = Asset::new(include_str!("page/index.html"), "text/html; charset=utf-8");
+static JS: Asset = Asset::new(include_str!("page/app.js"), "text/javascript; charset=utf-8");
+static REVIEW: Asset = Asset::new(include_str!("page/review.js"), "text/javascript; charset=utf-8");
+static TERMINAL: Asset = Asset::new(include_str!("page/terminal.js"), "text/javascript; charset=utf-8");
+static TERMINAL_CSS: Asset = Asset::new(include_str!("page/terminal.css"), "text/css; charset=utf-8");
+static COMPOSE: Asset = Asset::new(include_str!("page/compose.js"), "text/javascript; charset=utf-8");
+static FILES: Asset = Asset::new(include_str!("page/files.js"), "text/javascript; charset=utf-8");
+static SESSIONS: Asset = Asset::new(include_str!("page/sessions.js"), "text/javascript; charset=utf-8");
+static XTERM: Asset = Asset::new(include_str!("page/vendor/xterm.mjs"), "text/javascript; charset=utf-8");
+static XTERM_CSS: Asset = Asset::new(include_str!("page/vendor/xterm.css"), "text/css; charset=utf-8");
+static FIT: Asset = Asset::new(include_str!("page/vendor/addon-fit.mjs"), "text/javascript; charset=utf-8");
+static CSS: Asset = Asset::new(include_str!("page/app.css"), "text/css; charset=utf-8");
+static ICON: Asset = Asset::new(include_str!("page/icon.svg"), "image/svg+xml");
+
+/// The page's files by their addresses.
+pub static ALL: [(&str, &Asset); 13] = [
+    ("/", &HTML),
+    ("/app.js", &JS),
+    ("/review.js", &REVIEW),
+    ("/terminal.js", &TERMINAL),
+    ("/compose.js", &COMPOSE),
+    ("/files.js", &FILES),
+    ("/sessions.js", &SESSIONS),
+    ("/app.css", &CSS),
+    ("/terminal.css", &TERMINAL_CSS),
+    ("/icon.svg", &ICON),
+    ("/vendor/xterm.mjs", &XTERM),
+    ("/vendor/xterm.css", &XTERM_CSS),
+    ("/vendor/addon-fit.mjs", &FIT),
+];
+
+/// Returns whether one of them is at `path`.
+pub fn is_at(path: &str) -> bool {
+    ALL.iter().any(|(address, _)| *address == path)
+}
 
 impl Asset {
     const fn new(text: &'static str, media_type: &'static str) -> Self {

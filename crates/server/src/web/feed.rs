@@ -21,6 +21,8 @@ const MAX_WAITING: usize = 512;
 const MAX_TABS: usize = 256;
 /// Bytes of an answer, of its reasoning and of the output of one call that a new tab is shown while they go on.
 const MAX_PARTIAL: usize = 64 << 10;
+/// Bytes of an incomplete block of code that is formatted anew with each line.
+const MAX_FORMATTED: usize = 16 << 10;
 /// Calls under way whose output a new tab is shown.
 const MAX_CALLS: usize = 16;
 /// Commands of the user's, with their output, that are kept.
@@ -234,12 +236,22 @@ impl Answer {
         self.rest.push_str(piece);
         let complete = if piece.contains('\n') { markdown::last_block(&self.rest) } else { 0 };
         if complete == 0 {
-            return Some(json!({"text": frame::output(piece)}));
+            return Some(match self.code(piece) {
+                Some(code) => json!({"html": "", "rest": frame::output(&self.rest), "code": code}),
+                None => json!({"text": frame::output(piece)}),
+            });
         }
         let rest = self.rest.split_off(complete);
         let html = markdown::to_html(&std::mem::replace(&mut self.rest, rest));
         self.html.push_str(&html);
-        Some(json!({"html": html, "rest": frame::output(&self.rest)}))
+        Some(json!({"html": html, "rest": frame::output(&self.rest), "code": self.code("\n")}))
+    }
+
+    /// The HTML of a block of code that is not complete yet, where `piece` ended a line of it.
+    fn code(&self, piece: &str) -> Option<String> {
+        let is_code = self.rest.starts_with("```") || self.rest.starts_with("~~~");
+        let has_line = self.rest.contains('\n') && piece.contains('\n');
+        (is_code && has_line && self.rest.len() < MAX_FORMATTED).then(|| markdown::to_html(&self.rest))
     }
 }
 
@@ -262,9 +274,12 @@ mod tests {
         assert_eq!(answer.push("**one**"), Some(json!({"text": "**one**"})));
         assert_eq!(
             answer.push("\n\n- t"),
-            Some(json!({"html": "<p><strong>one</strong></p>", "rest": "- t"}))
+            Some(json!({"html": "<p><strong>one</strong></p>", "rest": "- t", "code": null}))
         );
         assert_eq!((answer.html.as_str(), answer.rest.as_str()), ("<p><strong>one</strong></p>", "- t"));
+        let code = answer.push("\n\n```sh\nls <x>\n").expect("more");
+        assert!(code["code"].as_str().is_some_and(|code| code.contains("ls &lt;x&gt;")), "{code}");
+        assert_eq!(answer.push("echo").expect("more")["text"], "echo");
     }
 
     /// A bug: a tab that came in the middle of an answer was shown its last block as it stood.

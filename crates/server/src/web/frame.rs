@@ -3,8 +3,7 @@
 use super::{lines, markdown};
 use agent_base::duration_text::duration_text;
 use agent_base::sanitise;
-use agent_event::Event;
-use agent_event::Record;
+use agent_event::{Event, FileEdit, Record};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
@@ -14,6 +13,8 @@ use std::fmt::Write;
 const MAX_TEXT: usize = 64 << 10;
 /// Characters of a call's summary.
 const MAX_SHORT: usize = 200;
+/// Files of one call whose change is shown.
+const MAX_EDITS: usize = 20;
 /// Members of one list or object.
 const MAX_MEMBERS: usize = 500;
 
@@ -61,7 +62,8 @@ fn shown(record: &Record) -> Option<(String, Value)> {
             "html": markdown::to_html(text),
             "reason": visible(reason),
         }),
-        Event::ToolFinished { id, name, ok, exit_code, duration_ms, truncated, result, .. } => json!({
+        Event::Rewound { prompt } => json!({"type": "rewound", "prompt": prompt}),
+        Event::ToolFinished { id, name, ok, exit_code, duration_ms, truncated, result, edits, .. } => json!({
             "type": "tool_finished",
             "id": id,
             "name": visible(name),
@@ -70,6 +72,7 @@ fn shown(record: &Record) -> Option<(String, Value)> {
             "took": duration_text(*duration_ms),
             "truncated": truncated,
             "result": output(result),
+            "edits": edits.iter().take(MAX_EDITS).map(edit).collect::<Vec<_>>(),
         }),
         Event::ToolOutput { id, stream, data } => {
             json!({"type": "tool_output", "id": id, "stream": stream, "data": output(data)})
@@ -85,6 +88,18 @@ fn shown(record: &Record) -> Option<(String, Value)> {
         },
     };
     named(event, record)
+}
+
+/// The change of a file that a call wrote.
+fn edit(edit: &FileEdit) -> Value {
+    json!({
+        "path": visible(&edit.path),
+        "is_new": edit.is_new,
+        "added": edit.added,
+        "removed": edit.removed,
+        "diff": visible(&edit.diff),
+        "left_out": edit.left_out,
+    })
 }
 
 /// The first line of the argument that says most.

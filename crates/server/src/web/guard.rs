@@ -4,6 +4,7 @@
 //! a page of the sandbox can be served by `agent forward` on the same address with another port. So there is no cookie
 //! (they ignore ports), and nothing but the page's own origin is let in.
 
+use super::assets;
 use super::token::{Lockout, Token};
 use axum::body::Body;
 use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -48,6 +49,8 @@ enum Kind {
     Static,
     /// A document of the sandbox, behind a name that cannot be guessed.
     Document,
+    /// A socket, behind such a name, which is good once.
+    Socket,
     /// Everything else.
     Api,
 }
@@ -79,7 +82,7 @@ impl Guard {
             return Ok(());
         }
         self.same_origin(headers, &host)?;
-        if kind == Kind::Document {
+        if matches!(kind, Kind::Document | Kind::Socket) {
             return Ok(());
         }
         self.authorised(headers, peer)?;
@@ -206,8 +209,10 @@ pub const SCRIPTS_POLICY: &str = "sandbox allow-scripts; default-src 'none'; scr
 
 fn kind(path: &str) -> Kind {
     match path {
-        "/" | "/app.js" | "/review.js" | "/app.css" | "/icon.svg" | "/healthz" => Kind::Static,
+        "/healthz" => Kind::Static,
+        _ if assets::is_at(path) => Kind::Static,
         _ if path.starts_with("/x/") => Kind::Document,
+        _ if path.starts_with("/socket/") => Kind::Socket,
         _ => Kind::Api,
     }
 }

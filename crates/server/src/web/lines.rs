@@ -25,7 +25,6 @@ pub fn of(event: &Event) -> Option<(String, &'static str)> {
             (format!("Older messages were summarised: {before} → {after} tokens"), "")
         }
         Event::StartedOver { attempt, .. } => (format!("The model starts over (attempt {attempt})"), "cut"),
-        Event::Rewound { prompt } => (format!("Went back to before prompt {prompt}"), "cut"),
         Event::Cleared {} => ("The conversation was cleared".to_owned(), "cut"),
         Event::LinesLost { .. } => ("Lines of the session file are missing here".to_owned(), "bad"),
         Event::SessionFinished { status, error, .. } => match error {

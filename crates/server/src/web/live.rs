@@ -1,17 +1,22 @@
 //! A session that is open in this process: one turn at a time, commands of the user beside it.
 
 mod command;
+mod terminal;
+
+pub use terminal::no_terminal;
 
 use super::chips::{self, chips};
 use super::feed::Feed;
 use super::frame;
 use super::frontend::PageFrontend;
 use super::questions::Questions;
+use super::terminal::Terminals;
 use agent_base::error::{Error, Kind, Result};
 use agent_base::lock::Lock;
 use agent_core::{Interrupt, Stop};
 use agent_event::Events;
 use agent_log::SessionId;
+use agent_sandbox::Sandbox;
 use agent_session::{ModelSettings, Ready, Session, Startup};
 use agent_tools::Plan;
 use serde_json::{Value, json};
@@ -37,6 +42,8 @@ pub struct Live {
     pub feed: Arc<Feed>,
     /// Its open questions.
     pub questions: Arc<Questions>,
+    /// Its terminals.
+    pub terminals: Terminals,
     /// Held while what is refused of the change is written down.
     pub deciding: Mutex<()>,
     session: Mutex<Session>,
@@ -53,6 +60,7 @@ pub struct Live {
     command_time: Option<Duration>,
     /// Stops the commands of the user that run.
     stop_commands: watch::Sender<u64>,
+    typing: terminal::Typing,
 }
 
 /// The bounds of a session.
@@ -104,6 +112,8 @@ impl Live {
             limits,
             command_time,
             stop_commands: watch::Sender::new(0),
+            terminals: Terminals::default(),
+            typing: terminal::Typing::default(),
             deciding: Mutex::default(),
             session: Mutex::new(session),
         });
@@ -148,6 +158,8 @@ impl Live {
             ("error", json!(status.error)),
             ("changes", json!(status.changes)),
             ("questions", questions),
+            ("planning", json!(self.plan.is_read_only())),
+            ("terminals", self.terminals.to_json()),
         ] {
             shown[name] = value;
         }
@@ -192,7 +204,10 @@ impl Live {
         let live = Arc::clone(self);
         let work = tokio::spawn(async move {
             let mut session = live.session.lock().await;
-            let result = session.prompt(&text).await.map(drop);
+            let result = match live.note_terminals(&mut session) {
+                Ok(()) => session.prompt(&text).await.map(drop),
+                Err(error) => Err(error),
+            };
             live.end(&session, result).await;
         });
         self.after_panic(work);
@@ -292,6 +307,14 @@ impl Live {
         self.startup.ready().await
     }
 
+    /// The same for what the user does in it: its workspace is read-only while a plan waits.
+    ///
+    /// # Errors
+    /// As [`Live::ready`].
+    pub async fn sandbox(&self) -> Result<Sandbox> {
+        Ok(self.plan.sandbox(self.ready().await?.sandbox.clone()))
+    }
+
     /// Changes the model.
     ///
     /// # Errors
@@ -311,6 +334,7 @@ impl Live {
         });
         self.questions.stop();
         self.stop_commands.send_modify(|count| *count += 1);
+        self.terminals.close_all();
         if let Ok(session) = tokio::time::timeout(CLOSE_TIMEOUT, self.session.lock()).await {
             let _ = session.finish(&result).await;
         }

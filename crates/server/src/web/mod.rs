@@ -1,6 +1,6 @@
 //! `agent web`: chat, trace, commands and review in a browser.
 //!
-//! One page of four static files; events go down as server-sent events over `fetch`, everything else up as POST. What may
+//! One page of a few static files; events go down as server-sent events over `fetch`, everything else up as POST. What may
 //! talk to it at all is in `guard.rs`.
 
 mod answers;
@@ -11,6 +11,7 @@ mod chips;
 mod decisions;
 mod documents;
 mod feed;
+mod files;
 mod frame;
 mod frontend;
 mod guard;
@@ -21,7 +22,9 @@ mod questions;
 mod review;
 mod scope;
 mod stream;
+mod terminal;
 mod token;
+mod turns;
 mod upload;
 mod visitors;
 mod work;
@@ -45,6 +48,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use documents::Documents;
 use std::sync::Arc;
+use terminal::{MAX_SOCKETS, Tickets};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 /// Uploads, archives, patches and reports at the same time: each takes memory.
@@ -58,6 +62,9 @@ pub struct Web {
     documents: Documents,
     audience: Audience,
     large: Semaphore,
+    /// Sockets that can be open.
+    sockets: Arc<Semaphore>,
+    tickets: Tickets,
     stop: Notify,
 }
 
@@ -65,7 +72,8 @@ impl Web {
     /// A server for `audience`.
     pub fn new(guard: Guard, audience: Audience) -> Arc<Self> {
         let (large, stop) = (Semaphore::new(MAX_LARGE), Notify::new());
-        Arc::new(Self { guard, documents: Documents::default(), audience, large, stop })
+        let (sockets, tickets) = (Arc::new(Semaphore::new(MAX_SOCKETS)), Tickets::default());
+        Arc::new(Self { guard, documents: Documents::default(), audience, large, sockets, tickets, stop })
     }
 
     /// Waits for the turn of something that takes memory.
@@ -112,7 +120,6 @@ pub fn router(web: Arc<Web>) -> Router {
         .route("/stop", post(api::stop))
         .route("/command", post(api::command))
         .route("/answer", post(api::answer))
-        .route("/models", get(api::models))
         .route("/model", post(api::set_model))
         .route("/diff", get(api::diff))
         .route("/diff/part", get(api::part))
@@ -125,17 +132,28 @@ pub fn router(web: Arc<Web>) -> Router {
         .route("/undo", post(api::undo))
         .route("/redo", post(api::redo))
         .route("/fork", post(api::fork))
+        .route("/title", post(api::set_title))
+        .route("/remove", post(api::remove))
+        .route("/rewind", post(turns::rewind))
+        .route("/plan", post(turns::plan))
+        .route("/compact", post(turns::compact))
+        .route("/clear", post(turns::clear))
+        .route("/files", get(files::list))
+        .route("/file", get(files::read).put(files::write))
+        .route("/files.zip", get(files::archive))
+        .route("/terminal", post(terminal::open))
+        .route("/terminal/close", post(terminal::close))
         .route("/artifact/{hash}", get(documents::artifact))
         .route("/document", post(documents::publish));
-    let router = Router::new()
-        .route("/", get(async |asked: HeaderMap| assets::HTML.answer(&asked)))
-        .route("/app.js", get(async |asked: HeaderMap| assets::JS.answer(&asked)))
-        .route("/review.js", get(async |asked: HeaderMap| assets::REVIEW.answer(&asked)))
-        .route("/app.css", get(async |asked: HeaderMap| assets::CSS.answer(&asked)))
-        .route("/icon.svg", get(async |asked: HeaderMap| assets::ICON.answer(&asked)))
+    let files = assets::ALL.iter().fold(Router::new(), |router, (path, asset)| {
+        router.route(path, get(async |asked: HeaderMap| asset.answer(&asked)))
+    });
+    let router = files
         .route("/healthz", get(|| async { "ok" }))
+        .route("/socket/{name}", get(terminal::connect))
         .route("/x/{name}/{file}", get(documents::document))
         .route("/api/sessions", get(api::sessions).post(api::open))
+        .route("/api/models", get(api::models))
         .route("/api/visitor", post(visitors::begin))
         .route("/api/upload", put(upload::upload))
         .route("/api/shutdown", post(api::shutdown))

@@ -21,6 +21,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
 
+/// Sessions that are searched, the newest ones.
+const MAX_SEARCHED: usize = 500;
 /// Sessions and forks of one visitor, which are kept until they leave.
 const MAX_MADE: usize = 50;
 
@@ -58,6 +60,9 @@ pub trait PageOpener: Send + Sync {
 
     /// The model of this name, which is paid from `budgets`.
     async fn model(&self, name: &str, budgets: &[Arc<Budget>]) -> Result<ModelSettings>;
+
+    /// Ends the sandbox that a session of this backend may have left.
+    async fn end_sandbox(&self, backend: &str, session: &SessionId);
 }
 
 /// The facts that the page shows beside a session.
@@ -194,12 +199,22 @@ impl Scope {
         &self.facts
     }
 
-    /// The newest of them, as the page lists them.
+    /// The newest of them that have `wanted` in what a list shows, as the page lists them.
     ///
     /// # Errors
     /// The directory cannot be read.
-    pub fn list(&self, limit: usize) -> Result<Value> {
+    pub fn list(&self, wanted: &str, limit: usize) -> Result<Value> {
         let mut ids = self.store.of_workspace(&self.workspace)?;
+        let wanted = wanted.trim().to_lowercase();
+        if !wanted.is_empty() {
+            ids.truncate(MAX_SEARCHED);
+            ids.retain(|id| {
+                let summary = self.store.summary(id.clone());
+                let shown = [&summary.preview, &summary.model, &summary.updated, &summary.status];
+                id.as_str().contains(&wanted)
+                    || shown.iter().any(|text| text.to_lowercase().contains(&wanted))
+            });
+        }
         ids.truncate(limit);
         let parts = self.store.delegates_of(&ids)?;
         let own = ids.len();
@@ -295,6 +310,38 @@ impl Scope {
             true => Ok(()),
             false => Err(Failure::new(StatusCode::NOT_FOUND, &format!("unknown session {id}"))),
         }
+    }
+
+    /// Removes session `id` with its delegated parts and its sandbox.
+    ///
+    /// # Errors
+    /// `Conflict` while something happens in it, here or in another process.
+    pub async fn remove(self: &Arc<Self>, id: &SessionId) -> Result<(), Failure> {
+        self.check(id).await?;
+        let _opening = self.opening.lock().await;
+        let open = self.open.lock().get(id).cloned();
+        if let Some(live) = open {
+            if live.unused_since().is_none() {
+                let why = "something is under way in this session";
+                return Err(Error::new(Kind::Conflict, why).hint("wait for its end, or stop it").into());
+            }
+            self.open.lock().remove(id);
+            live.close(Ok(())).await;
+        }
+        let (store, id) = (self.store.clone(), id.clone());
+        let removed = blocking(move || {
+            let mut removed = vec![store.summary(id)];
+            let parts = store.delegates_of(std::slice::from_ref(&removed[0].id))?;
+            removed.extend(parts.into_iter().map(|id| store.summary(id)));
+            for summary in &removed {
+                store.remove(&summary.id)?;
+            }
+            Ok(removed)
+        });
+        for summary in removed.await? {
+            self.opener.end_sandbox(&summary.sandbox, &summary.id).await;
+        }
+        Ok(())
     }
 
     /// Closes the session that was unused for the longest time where there are too many.

@@ -16,6 +16,7 @@ use axum::Json;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
+use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -56,6 +57,21 @@ pub struct Target {
     unpack: bool,
 }
 
+/// The whole of an upload.
+///
+/// # Errors
+/// It is too large, or too slow.
+pub async fn receive(body: Body) -> std::result::Result<Bytes, Failure> {
+    match tokio::time::timeout(UPLOAD_TIMEOUT, to_bytes(body, MAX_UPLOAD)).await {
+        Ok(Ok(body)) => Ok(body),
+        Ok(Err(_)) => {
+            let why = format!("one upload is at most {} MiB", MAX_UPLOAD >> 20);
+            Err(Failure::new(StatusCode::PAYLOAD_TOO_LARGE, &why))
+        }
+        Err(_) => Err(Failure::new(StatusCode::REQUEST_TIMEOUT, "the upload took too long")),
+    }
+}
+
 /// `PUT /api/upload`
 pub async fn upload(
     State(web): State<Arc<Web>>,
@@ -67,14 +83,7 @@ pub async fn upload(
         return Err(Failure::new(StatusCode::FORBIDDEN, "this server works on a directory of its own"));
     }
     let _turn = web.large().await?;
-    let body = match tokio::time::timeout(UPLOAD_TIMEOUT, to_bytes(body, MAX_UPLOAD)).await {
-        Ok(Ok(body)) => body,
-        Ok(Err(_)) => {
-            let why = format!("one upload is at most {} MiB", MAX_UPLOAD >> 20);
-            return Err(Failure::new(StatusCode::PAYLOAD_TOO_LARGE, &why));
-        }
-        Err(_) => return Err(Failure::new(StatusCode::REQUEST_TIMEOUT, "the upload took too long")),
-    };
+    let body = receive(body).await?;
     let files = blocking(move || {
         scope.settle()?;
         let root = HostDir::open(scope.workspace())?;

@@ -69,7 +69,7 @@ impl Live {
 
     /// How the command ended, and what the model is shown of its output.
     async fn run(&self, number: u64, text: &str) -> Result<(String, String)> {
-        let sandbox = self.plan.sandbox(self.startup.ready().await?.sandbox.clone());
+        let sandbox = self.sandbox().await?;
         let command = Command {
             program: Program::Shell(text.to_owned()),
             cwd: None,

@@ -4,9 +4,9 @@ const md = window.trustedTypes ? trustedTypes.createPolicy('md', { createHTML: h
 const MAX_ITEMS = 1500, MAX_RUNS = 64, MAX_OUTPUT = 200000;
 let token = '', session = '', visitor = '', facts = {}, lastId = 0, status = {}, diff = null, models = null;
 let reader = null, renewing = null, wanted = 0, delay = 300, answer = null, thought = null;
-let hasNotified = false, queue = [], isSending = false;
-const MAX_QUEUE = 20;
-let calls = new Map(), runs = new Map(), hasChosen = false, parts = {}, pending = '';
+let hasNotified = false, usesTerminals = false, queue = [], isSending = false;
+const MAX_QUEUE = 20, DEFAULT = 'default model';
+let calls = new Map(), runs = new Map(), hasChosen = false, parts = {}, pending = '', prompts = 0, sessions = null;
 
 /* ---- small things ---- */
 
@@ -183,6 +183,7 @@ function forget(why) {
 	stopStream();
 	session = '';
 	keep.set('session', '');
+	if (location.hash) history.pushState(null, '', location.pathname);
 	clear();
 	banner(why);
 	list();
@@ -203,6 +204,7 @@ function clear() {
 	calls = new Map();
 	runs = new Map();
 	parts = {};
+	prompts = 0;
 	queue = [];
 	showQueue();
 	showStatus();
@@ -243,9 +245,16 @@ function dropLive() {
 
 function call(id, name, short, given) {
 	const end = el('span.end', {}, 'running'), more = el('div'), out = block('Output');
-	const node = add(el('details.call.running', {},
+	const last = log.lastElementChild, node = el('details.call.running', {},
 		el('summary', {}, el('span.name', {}, name), el('span.short', {}, short), end),
-		el('div.body', {}, block('Arguments', given), out, more)));
+		el('div.body', {}, block('Arguments', given), out, more));
+	/* Calls that follow each other are the steps of one group. */
+	if (last.matches('.call:not(.back)')) {
+		const group = last.matches('.steps') ? last : el('details.call.steps', { open: true }, el('summary', {}));
+		if (group !== last) { last.replaceWith(group); group.append(last); }
+		group.append(node);
+		group.firstChild.textContent = `${group.childElementCount - 1} steps`;
+	} else add(node);
 	const entry = { node, end, out, more };
 	calls.set(id, entry);
 	if (calls.size > MAX_ITEMS) calls.delete(calls.keys().next().value);
@@ -321,6 +330,7 @@ const handlers = {
 		const key = () => JSON.stringify([status.changes, status.busy]), before = key(), hasEnded = status.busy && !event.busy;
 		status = event;
 		showStatus();
+		if (!status.busy) for (const group of log.querySelectorAll('.steps')) group.open = !!group.querySelector('img, .edit');
 		if (hasEnded) next();
 		if (before !== key() && !status.busy && !$('review').hidden) look();
 	},
@@ -331,14 +341,22 @@ const handlers = {
 	user_message({ text }) {
 		ended();
 		pending = '';
-		add(el('div.user', {}, text));
+		const prompt = ++prompts, node = add(el('div.user', { prompt }, text));
+		const back = (name, title, then) => el('button.quiet', { title, onclick: () => act(async () => {
+			await send(here('rewind'), { prompt });
+			banner('');
+			then();
+		}) }, name);
+		node.after(el('div.again', {}, back('Edit', 'Go back to before this prompt, conversation and files, and change it', () => { $('prompt').value = text; grow(); $('prompt').focus(); }),
+			back('Retry', 'Go back to before this prompt, conversation and files, and send it again', () => send(here('prompt'), { text }))));
 		toEnd();
 	},
-	answer({ text, html, rest }) {
+	answer({ text, html, rest, code }) {
 		const shown = live();
-		if (text !== undefined) return shown.rest.append(text);
-		shown.done.append(format(el('div'), html));
-		shown.rest.textContent = rest;
+		if (text !== undefined) return (shown.rest.querySelector('code') || shown.rest).append(text);
+		if (html) shown.done.append(format(el('div'), html));
+		if (code) format(shown.rest, code);
+		else shown.rest.textContent = rest;
 	},
 	reasoning_delta({ text }) { think(text); },
 	assistant_message({ html, text, reasoning }) {
@@ -357,15 +375,34 @@ const handlers = {
 	tool_started(event) { call(event.id, event.name, event.short, event.arguments); },
 	tool_output({ id, data }) {
 		const entry = calls.get(id);
-		if (entry) clip(entry.out, data);
+		if (!entry) return;
+		if (!entry.out.textContent) entry.node.open = entry.opened = true;
+		clip(entry.out, data);
 	},
 	tool_finished(event) {
-		const { node, end, out } = calls.get(event.id) || call(event.id, event.name, '', '');
+		const { node, end, out, more, opened } = calls.get(event.id) || call(event.id, event.name, '', '');
+		if (opened && !more.children.length) node.open = false;
+		for (const { path, is_new, added, removed, diff, left_out } of event.edits) {
+			const lines = diff.split('\n').filter(Boolean).map(line => el(`div.${{ '+': 'a', '-': 'd', '@': 'h' }[line[0]] || 'c'}`, {}, line));
+			more.append(el('div.edit', {}, el('p.line', {}, `${is_new ? 'new: ' : ''}${path} +${added} −${removed}`), el('div.diff', { role: 'group', tabIndex: 0, ariaLabel: `Changes of ${path}` }, ...lines, left_out ? el('p.line', {}, `${left_out} more lines`) : '')));
+			node.open = true;
+		}
 		node.classList.remove('running');
 		node.classList.add(event.ok ? 'ok' : 'failed');
 		const how = event.exit_code == null ? (event.ok ? 'done' : 'failed') : `exit ${event.exit_code}`;
 		end.textContent = `${how} in ${event.took}`;
 		clip(out, event.result, '');
+	},
+	/* What is not in the conversation any more is folded. */
+	rewound({ prompt }) {
+		const from = [...log.querySelectorAll('.user')].findLast(node => node.prompt === prompt);
+		dropLive();
+		ended();
+		if (!from) return;
+		const body = el('div.body', {}), rest = [];
+		for (let node = from; node; node = node.nextSibling) rest.push(node);
+		from.before(el('details.call.back', {}, el('summary', {}, `Went back to before: ${from.textContent.slice(0, 80)}`), body));
+		body.append(...rest);
 	},
 	artifact(event) {
 		const entry = calls.get(event.tool_call);
@@ -452,29 +489,33 @@ function showStatus() {
 	hasNotified = waits;
 	const files = changes ? changes.added + changes.modified + changes.deleted : 0;
 	for (const node of document.querySelectorAll('.count')) node.textContent = files || '';
-	if (status.model) showModels();
+	showModels();
 	showQuestions();
+	shells();
 	for (const node of document.querySelectorAll('.failure')) node.remove();
 	if (error && pending && !$('prompt').value && !$('prompt').readOnly) [$('prompt').value, pending] = [pending, ''];
 	if (error && !error.interrupted) {
 		add(el('div.failure', { role: 'alert' }, error.error, error.hint ? el('small', {}, error.hint) : ''));
 		toEnd();
 	}
-	for (const id of ['undo', 'redo', 'unapply', 'fork', 'model']) $(id).disabled = !session || busy;
+	for (const id of ['undo', 'redo', 'unapply', 'fork']) $(id).disabled = !session || busy;
+	$('model').disabled = !!busy;
 	for (const id of ['patch', 'zip', 'report']) $(id).disabled = !session;
 	$('apply').disabled = !diff || !diff.files.length || busy;
 	$('apply').hidden = facts.can_apply === false;
 }
 
 function showQuestions() {
-	const questions = status.questions || [], cards = $('cards');
+	const questions = [...status.questions || []], cards = $('cards');
 	const isOf = card => ({ number, text }) => number === card.number && text === card.firstChild.textContent;
+	if (status.planning && !status.busy) questions.unshift({ number: 'plan', text: 'Nothing is changed until you accept the plan.', plan: { '/plan accept': 'Accept and carry it out', '/plan off': 'Leave planning' } });
 	for (const card of [...cards.children]) if (!questions.some(isOf(card))) card.remove();
 	for (const question of questions) {
+		if (question.plan) question.answers = Object.entries(question.plan).map(([value, label]) => ({ value, label }));
 		const { number, text, answers } = question;
 		if ([...cards.children].some(card => isOf(card)(question))) continue;
 		const buttons = answers.map(({ value, label }) => {
-			const button = quiet(label, () => act(() => send(here('answer'), { question: number, answer: value })));
+			const button = quiet(label, () => act(() => question.plan ? compose().then(it => it.run(value)) : send(here('answer'), { question: number, answer: value })));
 			if (value === 'once') button.className = '';
 			return button;
 		});
@@ -483,60 +524,52 @@ function showQuestions() {
 }
 
 function showModels() {
-	const names = [...new Set([status.model, ...models || []])], select = $('model');
-	if (select.options.length !== names.length || select.value !== status.model) {
-		select.replaceChildren(...names.map(name => el('option', { value: name, selected: name === status.model }, name)));
-	}
+	const select = $('model'), now = status.model || (session ? '…' : select.value !== '…' && select.value || DEFAULT);
+	const names = [...new Set([now, ...session ? [] : [DEFAULT], ...models || []])];
+	if (select.options.length === names.length && select.value === now) return;
+	select.replaceChildren(...names.map(name => el('option', { value: name, selected: name === now }, name)));
 }
 
 async function loadModels() {
-	if (models || !session) return;
+	if (models || !facts.version) return;
 	models = [];
-	try { models = (await read(here('models'))).models; } catch { /* the endpoint does not list its models */ }
-	if (status.model) showModels();
+	try { models = (await read('/api/models')).models; } catch { /* the endpoint does not list its models */ }
+	showModels();
 }
 
 /* ---- sessions ---- */
 
-const localTime = text => {
-	const time = new Date(text);
-	return isNaN(time) ? text : time.toLocaleString([], { dateStyle: 'medium', timeStyle: 'short' });
-};
-
 async function list() {
-	const shown = await act(() => read('/api/sessions'));
-	if (!shown) return;
+	const search = $('search').value, shown = await act(() => read(`/api/sessions?${new URLSearchParams({ search })}`));
+	if (!shown || search !== $('search').value) return;
 	facts = shown;
 	$('upload').hidden = $('zip').hidden = !shown.visitors;
 	$('shutdown').hidden = shown.visitors;
 	if (shown.visitors) $('promise').textContent = 'Upload files, folders or a zip archive, and download a patch or an archive.';
 	showStatus();
-	$('list').replaceChildren(...shown.sessions.map(({ id, preview, updated, status: how, model }) => {
-		const button = quiet(preview || '(no prompt)', () => open(id));
-		button.append(el('small', {}, el('time', { dateTime: updated }, localTime(updated)), ` · ${how} · ${model}`));
-		if (id === session) button.setAttribute('aria-current', 'true');
-		return el('li', {}, button);
-	}));
-	const row = (kind, cells) => el('tr', {}, ...cells.map(cell => el(kind, {}, cell)));
-	$('list').append(...shown.races.map(({ title, head, attempts }) => el('li.table', {}, el('table', {}, el('caption', {}, title),
-		row('th', head), ...attempts.map(({ cells, session: id }) => row('td', [...cells, id && quiet('Open', () => open(id))]))))));
+	sessions?.draw(shown);
 }
 
-/* A session of this id, or a new one. */
+/* A session of this id, or a new one with the model that was chosen. */
 async function open(id) {
-	const opened = await act(() => send('/api/sessions', id ? { session: id } : {}));
+	const model = $('model').value;
+	const opened = await act(() => send('/api/sessions', id ? { session: id } : model && model !== DEFAULT ? { model } : {}));
 	if (!opened) return;
 	clear();
 	session = opened.session;
 	keep.set('session', session);
+	if (location.hash !== `#/s/${session}`) history.pushState(null, '', `#/s/${session}`);
 	stream();
-	models = null;
 	loadModels();
 	view('chat');
 	list();
 }
 
 /* ---- what the user does ---- */
+
+/* Terminals are loaded with the first one. */
+const terminals = () => import('/terminal.js');
+const shells = () => { if (status.terminals?.length || usesTerminals) act(async () => (await terminals()).sync()); };
 
 function view(name) {
 	document.body.dataset.view = name;
@@ -552,7 +585,9 @@ function view(name) {
 		$(tab.id.slice(4)).hidden = !chosen;
 	}
 	if (name === 'review') look();
-	if (name === 'sessions') list();
+	if (name === 'terminal') shells();
+	if (name === 'browse') act(async () => (await files()).show());
+	if (name === 'sessions') import('/sessions.js').then(it => { sessions = it; list(); });
 }
 
 function grow() {
@@ -597,9 +632,10 @@ async function submit(box, path) {
 const on = (where, event, work) => (where.nodeType ? where : $(where)).addEventListener(event, work);
 const stop = () => act(() => send(here('stop')));
 
-on('ask', 'submit', event => {
+on('ask', 'submit', async event => {
 	event.preventDefault();
 	const box = $('prompt');
+	if (box.value[0] === '/' && await (await compose()).run(box.value)) return;
 	if (!status.busy) return submit(box, 'prompt');
 	if (!box.value.trim() || queue.length >= MAX_QUEUE) return;
 	queue.push(box.value);
@@ -608,20 +644,25 @@ on('ask', 'submit', event => {
 	showQueue();
 });
 on('run', 'submit', event => { event.preventDefault(); submit($('command'), 'command'); });
-on('prompt', 'input', grow);
+/* Commands and the names of files are loaded with the first. */
+let composer = null;
+const compose = () => import('/compose.js').then(it => composer = it);
+on('prompt', 'input', () => { grow(); if (composer || /^\/|(^|\s)@/.test($('prompt').value)) compose().then(it => it.suggest()); });
 on('prompt', 'keydown', event => {
+	if (composer?.key(event)) { event.preventDefault(); event.stopPropagation(); return; }
 	if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) { event.preventDefault(); $('ask').requestSubmit(); }
 	if (event.key === 'ArrowUp' || event.key === 'ArrowDown') recall(event);
 });
 on('command', 'keydown', event => { if (event.key === 'ArrowUp' || event.key === 'ArrowDown') recall(event); });
+on('shell', 'click', () => { usesTerminals = true; act(async () => (await terminals()).start()); });
 for (const id of ['stop', 'stop-all']) on(id, 'click', stop);
 on('waiting', 'click', () => { view('chat'); $('cards').querySelector('button')?.focus(); });
 on(document, 'keydown', event => {
-	if (event.key === 'Escape' && !$('stop').hidden && !document.querySelector('dialog[open]')) stop();
+	if (event.key === 'Escape' && !$('stop').hidden && !document.querySelector('dialog[open]') && !event.target.closest('#screens')) stop();
 });
 on('new', 'click', () => { forget(); view('chat'); $('prompt').focus(); });
 on('model', 'focus', loadModels);
-on('model', 'change', async () => { if (!await act(() => send(here('model'), { text: $('model').value }))) showModels(); });
+on('model', 'change', async () => { if (session && !await act(() => send(here('model'), { text: $('model').value }))) showModels(); });
 on('views', 'click', event => { const button = event.target.closest('button'); if (button) view(button.dataset.view); });
 on('tabs', 'click', event => { const tab = event.target.closest('button'); if (tab) view(tab.id.slice(4)); });
 on('tabs', 'keydown', event => {
@@ -632,35 +673,15 @@ on('tabs', 'keydown', event => {
 	next.focus();
 });
 for (const id of ['patch', 'zip']) on(id, 'click', () => act(() => download(here(id), `${session}.${id}`), $('note')));
-/* The files of what was dropped, with their paths; git's own directory would be refused. */
-async function* walk(entry, at = '') {
-	const path = at + entry.name;
-	if (entry.name === '.git') return;
-	if (entry.isFile) return yield [path, await new Promise(entry.file.bind(entry))];
-	const source = entry.createReader();
-	for (let some = [0]; some.length;) {
-		some = await new Promise(source.readEntries.bind(source));
-		for (const one of some) yield* walk(one, `${path}/`);
-	}
-}
-
-/* An archive is unpacked, unless it is a file of a folder. */
-const upload = sources => act(async () => {
-	let count = 0;
-	for (const source of sources) {
-		for await (const [path, one] of source) {
-			const query = new URLSearchParams({ path, unpack: /^[^/]+\.zip$/i.test(path) });
-			count += (await json('PUT', `/api/upload?${query}`, one)).files;
-			banner(`${count} files are uploaded.`, true);
-		}
-	}
-});
+const files = () => import('/files.js');
 on('upload', 'click', () => $('picked').click());
-on('picked', 'change', () => upload([[...$('picked').files].map(one => [one.name, one])]));
+on('picked', 'change', () => act(async () => (await files()).upload([...$('picked').files].map(one => [[one.name, one]]))));
 on(document, 'dragover', event => event.preventDefault());
 on(document, 'drop', event => {
 	event.preventDefault();
-	if (facts.visitors) upload([...event.dataTransfer.items].map(item => item.webkitGetAsEntry()).filter(Boolean).map(entry => walk(entry)));
+	/* They are not there any more once something was waited for. */
+	const dropped = [...event.dataTransfer.items].map(item => item.webkitGetAsEntry()).filter(Boolean);
+	if (dropped.length) act(async () => (await files()).drop(dropped));
 });
 on('fork', 'click', () => act(async () => open((await send(here('fork'))).session)));
 on('report', 'click', () => act(() => show('report', 'Report')));
@@ -682,16 +703,28 @@ on(document, 'visibilitychange', () => {
 	else if (session && !reader) stream();
 });
 
+/* The address of a session; any other may hold the token, and is cleaned. */
+const named = () => /^#\/s\/([\w-]+)$/.exec(location.hash)?.[1] || '';
+
 function takeToken() {
-	token = new URLSearchParams(location.hash.slice(1)).get('t') || keep.get('token');
+	token = new URLSearchParams(location.hash.slice(1)).get('t') || token || keep.get('token');
 	keep.set('token', token);
-	if (location.hash) history.replaceState(null, '', location.pathname);
+	if (location.hash && !named()) history.replaceState(null, '', location.pathname);
 }
 
-addEventListener('hashchange', () => { takeToken(); $('login').close(); if (session) stream(); list(); });
+addEventListener('hashchange', () => {
+	const id = named();
+	if (!location.hash && session) return forget();
+	if (id) { if (id !== session) open(id); return; }
+	takeToken();
+	$('login').close();
+	if (session) stream();
+	list();
+});
 takeToken();
-session = keep.get('session');
+session = named() || keep.get('session');
+if (session) history.replaceState(null, '', `#/s/${session}`);
 visitor = keep.get('visitor', 'local');
-if (session) { stream(); loadModels(); }
-list();
+if (session) stream();
+list().then(loadModels);
 showStatus();
