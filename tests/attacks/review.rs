@@ -80,7 +80,7 @@ fn attack_61_single_bytes_do_not_hide_a_script_from_the_review() {
 }
 
 /// Code points that nobody sees.
-const HIDDEN: [&str; 12] = [
+const HIDDEN: [&str; 19] = [
     "\u{ad}",
     "\u{34f}",
     "\u{61c}",
@@ -93,6 +93,13 @@ const HIDDEN: [&str; 12] = [
     "\u{ffa0}",
     "\u{e0041}",
     "\u{e0080}",
+    "\u{fdd0}",
+    "\u{fffe}",
+    "\u{2800}",
+    "\u{13430}",
+    "\u{1343f}",
+    "\u{1d159}",
+    "\u{10ffff}",
 ];
 
 /// Variation selectors, fillers, soft hyphens and unassigned tags were printed as they are, in contents and names.
