@@ -3,6 +3,7 @@
 
 use crate::support::agent::agent;
 use crate::support::endpoint::endpoint;
+use crate::support::metered_git::metered_git;
 use serde_json::json;
 use std::fs;
 use std::path::Path;
@@ -343,8 +344,6 @@ const BOMBS: [&str; 2] = [
 #[test]
 fn attack_73_a_small_archive_makes_git_take_neither_memory_nor_time() {
     const MOST_KB: u64 = 330 << 10;
-    let git = Command::new("sh").args(["-c", "command -v git"]).output().expect("sh").stdout;
-    let git = String::from_utf8(git).expect("a path");
     for (bomb, is_outside) in BOMBS.iter().flat_map(|bomb| [(bomb, true), (bomb, false)]) {
         let model = endpoint()
             .tool_call("run_commands", json!({ "command": "echo new > new.txt" }))
@@ -359,24 +358,14 @@ fn attack_73_a_small_archive_makes_git_take_neither_memory_nor_time() {
             false => "git init -q -b main .; git config user.name a; git config user.email a@b; ",
         };
         bash(&root, &format!("{begin}{bomb}"));
-        // In the place of git one that writes down what it took.
-        let (programs, taken) = (root.with_file_name("programs"), root.with_file_name("taken"));
-        let measure = format!(
-            "#!/usr/bin/env python3\nimport resource, subprocess, sys\ncode = subprocess.call([{:?}, *sys.argv[1:]])\n\
-             open({taken:?}, 'a').write(f'{{resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss}}\\n')\nsys.exit(code)\n",
-            git.trim()
-        );
-        fs::create_dir(&programs).expect("a directory");
-        fs::write(programs.join("git"), measure).expect("a program");
-        bash(&programs, "chmod +x git");
-        let path = format!("{}:{}", programs.display(), std::env::var("PATH").expect("a path"));
+        let git = metered_git(&root);
+        let path = git.path();
         let done = call.env("PATH", &path).args(["run", "go"]).run().expect_code(0);
         let commit = ["apply", "--yes", "--commit", "-m", "x"];
         let committed = (!is_outside).then(|| done.again().env("PATH", &path).args(commit).run());
         let took = committed.map_or(done.took, |committed| done.took.max(committed.took));
-        let calls = fs::read_to_string(&taken).expect("the calls");
-        let most = calls.lines().filter_map(|line| line.parse().ok()).max();
-        assert!(most.is_some_and(|most: u64| most < MOST_KB), "{bomb}: {most:?} KB");
-        assert!(took < Duration::from_secs(40), "{bomb}: {took:?}");
+        let most = git.most();
+        assert!(most < MOST_KB, "{bomb}: {most} KiB");
+        assert!(took < Duration::from_secs(55), "{bomb}: {took:?}");
     }
 }

@@ -16,6 +16,7 @@
 //! | 19, 20, 22 to 24: the network, the endpoint, and a README that lies | `network.rs` |
 //! | 21, 29: repositories that nobody sees, the repository's own programs | `git.rs` |
 //! | 39, 40: the user's other repositories, programs that git's settings name | `git.rs` |
+//! | 73: small archives that git unpacks to a lot | `git.rs` |
 //! | 27: secret files, git's configuration | `files.rs`, `git.rs` |
 //! | 30, 31: the user inside | `privileges.rs` |
 //! | 32: memory in sockets; 37: a huge answer; 38: empty files in memory | `resources.rs` |

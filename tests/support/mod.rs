@@ -20,6 +20,7 @@ pub mod guest;
 pub mod link;
 pub mod machines;
 pub mod mcp_server;
+pub mod metered_git;
 #[cfg(feature = "modal")]
 pub mod modal;
 pub mod openai_responses;
