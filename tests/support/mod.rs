@@ -17,6 +17,7 @@ pub mod endpoint;
 pub mod engine;
 pub mod fields;
 pub mod guest;
+pub mod hostile_text;
 pub mod link;
 pub mod machines;
 pub mod mcp_server;
