@@ -13,7 +13,7 @@ const TEXTS: &str = " adb asm astro awk bas bash bat bats bazel bzl c cc cfg cjs
      json5 jsonc jsx ksh kt kts less lisp lua m mak make md mjs mk ml mli mm mts nim ninja nix nu pas php phtml pl pm pp properties proto \
      ps1 psd1 psm1 py pyi pyw pyx r rake rb rkt rs rst s sass sbt scala scm scss sed sh sql svelte svg swift t tcl tcsh tex tf tfvars toml \
      ts tsx txt v vb vbs vhd vim vue xhtml xml xsd xsl yaml yml zig zsh ";
-/// Endings of what lies among control files and is no text.
+/// Endings of what lies among control files and holds other data than text.
 const BINARIES: &str = " bin bmp class dll dylib eot exe gif gz icns ico jar jpeg jpg lib lnk mp4 o otf pdf plist png pyc pyd snap so suo tar \
      tgz ttf wasm webm webp whl woff woff2 xz zip zst ";
 /// Endings of what a shell reads byte by byte.
@@ -58,7 +58,7 @@ fn is_among(list: &str, ending: &str) -> bool {
     !ending.is_empty() && list.contains(&format!(" {ending} "))
 }
 
-/// The kernel refuses an executable that is no program of the machine, and a shell then runs it as a script.
+/// The kernel refuses an executable that has another format than programs of the machine, and a shell then runs it as a script.
 fn is_run_as_script(after: Option<&Node>, content: &Side) -> bool {
     let Side::Content(bytes) = content else { return false };
     matches!(after, Some(Node::File { mode, .. }) if mode & 0o111 != 0)
