@@ -3,6 +3,7 @@
 use crate::support::agent::{Agent, agent, binary};
 use crate::support::counterpart::{client, python, script};
 use crate::support::endpoint::{Endpoint, endpoint};
+use crate::support::hostile_text::{assert_harmless, hostile_text, octal};
 use crate::support::rpc::{Server, answer, exchange, lines, send};
 use serde_json::{Value, json};
 use std::os::unix::fs::symlink;
@@ -274,6 +275,41 @@ fn text_editor(choice: &'static str, unsaved: Value) -> impl FnMut(&str, &Value)
                 Some(text.map_or(Value::Null, |text| json!({ "content": text })))
             }
         }
+    }
+}
+
+/// What an editor shows: calls with their results, answers, and the question with the diff.
+#[test]
+fn attack_74_an_editor_gets_no_hostile_text_as_it_is() {
+    let make = format!("printf '{0}\\n' > content; printf '{0}\\n'", octal());
+    let endpoint =
+        endpoint().tool_call("run_commands", json!({ "command": make })).text(&hostile_text()).start();
+    let mut editor = Editor::start(agent().endpoint(&endpoint), &[], json!({}));
+    let mut asked = Value::Null;
+    let reason = editor.prompt(|_, params| {
+        asked = params.clone();
+        chosen("apply")
+    });
+    assert_eq!(reason, "end_turn");
+    let texts = |value: &Value| strings(value).join("\n");
+    assert_harmless("the editor's question", &texts(&asked));
+    let updates: Vec<Value> =
+        editor.seen.iter().filter(|message| message["method"] == "session/update").cloned().collect();
+    assert_harmless("the editor's updates", &texts(&Value::from(updates)));
+}
+
+/// All texts of a value.
+fn strings(value: &Value) -> Vec<String> {
+    match value {
+        Value::String(text) => vec![text.clone()],
+        Value::Array(values) => values.iter().flat_map(strings).collect(),
+        // What is meant for programs is as it is.
+        Value::Object(fields) => fields
+            .iter()
+            .filter(|(name, _)| !name.starts_with("raw"))
+            .flat_map(|(_, value)| strings(value))
+            .collect(),
+        _ => Vec::new(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::support::agent::{Agent, Finished, agent};
 use crate::support::endpoint::endpoint;
+use crate::support::metered_git::metered_git;
 use crate::support::terminal::terminal;
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
@@ -246,6 +247,28 @@ fn a_few_bytes_that_stand_for_many_are_refused() {
         refused(take(&ran, "x"), 2, why);
         has_nothing_new(&root);
     }
+}
+
+/// The bound on memory that refuses a tree of trees has room for the largest commit of a workspace.
+#[test]
+fn a_commit_of_many_files_is_taken_and_a_tree_that_stands_for_more_takes_little_memory() {
+    let bomb = "t=$(git rev-parse HEAD^{tree}); for i in $(seq 30); do \
+         t=$(for n in $(seq 10); do printf '040000 tree %s\\t%s\\n' $t $n; done | git mktree); done; \
+         git update-ref HEAD $(as_commit $t $(git rev-parse HEAD))";
+    let (ran, root) = in_repository(&format!("{PLUMBING}\n{bomb}"));
+    let git = metered_git(&root);
+    take(&ran, "x").env("PATH", git.path()).run().expect_code(2);
+    assert!(git.most() < 160 << 10, "{} KiB", git.most());
+    has_nothing_new(&root);
+    // Made of objects alone, so that no sandbox has to hold the files.
+    let many = "b=$(echo x | git hash-object -w --stdin)
+        t=$(for n in $(seq 250); do printf '100644 blob %s\\ta-component-with-a-long-name-%s.module.tsx\\n' $b $n; done | git mktree)
+        for part in nested-with-a-long-name feature-with-a-long-name; do t=$(printf '040000 tree %s\\t%s\\n' $t $part | git mktree); done
+        t=$(for n in $(seq 200); do printf '040000 tree %s\\tsome-organisation-package-%s\\n' $t $n; done | git mktree)
+        git update-ref HEAD $(as_commit $t $(git rev-parse HEAD))";
+    let (ran, root) = in_repository(&format!("{PLUMBING}\n{many}"));
+    take(&ran, "x").run().expect_code(0);
+    assert_eq!(host(&root, "git ls-tree -r --name-only x | wc -l").trim(), "50000");
 }
 
 /// A repository that was unpacked from somebody's archive may name any directory as its own.

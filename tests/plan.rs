@@ -15,7 +15,7 @@ fn plan(steps: &[(&str, &str)]) -> Value {
 }
 
 /// Everything that changes a file, its name, its mode or its attributes, by hand and from something that was started.
-const ATTEMPTS: [&str; 9] = [
+const ATTEMPTS: [&str; 10] = [
     "echo x > there",
     "echo x > new",
     "rm there",
@@ -24,6 +24,7 @@ const ATTEMPTS: [&str; 9] = [
     "ln -s there link",
     "truncate -s 0 there",
     "chmod 777 there",
+    "touch -d 2001-01-01 there",
     "ln -s /workspace /tmp/way; echo x > /tmp/way/new",
 ];
 

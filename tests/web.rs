@@ -2,6 +2,7 @@
 
 use crate::support::agent::{Agent, Finished, Running, agent};
 use crate::support::endpoint::endpoint;
+use crate::support::hostile_text::{assert_harmless, hostile_text, octal};
 use crate::support::site::Site;
 use ::agent::agent::Budget;
 use ::agent::error::{Error, Result};
@@ -349,6 +350,40 @@ fn a_question_is_a_card_that_one_answer_removes() {
     server.post(&path, &answer, 202);
     server.post(&path, &answer, 409);
     tab.until(|name, data| name == "tool_finished" && data["ok"] == true);
+}
+
+/// What the page shows: the trace, answers, questions, names and the review.
+#[test]
+fn attack_74_the_page_gets_no_hostile_text_as_it_is() {
+    let make = format!("printf '{0}\\n' > \"$(printf '{0}')\"; printf '{0}\\n'", octal());
+    let model = endpoint()
+        .tool_call("run_commands", json!({ "command": make }))
+        .text(&hostile_text())
+        .repeat_last()
+        .start();
+    let server = serve(agent().endpoint(&model).config("approve = \"always\"\n"));
+    let session = server.open();
+    let mut tab = server.tab(&session, 0);
+    server.post(&format!("/api/session/{session}/prompt"), &json!({"text": "go"}), 202);
+    let asked = tab.until(|name, data| name == "status" && data["questions"][0].is_object());
+    let answer = json!({"question": asked["questions"][0]["number"], "answer": "once"});
+    server.post(&format!("/api/session/{session}/answer"), &answer, 202);
+    tab.until(|name, data| name == "assistant_message" && data["html"].to_string().contains("H0STILE"));
+    tab.until_idle();
+    for name in ["tool_finished", "assistant_message"] {
+        let event =
+            tab.seen.iter().rfind(|(_, seen, data)| seen == name && data.to_string().contains("H0STILE"));
+        let (_, _, data) = event.unwrap_or_else(|| panic!("{name}: {:?}", tab.seen));
+        let shown = if name == "tool_finished" { &data["result"] } else { &data["html"] };
+        assert_harmless(name, shown.as_str().expect("text"));
+    }
+    let review = server.get(&format!("/api/session/{session}/diff"));
+    let file = &review["files"][0];
+    assert_harmless("the review's name", file["name"].as_str().expect("text"));
+    assert_harmless("the review's headline", file["headline"].as_str().expect("text"));
+    let lines = file["hunks"].to_string();
+    assert!(lines.contains("H0STILE"), "{lines}");
+    assert_harmless("the review's lines", &lines);
 }
 
 #[test]

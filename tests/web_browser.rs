@@ -43,6 +43,11 @@ fn model(request: &Value) -> Script {
             "**Done.** Two lines of `list.txt` are in capitals now:\n\n| line | before | after |\n|---:|---|---|\n| 1 | one | ONE |\n\
              | 10 | ten | TEN |\n\n```sh\nhead -1 list.txt\n```\n\nand <b>not bold</b>.",
         ),
+        (prompt, false) if prompt.contains("a chart please") => {
+            let code = "class Chart:\n  def _repr_html_(self): return open('leaking.html').read()\nChart()";
+            endpoint().tool_call("run_code", json!({ "language": "python", "code": code }))
+        }
+        (prompt, true) if prompt.contains("a chart please") => endpoint().text("shown"),
         (prompt, _) if prompt.contains("slow answer") => {
             let text: String = (1..=30).map(|number| format!("This is paragraph {number} of *many*.\n\n")).collect();
             endpoint().text(&(text + "the very end")).pieces(200).pace(Duration::from_millis(150))

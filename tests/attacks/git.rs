@@ -3,6 +3,7 @@
 
 use crate::support::agent::agent;
 use crate::support::endpoint::endpoint;
+use crate::support::metered_git::metered_git;
 use serde_json::json;
 use std::fs;
 use std::path::Path;
@@ -327,4 +328,44 @@ fn attack_40_what_git_may_not_run_is_still_committed() {
          test \"$(git diff --cached --name-only)\" = staged.txt
          git ls-files --error-unmatch other.txt gone.txt sub/new.txt >/dev/null",
     );
+}
+
+/// What an archive of a few kilobytes can have git unpack: a tree of ten directories in each of ten, ten levels deep, beside an index that
+/// cannot be read, and a commit with a message of 300 MB.
+const BOMBS: [&str; 2] = [
+    "b=$(echo x | git hash-object -w --stdin); t=$(for n in $(seq 10); do printf '100644 blob %s\\t%s\\n' $b $n; done | git mktree)
+     for i in $(seq 9); do t=$(for n in $(seq 10); do printf '040000 tree %s\\t%s\\n' $t $n; done | git mktree); done
+     git update-ref refs/heads/main $(git commit-tree -m x $t); echo garbage > $(git rev-parse --git-dir)/index",
+    "t=$(git mktree < /dev/null); { printf 'tree %s\\nauthor a <a@b> 1 +0000\\ncommitter a <a@b> 1 +0000\\n\\n' $t; head -c 300M /dev/zero | tr '\\0' a; } > c
+     git update-ref refs/heads/main $(git hash-object -t commit -w c); rm c",
+];
+
+/// git of this machine took 2 GB and a minute for 24 kB, before the sandbox started and when a change was committed.
+#[test]
+fn attack_73_a_small_archive_makes_git_take_neither_memory_nor_time() {
+    const MOST_KB: u64 = 330 << 10;
+    for (bomb, is_outside) in BOMBS.iter().flat_map(|bomb| [(bomb, true), (bomb, false)]) {
+        let model = endpoint()
+            .tool_call("run_commands", json!({ "command": "echo new > new.txt" }))
+            .text("Done.")
+            .start();
+        let call = agent().endpoint(&model);
+        let root = call.workspace().to_owned();
+        let begin = match is_outside {
+            true => {
+                "git init -q -b main m; mv m/.git meta; rmdir m; echo 'gitdir: meta' > .git; git config --file meta/config core.worktree ..; "
+            }
+            false => "git init -q -b main .; git config user.name a; git config user.email a@b; ",
+        };
+        bash(&root, &format!("{begin}{bomb}"));
+        let git = metered_git(&root);
+        let path = git.path();
+        let done = call.env("PATH", &path).args(["run", "go"]).run().expect_code(0);
+        let commit = ["apply", "--yes", "--commit", "-m", "x"];
+        let committed = (!is_outside).then(|| done.again().env("PATH", &path).args(commit).run());
+        let took = committed.map_or(done.took, |committed| done.took.max(committed.took));
+        let most = git.most();
+        assert!(most < MOST_KB, "{bomb}: {most} KiB");
+        assert!(took < Duration::from_secs(55), "{bomb}: {took:?}");
+    }
 }

@@ -11,11 +11,12 @@
 //! | 10, 12, 13: memory, processes, time, output | `resources.rs` |
 //! | 11: the disk | `disk.rs` |
 //! | 14 to 16: files on their way in and out | `files.rs` |
-//! | 17: the terminal | `terminal.rs` |
+//! | 17, 74: the terminal, and every other place that shows text of others | `terminal.rs`, `../web.rs`, `../acp.rs` |
 //! | 18: the neighbour | `neighbour.rs` |
 //! | 19, 20, 22 to 24: the network, the endpoint, and a README that lies | `network.rs` |
 //! | 21, 29: repositories that nobody sees, the repository's own programs | `git.rs` |
 //! | 39, 40: the user's other repositories, programs that git's settings name | `git.rs` |
+//! | 73: small archives that git unpacks to a lot | `git.rs` |
 //! | 27: secret files, git's configuration | `files.rs`, `git.rs` |
 //! | 30, 31: the user inside | `privileges.rs` |
 //! | 32: memory in sockets; 37: a huge answer; 38: empty files in memory | `resources.rs` |

@@ -79,8 +79,29 @@ fn attack_61_single_bytes_do_not_hide_a_script_from_the_review() {
     assert_eq!(diff.matches("(binary").count(), 2, "{diff}");
 }
 
+/// A script whose lines were followed or parted by more bytes than they have themselves was `(binary)`, and one whose bytes are UTF-16 as
+/// well, or whose commands are halves of Japanese characters, was shown as other text.
+#[test]
+fn attack_61_no_padding_and_no_encoding_hides_what_a_shell_or_an_interpreter_runs() {
+    let make = r"pad() { head -c 3000 /dev/zero | tr '\000' '\377'; }; wide() { for n in $(seq 99); do printf '\377\000'; done; printf '\n '; }
+        { echo 'echo C4NARY1; exit'; pad; } > a.sh; { printf '#'; pad; printf '\nprint(\047C4NARY2\047)\n'; } > a.py
+        { printf 'all:\n\techo C4NARY3\n#'; pad; } > Makefile; { printf '\211PNG\r\n\032\necho C4NARY4\n'; pad; } > tool; chmod +x tool
+        { echo 'C4NARY5'; pad; } > settings; { printf 'echo C4NARY6 \n#'; wide; } > b.sh; printf '\377\376\necho C4NARY7 \n' > c.sh
+        printf 'echo \203\177\203T\203|C4NARY8\203\\ \202\240\202\242\202\244\202\246\202\250\202\251\202\252\n' > d.sh
+        { printf 'echo C4NARY9 \n#'; wide; } > e.js; printf 'echo \033$B$3$s$K$A;C4NARY10$O\033(B\n' > f.sh
+        { printf '%%PDF-1.4\n'; head -c 3000 /dev/urandom; } > random; cp /bin/true program; mkdir -p .vscode; head -c 3000 /dev/urandom > .vscode/icon.png";
+    let model = endpoint().tool_call("run_commands", json!({ "command": make })).text("Done.").start();
+    let done = agent().endpoint(&model).file("settings", "fine\n").args(["run", "go"]).run().expect_code(0);
+    let diff = done.again().args(["diff"]).run().expect_code(0).stdout;
+    for canary in 1..=10 {
+        assert!(diff.contains(&format!("C4NARY{canary}")), "{canary}: {diff}");
+    }
+    assert!(diff.contains("|C4NARY8") && diff.contains(";C4NARY10"), "{diff}");
+    assert_eq!(diff.matches("(binary").count(), 3, "{diff}");
+}
+
 /// Code points that nobody sees.
-const HIDDEN: [&str; 12] = [
+const HIDDEN: [&str; 19] = [
     "\u{ad}",
     "\u{34f}",
     "\u{61c}",
@@ -93,6 +114,13 @@ const HIDDEN: [&str; 12] = [
     "\u{ffa0}",
     "\u{e0041}",
     "\u{e0080}",
+    "\u{fdd0}",
+    "\u{fffe}",
+    "\u{2800}",
+    "\u{13430}",
+    "\u{1343f}",
+    "\u{1d159}",
+    "\u{10ffff}",
 ];
 
 /// Variation selectors, fillers, soft hyphens and unassigned tags were printed as they are, in contents and names.

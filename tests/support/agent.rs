@@ -119,12 +119,18 @@ impl Agent {
         self
     }
 
-    pub fn sandbox(self, backend: &str) -> Self {
+    pub fn sandbox(mut self, backend: &str) -> Self {
         #[cfg(feature = "kubernetes")]
         if backend == "kubernetes" {
             let kubeconfig = super::cluster::kubeconfig().expect("a cluster");
             return super::cluster::configured(self, &kubeconfig, "default");
         }
+        // The engine that the suite is pointed at.
+        let engine = ["DOCKER_HOST", "XDG_RUNTIME_DIR"].map(|name| (name, std::env::var_os(name)));
+        let runtime = ("AGENT_RUNTIME", std::env::var_os(super::backends::RUNTIME));
+        let engine = engine.into_iter().chain([runtime]).filter_map(|(name, value)| Some((name, value?)));
+        let is_engine = backend == "docker";
+        self = engine.filter(|_| is_engine).fold(self, |call, (name, value)| call.env(name, value));
         let provider = super::backends::shared_provider(backend);
         let call = self.env("AGENT_SANDBOX", backend);
         provider.iter().fold(call, |call, (name, value)| call.env(name, value))

@@ -25,7 +25,7 @@ pub const EVERYTHING: [&str; 9] =
 /// Limits the suite to one backend, so that it can be pointed at an engine (`DOCKER_HOST`).
 const ONLY_BACKEND: &str = "AGENT_TEST_BACKEND";
 /// The engine's runtime that the docker backend uses.
-const RUNTIME: &str = "AGENT_TEST_RUNTIME";
+pub const RUNTIME: &str = "AGENT_TEST_RUNTIME";
 /// Set in a process of this test program that runs as an ordinary user, which tests only `local`.
 pub const AS_ORDINARY_USER: &str = "AGENT_TEST_AS_ORDINARY_USER";
 /// That user's id, which needs no entry in `/etc/passwd`.

@@ -17,9 +17,11 @@ pub mod endpoint;
 pub mod engine;
 pub mod fields;
 pub mod guest;
+pub mod hostile_text;
 pub mod link;
 pub mod machines;
 pub mod mcp_server;
+pub mod metered_git;
 #[cfg(feature = "modal")]
 pub mod modal;
 pub mod openai_responses;

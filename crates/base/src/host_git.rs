@@ -41,11 +41,18 @@ const SETTINGS: [&str; 13] = [
     "pack.threads=1",
 ];
 
-/// Bytes that a call may take for itself; mapped files do not count. The objects of a repository with ten million of them fit.
-const MAX_MEMORY: u64 = 2 << 30;
+/// Bytes that a call may take for itself; mapped files do not count. An index of two million files fits.
+const MAX_MEMORY: u64 = 512 << 20;
+/// The same for a call that reads a whole tree, which a few bytes may make as large as they like: fifty thousand files take less than
+/// 32 MB, and a million 200.
+pub const TREE_MEMORY: u64 = 256 << 20;
+/// The same for a call that packs all objects of a repository: three million of them.
+pub const PACKING_MEMORY: u64 = 1 << 30;
+/// The most that a call takes at once, for one object.
+const MAX_ALLOCATION: &str = "256m";
 
 /// Variables of every call. Those that name a program outrank the configuration.
-const VARIABLES: [(&str, &str); 8] = [
+const VARIABLES: [(&str, &str); 9] = [
     ("LC_ALL", "C"),
     ("GIT_TERMINAL_PROMPT", "0"),
     ("GIT_NO_LAZY_FETCH", "1"),
@@ -53,6 +60,7 @@ const VARIABLES: [(&str, &str); 8] = [
     ("GIT_OPTIONAL_LOCKS", "0"),
     ("GIT_PAGER", "cat"),
     ("GIT_EDITOR", "false"),
+    ("GIT_ALLOC_LIMIT", MAX_ALLOCATION),
     ("GIT_SEQUENCE_EDITOR", "false"),
 ];
 
@@ -145,7 +153,7 @@ pub fn run(git: Command, input: &[u8], time: Duration, max_answer: u64) -> Resul
     run_within(&[], git, input, time, max_answer)
 }
 
-/// [`run`] for what a stranger has made: git may take no more than this of each resource.
+/// [`run`] for what a stranger has made: git may take no more than this of each resource, of memory (`Data`) too.
 ///
 /// # Errors
 /// As for [`run`], and where it needs more.
@@ -186,7 +194,9 @@ pub fn run_within(
 
 /// Bounds what a call may take, its memory always, before it is one.
 fn limit(git: &mut Command, most: &[(Resource, u64)]) {
-    let limits: Vec<_> = [(Resource::Data, MAX_MEMORY)].iter().chain(most).copied().collect();
+    let memory = most.iter().all(|(resource, _)| *resource != Resource::Data);
+    let memory = memory.then_some((Resource::Data, MAX_MEMORY));
+    let limits: Vec<_> = memory.into_iter().chain(most.iter().copied()).collect();
     let apply = move || {
         for (resource, most) in &limits {
             // Where a lower bound holds already, that one stays.

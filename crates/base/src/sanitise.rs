@@ -4,12 +4,14 @@
 //! other places. So all text from the model, a tool or the sandbox is sanitised before it is printed. Printable text, line
 //! feeds, tabs and (on request) SGR colour sequences are kept. All other control characters and escape sequences
 //! (ECMA-48 CSI, OSC, DCS, APC, PM, SOS, in their 7-bit and 8-bit forms) are removed, and so are the characters that
-//! reorder text (Unicode bidirectional embeddings, overrides and isolates, CVE-2021-42574).
+//! reorder text (Unicode bidirectional embeddings, overrides and isolates, CVE-2021-42574) and those that nobody sees and no
+//! writing needs (tags, fillers, noncharacters: what is copied from a terminal would take them along).
 //!
 //! The parser is not a terminal emulator's (the `vte` crate): those know 7-bit sequences only, and let an unterminated
 //! string hide everything that follows.
 
 use crate::utf8_stream::Utf8Stream;
+use crate::visible::is_unreadable;
 use std::borrow::Cow;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -172,7 +174,7 @@ impl Sanitiser {
             '\x07' | '\x0e' | '\x0f' => {}
             '\x08' if self.reader == Reader::Model => clean.push(character),
             character if self.reader == Reader::Model => clean.push(visible(character)),
-            character if is_dangerous(character) => {}
+            character if is_dangerous(character) || is_unreadable(character) => {}
             character => clean.push(character),
         }
     }
@@ -226,10 +228,9 @@ impl Sanitiser {
     }
 }
 
-/// Returns whether a byte may begin something to remove: a control, or the first byte in UTF-8 of the 8-bit controls (C2), the
-/// Arabic letter mark (D8) or the bidirectional controls (E2).
+/// Returns whether a byte may begin something to remove: a control, or the first byte in UTF-8 of a character that is removed.
 fn is_suspicious(byte: u8) -> bool {
-    byte < b' ' || matches!(byte, 0x7f | 0xc2 | 0xd8 | 0xe2)
+    byte < b' ' || matches!(byte, 0x7f | 0xc2 | 0xd8 | 0xe1..=0xe3 | 0xef..)
 }
 
 /// A control character, or one that reorders text: a bidirectional embedding, override or isolate, or the

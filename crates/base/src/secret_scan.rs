@@ -149,7 +149,8 @@ fn next_secret(bytes: &[u8], from: usize) -> Option<Secret> {
     for (at, byte) in bytes.iter().enumerate().skip(from) {
         let found = match *byte {
             b'-' => private_key(bytes, at, from),
-            byte if in_word || STARTS[usize::from(byte)] == 0 => None,
+            byte if STARTS[usize::from(byte)] == 0 => None,
+            _ if in_word && !ends_in_escape(&bytes[from..at]) => None,
             byte => token(bytes, at, STARTS[usize::from(byte)]),
         };
         if found.is_some() {
@@ -159,6 +160,25 @@ fn next_secret(bytes: &[u8], from: usize) -> Option<Secret> {
         in_word = byte.is_ascii_alphanumeric();
     }
     None
+}
+
+/// Returns whether text ends in the written form of another character: a token is a word behind it too, as in JSON (`\\nghp_…`), in an
+/// address (`%3Dghp_…`) and behind a colour that is shown.
+fn ends_in_escape(text: &[u8]) -> bool {
+    const LONGEST: usize = 20;
+    let text = &text[text.len().saturating_sub(LONGEST)..];
+    let hex = text.iter().rev().take_while(|byte| byte.is_ascii_hexdigit()).count();
+    let before = |digits: usize| (hex >= digits).then(|| &text[..text.len() - digits]).unwrap_or_default();
+    let colour = text.strip_suffix(b"m").map(|text| {
+        let codes = text.iter().rev().take_while(|byte| byte.is_ascii_digit() || **byte == b';').count();
+        &text[..text.len() - codes]
+    });
+    matches!(text, [.., b'\\', b'n' | b'r' | b't' | b'a' | b'b' | b'e' | b'f' | b'v' | b'0'])
+        || before(2).ends_with(b"%")
+        || before(2).ends_with(b"\\x")
+        || before(3).ends_with(b"\\")
+        || before(4).ends_with(b"\\u")
+        || colour.is_some_and(|text| text.ends_with(b"\x1b[") || text.ends_with("␛[".as_bytes()))
 }
 
 /// The token at `at`, which is one of the `candidates` (see [`STARTS`]).
@@ -183,7 +203,11 @@ impl Shape {
     fn length(&self, text: &[u8]) -> Option<usize> {
         let Shape(_, prefix, alphabet, lengths) = self;
         let rest = text.strip_prefix(prefix.as_bytes())?;
-        let length = run(rest, *alphabet, lengths.end() + 1);
+        let most = *lengths.end();
+        let length = run(rest, *alphabet, most + 1);
+        // A name may follow: `AIza…_OLD`.
+        let is_longer = length > most && rest[most].is_ascii_alphanumeric();
+        let length = if is_longer { length } else { length.min(most) };
         (lengths.contains(&length) && is_random(&rest[..length])).then_some(prefix.len() + length)
     }
 }
@@ -328,6 +352,24 @@ mod tests {
         for (kind, token) in samples() {
             assert_eq!(find(format!("MY_{token} x").as_bytes()), Some(kind), "{token}");
             assert_eq!(find(format!("name={token}").as_bytes()), Some(kind), "{token}");
+        }
+    }
+
+    /// The letter of an escape in front of it, as programs print texts with line ends, and a name behind it made a token another word.
+    #[test]
+    fn a_token_is_found_between_escapes_and_names() {
+        let (github, google) = (
+            format!("ghp_{}", "aB3dE5fG7hJ9".repeat(3)),
+            format!("AIzaSyA{}", &"aB3dE5fG7hJ9".repeat(3)[..32]),
+        );
+        for before in ["\\n", "\\t", "\\u005f", "\\x3d", "\\075", "%3D", "%5f", "\x1b[31m", "␛[0;1m"] {
+            for token in [&github, &google] {
+                let redacted = redact(&format!("a{before}{token}_OLD")).map(|redacted| redacted.text);
+                assert!(redacted.is_some_and(|text| !text.contains(&token[8..])), "{before}");
+            }
+        }
+        for text in ["1", "Z", "n", "%3DF", "m"] {
+            assert_eq!(redact(&format!("{text}{google}")), None, "{text}");
         }
     }
 

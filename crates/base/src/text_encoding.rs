@@ -120,6 +120,11 @@ impl Encoding {
         self == Self::UTF_8
     }
 
+    /// Returns whether a character has two bytes at least.
+    pub fn is_wide(self) -> bool {
+        matches!(self.form, Form::Utf16 { .. })
+    }
+
     /// The text of a file with this content, without its byte order mark. What cannot be decoded is U+FFFD.
     pub fn decode(self, bytes: &[u8]) -> Cow<'_, str> {
         self.decode_line(bytes.strip_prefix(self.mark()).unwrap_or(bytes))

@@ -3,8 +3,10 @@
 //! A review, a question and a list of names show what they are about through this. `sanitise` is for output that is
 //! only read: it removes what this shows.
 
-use icu_properties::CodePointSetData;
-use icu_properties::props::{DefaultIgnorableCodePoint, ExtendedPictographic};
+use icu_properties::props::{
+    DefaultIgnorableCodePoint, ExtendedPictographic, GeneralCategory, PrependedConcatenationMark,
+};
+use icu_properties::{CodePointMapData, CodePointSetData};
 use std::fmt::Write;
 
 /// The sign for a carriage return.
@@ -12,14 +14,46 @@ const RETURN: char = '␍';
 /// Asks for the coloured form of the character before it.
 const EMOJI_FORM: char = '\u{fe0f}';
 
-/// Returns whether a character is not seen, or changes what is seen of others: controls, line and paragraph separators, the marks
-/// of interlinear annotations, and all that Unicode has programs ignore (`Default_Ignorable_Code_Point`: variation selectors, fillers,
-/// joiners, tags, bidirectional controls, whether assigned yet or not).
+/// Assigned characters that are drawn as nothing, though Unicode has no property for them: the filler of the Khitan script, the empty
+/// note head, the blank pattern of Braille, and the place of an object.
+const BLANKS: [char; 4] = ['\u{2800}', '\u{fffc}', '\u{16fe4}', '\u{1d159}'];
+
+/// Returns whether a character is not seen, or changes what is seen of others: controls and formats (joiners, tags, bidirectional
+/// controls, those of annotations and of hieroglyphs), line and paragraph separators, all that Unicode has programs ignore
+/// (`Default_Ignorable_Code_Point`: variation selectors, fillers), what is not assigned, noncharacters among it, and blanks.
 pub fn is_hidden(c: char) -> bool {
-    !matches!(c, ' '..='~')
-        && (c.is_control()
-            || matches!(c, '\u{2028}' | '\u{2029}' | '\u{fff9}'..='\u{fffb}')
-            || CodePointSetData::new::<DefaultIgnorableCodePoint>().contains(c))
+    !matches!(c, ' '..='~') && (has_no_sign(c) || BLANKS.contains(&c))
+}
+
+fn has_no_sign(c: char) -> bool {
+    match CodePointMapData::<GeneralCategory>::new().get(c) {
+        GeneralCategory::Control
+        | GeneralCategory::LineSeparator
+        | GeneralCategory::ParagraphSeparator
+        | GeneralCategory::Unassigned => true,
+        // The signs of numbers and verses, which are drawn around what follows.
+        GeneralCategory::Format => !CodePointSetData::new::<PrependedConcatenationMark>().contains(c),
+        _ => CodePointSetData::new::<DefaultIgnorableCodePoint>().contains(c),
+    }
+}
+
+/// Returns whether a character has no place in output that is only read either: hidden ones, but for those that texts need to be
+/// written correctly (joiners, marks of direction, variation selectors), blanks, and what a later Unicode may assign.
+pub fn is_unreadable(c: char) -> bool {
+    is_hidden(c) && !is_part_of_writing(c)
+}
+
+fn is_part_of_writing(c: char) -> bool {
+    let is_unassigned = || {
+        let is_ignored = CodePointSetData::new::<DefaultIgnorableCodePoint>().contains(c);
+        let is_noncharacter = matches!(c, '\u{fdd0}'..='\u{fdef}') || u32::from(c) & 0xfffe == 0xfffe;
+        !is_ignored
+            && !is_noncharacter
+            && CodePointMapData::<GeneralCategory>::new().get(c) == GeneralCategory::Unassigned
+    };
+    BLANKS.contains(&c)
+        || matches!(c, '\n' | '\t' | '\u{34f}' | '\u{180b}'..='\u{180f}' | '\u{200c}'..='\u{200f}' | '\u{fe00}'..='\u{fe0f}')
+        || is_unassigned()
 }
 
 /// `text` on as many lines as it has, tabs included: a carriage return is `␍`, and other hidden characters are `\u{…}`. The
@@ -104,7 +138,9 @@ mod tests {
 
     #[test]
     fn text_emoji_and_line_ends_are_as_they_were() {
-        for text in ["a\tb\nüñ漢🙂", "❤\u{fe0f} and ⚠\u{fe0f}", "\\ stays in text"] {
+        for text in
+            ["a\tb\nüñ漢🙂", "\u{600}\u{661}\u{6dd}\u{110bd}", "❤\u{fe0f} and ⚠\u{fe0f}", "\\ stays in text"]
+        {
             assert_eq!(visible(text), text);
         }
     }
@@ -133,7 +169,18 @@ mod tests {
             '\u{ffa0}',
             '\u{fff0}',
             '\u{fff9}',
+            '\u{fffc}',
+            '\u{fdd0}',
+            '\u{ffff}',
+            '\u{2800}',
+            '\u{13430}',
+            '\u{1343f}',
+            '\u{16fe4}',
             '\u{1bca0}',
+            '\u{1d159}',
+            '\u{1fffe}',
+            '\u{10ffff}',
+            '\u{e01ef}',
             '\u{1d173}',
             '\u{e0001}',
             '\u{e0041}',

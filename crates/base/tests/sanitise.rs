@@ -86,6 +86,31 @@ fn one_line_is_one_line_of_limited_width() {
 }
 
 /// Control sequences mixed with text.
+/// Tags, fillers, controls of hieroglyphs and noncharacters were printed, and were in what is copied from the terminal.
+#[test]
+fn what_nobody_sees_and_no_writing_needs_is_removed() {
+    for c in "\u{ad}\u{115f}\u{200b}\u{2060}\u{2063}\u{3164}\u{fdd0}\u{feff}\u{fff9}\u{fffe}\u{13430}\u{1d173}\u{e0041}\u{e0100}\u{10ffff}".chars() {
+        assert_eq!(plain(&format!("a{c}b")), "ab", "{}", c.escape_unicode());
+        assert_eq!(coloured(&[&format!("a{c}b")]), "ab", "{}", c.escape_unicode());
+    }
+    for text in [
+        "👩\u{200d}💻 ❤\u{fe0f}",
+        "می\u{200c}خواهم",
+        "\u{200f}שלום",
+        "a\u{a0}b",
+        "\u{600}\u{661}",
+        "\u{2800}\u{2801}",
+    ] {
+        assert_eq!(plain(text), text);
+    }
+    // The quick way past text looks at first bytes alone.
+    for c in '\u{80}'..=char::MAX {
+        let kept = plain(&c.to_string()).contains(c);
+        let is_removed = agent_base::visible::is_unreadable(c) || agent_base::sanitise::is_dangerous(c);
+        assert_eq!(kept, !is_removed, "{}", c.escape_unicode());
+    }
+}
+
 fn hostile() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         any::<char>().prop_map(String::from),

@@ -8,11 +8,8 @@ const BRACKETS: [(char, char); 4] = [('(', ')'), ('[', ']'), ('<', '>'), ('{', '
 
 /// Returns whether nobody would see anything of it: white space, controls, joiners, fillers.
 pub(super) fn is_blank(text: &str) -> bool {
-    text.chars().all(|c| c.is_whitespace() || is_hidden(c) || c == BRAILLE_BLANK)
+    text.chars().all(|c| c.is_whitespace() || is_hidden(c))
 }
-
-/// A letter of Unicode that has no dots.
-const BRAILLE_BLANK: char = '\u{2800}';
 
 /// The text where it is words in one pair of brackets and nothing else, as clients and templates write in the place of a message
 /// that is empty (`(empty content)`, `[no response]`), and models repeat. A value in JSON is none.

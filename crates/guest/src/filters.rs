@@ -28,16 +28,17 @@ pub fn refuse_limits_of_others() {
     let _ = sys::install_filter(&limits_filter());
 }
 
-/// Refuses this process and its descendants to change modes, owners and extended attributes (`EROFS`), which no rule about
-/// directories covers. Programs for another machine are refused everything.
+/// Refuses this process and its descendants to change modes, owners, times and extended attributes (`EROFS`), which no rule
+/// about directories covers. Programs for another machine are refused everything.
 pub fn refuse_modes() -> io::Result<()> {
     const READ_ONLY_FILE_SYSTEM: u32 = 30;
     // chmod, fchmod, fchmodat, fchmodat2, chown, fchown, lchown, fchownat, [l|f]setxattr, [l|f]removexattr, setxattrat,
-    // removexattrat, file_setattr.
+    // removexattrat, file_setattr, utime, utimes, futimesat, utimensat.
     #[cfg(target_arch = "x86_64")]
-    const CALLS: [u32; 17] = [90, 91, 268, 452, 92, 93, 94, 260, 188, 189, 190, 197, 198, 199, 463, 466, 469];
+    const CALLS: [u32; 21] =
+        [90, 91, 268, 452, 92, 93, 94, 260, 188, 189, 190, 197, 198, 199, 463, 466, 469, 132, 235, 261, 280];
     #[cfg(target_arch = "aarch64")]
-    const CALLS: [u32; 14] = [52, 53, 452, 54, 55, 5, 6, 7, 14, 15, 16, 463, 466, 469];
+    const CALLS: [u32; 15] = [52, 53, 452, 54, 55, 5, 6, 7, 14, 15, 16, 463, 466, 469, 88];
     const CALLS_LEFT: u8 = CALLS.len() as u8;
     let refused = CALLS_LEFT + 1;
     let begin = [(LOAD, 0, 0, ARCHITECTURE), (IF_EQUAL, 0, refused + 1, MACHINE), (LOAD, 0, 0, NUMBER)];

@@ -26,6 +26,7 @@ use agent_base::host_git;
 use agent_base::host_git::Failure;
 use agent_base::machine::{COMMITTER_NAMES, Machine};
 use agent_base::sanitise;
+use rustix::process::Resource;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -33,6 +34,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -203,7 +205,7 @@ impl Plan {
         let scratch = tempfile::TempDir::new()?;
         let beside = git.with_index(&scratch.path().join("index"));
         if let Some(head) = &head {
-            beside.run(&["read-tree", head], b"")?;
+            beside.read_tree(head)?;
         }
         beside.update(entries.iter().map(|entry| (&entry.path, &entry.committed)))?;
         // What a partial clone has not fetched is as the last commit has it.
@@ -438,7 +440,7 @@ impl Git {
         let Some(head) = head else { return Ok(BTreeMap::new()) };
         let scratch = tempfile::TempDir::new()?;
         let beside = self.with_index(&scratch.path().join("index"));
-        beside.run(&["read-tree", head], b"")?;
+        beside.read_tree(head)?;
         beside.entries(paths)
     }
 
@@ -558,8 +560,22 @@ impl Git {
         Ok(answer.strip_suffix('\n').unwrap_or(&answer).to_owned())
     }
 
+    /// Makes the index that of a commit.
+    fn read_tree(&self, commit: &str) -> Result<()> {
+        let most = [(Resource::Data, host_git::TREE_MEMORY)];
+        let git = self.call(&["read-tree", commit])?;
+        host_git::run_within(&most, git, b"", TIMEOUT, MAX_ANSWER)
+            .map(drop)
+            .map_err(|failure| failed(&failure))
+    }
+
     /// Runs git beside the repository.
     fn run(&self, arguments: &[impl AsRef<OsStr>], input: &[u8]) -> Result<Vec<u8>> {
+        let git = self.call(arguments)?;
+        host_git::run(git, input, TIMEOUT, MAX_ANSWER).map_err(|failure| failed(&failure))
+    }
+
+    fn call(&self, arguments: &[impl AsRef<OsStr>]) -> Result<Command> {
         let Place { machine, root, repository, settings, identity, apart, .. } = &*self.place;
         let mut git = host_git::apart(apart.path(), root, machine).ok_or_else(Place::no_git)?;
         git.env("GIT_WORK_TREE", &repository.top)
@@ -572,7 +588,7 @@ impl Git {
         }
         // The parts of a split one would lie here.
         git.args(["-c", "core.splitIndex=false"]).args(arguments).current_dir(root);
-        host_git::run(git, input, TIMEOUT, MAX_ANSWER).map_err(|failure| failed(&failure))
+        Ok(git)
     }
 }
 

@@ -4,6 +4,7 @@ use crate::changes::{Change, ChangeSet};
 use crate::git_patch;
 use crate::manifest::Node;
 use crate::renames::{self, Rename};
+use crate::scripts;
 use crate::store::Store;
 use crate::tree_path::TreePath;
 use agent_base::error::Result;
@@ -50,13 +51,32 @@ impl Side {
     /// It as text in UTF-8, and the encoding that it has; `None` where it is not readable text. `like` is the encoding of what
     /// it replaces, for text that could be in several.
     pub(crate) fn as_text(&self, like: Option<Encoding>) -> Option<(Encoding, Cow<'_, [u8]>)> {
+        (!self.is_unreadable() || !Encoding::of(self.bytes(), like).is_plain()).then(|| self.read(like))
+    }
+
+    /// The same without a look whether it is readable.
+    fn read(&self, like: Option<Encoding>) -> (Encoding, Cow<'_, [u8]>) {
         let bytes = self.bytes();
         match Encoding::of(bytes, like) {
-            encoding if encoding.is_plain() => {
-                (!self.is_unreadable()).then_some((encoding, Cow::Borrowed(bytes)))
-            }
-            encoding => Some((encoding, Cow::Owned(encoding.decode(bytes).into_owned().into_bytes()))),
+            encoding if encoding.is_plain() => (encoding, Cow::Borrowed(bytes)),
+            encoding => (encoding, Cow::Owned(encoding.decode(bytes).into_owned().into_bytes())),
         }
+    }
+
+    /// The side of a change as text in UTF-8, as a review shows it: its bytes, where the encoding would hide some of what a program
+    /// reads. `None` where it is not readable text.
+    pub(crate) fn as_shown(
+        &self,
+        path: &TreePath,
+        change: &Change,
+        like: Option<Encoding>,
+    ) -> Option<(Encoding, Cow<'_, [u8]>)> {
+        let is_forced = scripts::is_read_as_text(path, change.after.as_ref(), self);
+        let (encoding, text) = if is_forced { self.read(like) } else { self.as_text(like)? };
+        let is_hiding = !encoding.is_plain()
+            && scripts::may_not_be_decoded(path, change.after.as_ref(), self, encoding)
+            && hides_ascii(self.bytes(), &text);
+        if is_hiding { Some((Encoding::UTF_8, Cow::Borrowed(self.bytes()))) } else { Some((encoding, text)) }
     }
 
     /// Returns its text, whatever encoding it has; `None` where it is not readable text, or its bytes cannot be decoded.
@@ -64,6 +84,11 @@ impl Side {
         let Side::Content(bytes) = self else { return None };
         let (encoding, text) = self.as_text(None)?;
         encoding.decodes(bytes).then(|| String::from_utf8(text.into_owned()).ok()).flatten()
+    }
+
+    /// The bytes of a change's side that an editor is to show, of which none is hidden.
+    pub fn shown_bytes(&self, path: &TreePath, change: &Change) -> Vec<u8> {
+        self.as_shown(path, change, None).map_or_else(|| self.bytes().to_vec(), |(_, text)| text.into_owned())
     }
 
     /// Returns whether git would call it binary: a NUL among the first 8,000 bytes (`buffer_is_binary` in xdiff-interface.c).
@@ -147,7 +172,7 @@ fn write_change(
                 "(the former content is not known any more)"
             }
         )?;
-    } else if let Some(Texts { old, new, remark }) = texts(&old, &new) {
+    } else if let Some(Texts { old, new, remark }) = texts(path, change, &old, &new) {
         remark.map_or(Ok(()), |remark| writeln!(out, "  ({remark})"))?;
         let mut painter = Painter::new(path.as_path(), &old, &new, paint.color);
         let mut text = String::new();
@@ -173,10 +198,22 @@ struct Texts<'a> {
     remark: Option<String>,
 }
 
+/// Returns whether the lines of a change are shown: both sides are readable, or a program reads them as text in any case.
+pub fn is_shown_as_text(path: &TreePath, change: &Change, old: &Side, new: &Side) -> bool {
+    let was_text = matches!(old, Side::Content(bytes) if !bytes.is_empty()) && !old.is_unreadable();
+    let is_shown = |side: &Side| side.as_shown(path, change, None).is_some();
+    was_text || (is_shown(old) && is_shown(new))
+}
+
 /// `None` where one of the sides is not readable text.
-fn texts<'a>(old: &'a Side, new: &'a Side) -> Option<Texts<'a>> {
-    let (of_old, old_text) = old.as_text(None)?;
-    let (of_new, new_text) = new.as_text(Some(of_old).filter(|encoding| !encoding.is_plain()))?;
+fn texts<'a>(path: &TreePath, change: &Change, old: &'a Side, new: &'a Side) -> Option<Texts<'a>> {
+    if !is_shown_as_text(path, change, old, new) {
+        return None;
+    }
+    // What was text is shown as text, whatever it has become.
+    let read = |side: &'a Side, like| side.as_shown(path, change, like).unwrap_or_else(|| side.read(like));
+    let (of_old, old_text) = read(old, None);
+    let (of_new, new_text) = read(new, Some(of_old).filter(|encoding| !encoding.is_plain()));
     let has_both = *old != Side::Absent && *new != Side::Absent;
     let remark = match (of_old, of_new) {
         (one, other) if one != other && has_both => Some(format!("{one} → {other}, shown as UTF-8")),
@@ -185,6 +222,13 @@ fn texts<'a>(old: &'a Side, new: &'a Side) -> Option<Texts<'a>> {
         }
         _ => None,
     };
+    let hidden = hidden_signs(new.bytes(), &new_text);
+    let remark = remark.map(|remark| match of_new.is_wide() || hidden.is_empty() {
+        true => remark,
+        false => {
+            format!("{remark}; a program that does not know the encoding reads {hidden} in its characters")
+        }
+    });
     Some(Texts { old: old_text, new: new_text, remark })
 }
 
@@ -231,14 +275,35 @@ fn verb(change: &Change) -> &'static str {
     }
 }
 
+/// Returns whether bytes that stand for themselves in ASCII are parts of other characters in the text.
+fn hides_ascii(bytes: &[u8], text: &[u8]) -> bool {
+    let counts = |bytes: &[u8]| {
+        let mut counts = [0_usize; 128];
+        for byte in bytes.iter().filter(|byte| byte.is_ascii()) {
+            counts[usize::from(*byte)] += 1;
+        }
+        counts
+    };
+    let (in_bytes, in_text) = (counts(bytes), counts(text));
+    (b' '..=b'~').chain([b'\n']).map(usize::from).any(|byte| in_bytes[byte] > in_text[byte])
+}
+
+/// Signs that a shell or a compiler obeys and that are bytes of other characters in `bytes`, as in Shift_JIS (`ポ` ends in `|`).
+fn hidden_signs(bytes: &[u8], text: &[u8]) -> String {
+    let count = |bytes: &[u8], sign: u8| bytes.iter().filter(|&&byte| byte == sign).count();
+    let signs = (b'!'..=b'~').filter(u8::is_ascii_punctuation);
+    let signs = signs.filter(|&sign| count(bytes, sign) > count(text, sign));
+    signs.map(|sign| char::from(sign).to_string()).collect::<Vec<_>>().join(" ")
+}
+
 /// How many lines of a file were added and removed; `None` where it is not text, or too large to compare.
-pub fn lines(change: &Change, store: &Store) -> Result<Option<(u64, u64)>> {
+pub fn lines(path: &TreePath, change: &Change, store: &Store) -> Result<Option<(u64, u64)>> {
     let old = Side::load(change.before.as_ref(), store, MAX_SHOWN)?;
     let new = Side::load(change.after.as_ref(), store, MAX_SHOWN)?;
     if old == Side::NotShown || new == Side::NotShown {
         return Ok(None);
     }
-    Ok(texts(&old, &new).map(|texts| hunks::count(&texts.old, &texts.new)))
+    Ok(texts(path, change, &old, &new).map(|texts| hunks::count(&texts.old, &texts.new)))
 }
 
 /// Writes `agent diff --stat`: a line a file with the lines added and removed, and the sum.
@@ -252,7 +317,7 @@ pub fn write_stat(out: &mut dyn Write, changes: &ChangeSet, store: &Store) -> Re
         files += 1;
         let renamed = renames.get(path).and_then(|rename| Some((rename, renamed(rename, changes)?)));
         if let Some((rename, change)) = renamed {
-            let (plus, minus) = lines(&change, store)?.unwrap_or_default();
+            let (plus, minus) = lines(path, &change, store)?.unwrap_or_default();
             (added, removed) = (added + plus, removed + minus);
             let text = rename_headline(rename, &change);
             let text = text.strip_prefix("renamed ").unwrap_or(&text);
@@ -260,7 +325,7 @@ pub fn write_stat(out: &mut dyn Write, changes: &ChangeSet, store: &Store) -> Re
             continue;
         }
         let what = verb(change);
-        let Some((plus, minus)) = lines(change, store)? else {
+        let Some((plus, minus)) = lines(path, change, store)? else {
             writeln!(out, "{:>7} {:>7}  {path} ({what})", "-", "-")?;
             continue;
         };

@@ -40,10 +40,11 @@ const MAX_LISTED: usize = 20;
 /// Columns of a commit's subject, and of what git says.
 const SUBJECT: usize = 100;
 const SAID: usize = 300;
-/// The bound on the memory that git takes, since a few bytes of the sandbox's may stand for any number of them: for one
-/// object, in all, and through the size from which the content of a file is read piece by piece.
-const MAX_ALLOCATION: &str = "256m";
+/// The bounds on the memory that git takes, since a few bytes of the sandbox's may stand for any number of them: in all, for a list of
+/// the files that the commits change (fifty thousand take less than 32 MB, a hundred thousand, the most of a workspace, twice that),
+/// and through the size from which the content of a file is read piece by piece.
 const MAX_MEMORY: u64 = 512 << 20;
+const LIST_MEMORY: u64 = 128 << 20;
 const SETTINGS: [&str; 6] = [
     "core.bigFileThreshold=16m",
     "core.commitGraph=false",
@@ -437,7 +438,7 @@ impl Quarantine {
             "-z",
             "--stdin",
         ];
-        let listed = self.git_bytes(&arguments, range)?;
+        let listed = self.run_within(LIST_MEMORY, &arguments.map(OsStr::new), range)?;
         let mut fields =
             listed.split(|&b| b == 0).map(<[u8]>::trim_ascii_start).filter(|field| !field.is_empty());
         while let Some(field) = fields.next() {
@@ -488,12 +489,16 @@ impl Quarantine {
     }
 
     fn run(&self, arguments: &[&OsStr], input: &[u8]) -> Result<Vec<u8>> {
+        self.run_within(MAX_MEMORY, arguments, input)
+    }
+
+    fn run_within(&self, memory: u64, arguments: &[&OsStr], input: &[u8]) -> Result<Vec<u8>> {
         let directory = self.directory.path();
         let mut git = host_git::apart(directory, &self.root, &self.machine).ok_or_else(no_git)?;
-        git.env("GIT_ATTR_NOSYSTEM", "1").env("GIT_ALLOC_LIMIT", MAX_ALLOCATION);
+        git.env("GIT_ATTR_NOSYSTEM", "1");
         git.args(SETTINGS.iter().flat_map(|setting| ["-c", setting]));
         git.args(arguments).current_dir(directory);
-        let most = [(Resource::Data, MAX_MEMORY), (Resource::Fsize, MAX_OBJECTS)];
+        let most = [(Resource::Data, memory), (Resource::Fsize, MAX_OBJECTS)];
         let said = |failure: Failure| one_line(&String::from_utf8_lossy(&failure.said), SAID);
         let answer = host_git::run_within(&most, git, input, TIMEOUT, MAX_ANSWER + 1)
             .map_err(|failure| failed().caused_by(std::io::Error::other(said(failure))))?;

@@ -39,6 +39,7 @@ pub mod retention;
 pub mod risks;
 pub mod saved_tree;
 pub mod scan;
+mod scripts;
 pub mod secrets;
 pub mod select;
 pub mod selection;

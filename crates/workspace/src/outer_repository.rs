@@ -19,14 +19,16 @@ use crate::transfer::MAX_CONFIG;
 use crate::tree_path::TreePath;
 use agent_base::error::Error;
 use agent_base::error::Result;
-use agent_base::host_git;
+use agent_base::host_git::{self, Failure};
 use agent_base::machine::Machine;
 use agent_base::plain_file;
 use agent_base::plain_file::Links;
+use rustix::process::Resource;
 use std::fs;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 /// How long one call of git may take.
@@ -124,11 +126,14 @@ impl Import<'_> {
             tips.into_iter().chain(commit.as_deref()).chain(tree.as_deref()).collect::<Vec<_>>().join("\n");
         let pack = self.directory.join("made");
         let pack = pack.to_str().ok_or_else(failed)?;
-        let name =
-            self.git(&["pack-objects", "-q", "--revs", "--delta-base-offset", pack], tips.as_bytes())?;
+        let name = self.git_within(
+            host_git::PACKING_MEMORY,
+            &["pack-objects", "-q", "--revs", "--delta-base-offset", pack],
+            tips.as_bytes(),
+        )?;
         if let Some(tree) = &tree {
             fs::remove_file(self.directory.join("index")).ok();
-            self.git(&["read-tree", tree], &[])?;
+            self.git_within(host_git::TREE_MEMORY, &["read-tree", tree], &[])?;
         }
         self.collect(store, name.trim(), &references, branch.as_deref(), commit.as_deref())
     }
@@ -323,14 +328,28 @@ impl Import<'_> {
         self.write(name, &repository::read(from, name.as_bytes(), max)?)
     }
 
-    /// git's answer, without the line feed at its end.
-    fn git(&self, arguments: &[&str], input: &[u8]) -> Result<String> {
+    fn call(&self, arguments: &[&str]) -> Result<Command> {
         let mut git = host_git::apart(self.directory, self.root, self.machine).ok_or_else(failed)?;
         git.args(arguments).current_dir(self.directory);
-        let answer = host_git::run(git, input, TIMEOUT, MAX_ANSWER).map_err(|_| failed())?;
-        let answer = String::from_utf8(answer).map_err(|_| failed())?;
-        Ok(answer.strip_suffix('\n').unwrap_or(&answer).to_owned())
+        Ok(git)
     }
+
+    /// [`Import::git`] with other bytes of memory than the usual ones.
+    fn git_within(&self, memory: u64, arguments: &[&str], input: &[u8]) -> Result<String> {
+        let most = [(Resource::Data, memory)];
+        answered(host_git::run_within(&most, self.call(arguments)?, input, TIMEOUT, MAX_ANSWER))
+    }
+
+    /// git's answer, without the line feed at its end.
+    fn git(&self, arguments: &[&str], input: &[u8]) -> Result<String> {
+        let git = self.call(arguments)?;
+        answered(host_git::run(git, input, TIMEOUT, MAX_ANSWER))
+    }
+}
+
+fn answered(answer: Result<Vec<u8>, Failure>) -> Result<String> {
+    let answer = String::from_utf8(answer.map_err(|_| failed())?).map_err(|_| failed())?;
+    Ok(answer.strip_suffix('\n').unwrap_or(&answer).to_owned())
 }
 
 fn git_path(name: &str) -> Result<TreePath> {

@@ -1,7 +1,7 @@
 //! The parts of a change that a user decides about one by one: the hunks of a text file, its mode, and everything else as a whole.
 
 use crate::changes::{Change, ChangeSet};
-use crate::diff::{MAX_SHOWN, Side};
+use crate::diff::{self, MAX_SHOWN, Side};
 use crate::manifest::Node;
 use crate::renames;
 use crate::store::Store;
@@ -112,8 +112,8 @@ impl TextFile {
         };
         let old = Side::load(Some(before), store, MAX_SHOWN)?;
         let new = Side::load(Some(after), store, MAX_SHOWN)?;
-        let decoded = decoded(&old, &new);
-        if decoded.is_none() && (old.is_unreadable() || new.is_unreadable()) {
+        let decoded = decoded(path, change, &old, &new);
+        if decoded.is_none() && !diff::is_shown_as_text(path, change, &old, &new) {
             return Ok(None);
         }
         let (Side::Content(old), Side::Content(new)) = (old, new) else { return Ok(None) };
@@ -279,9 +279,9 @@ impl TextFile {
 }
 
 /// Both sides as text in UTF-8, where they have one encoding that is another, and every byte of them comes back from the text.
-fn decoded(old: &Side, new: &Side) -> Option<(Encoding, Vec<u8>, Vec<u8>)> {
-    let (encoding, old_text) = old.as_text(None)?;
-    let (of_new, new_text) = new.as_text(Some(encoding))?;
+fn decoded(path: &TreePath, change: &Change, old: &Side, new: &Side) -> Option<(Encoding, Vec<u8>, Vec<u8>)> {
+    let (encoding, old_text) = old.as_shown(path, change, None)?;
+    let (of_new, new_text) = new.as_shown(path, change, Some(encoding))?;
     let comes_back = |side: &Side, text: &[u8]| {
         let Side::Content(bytes) = side else { return false };
         let encoded = std::str::from_utf8(text).ok().and_then(|text| encoding.encode(text).ok());

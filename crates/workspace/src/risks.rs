@@ -88,6 +88,11 @@ fn is_hook(path: &TreePath, hooks: &[u8]) -> bool {
     }
 }
 
+/// Returns whether other programs execute or obey a file of this name.
+pub(crate) fn is_control_file(path: &TreePath) -> bool {
+    by_path(path).is_some()
+}
+
 fn by_path(path: &TreePath) -> Option<&'static str> {
     KINDS.iter().find(|kind| kind.matches(path)).map(|kind| kind.name)
 }

@@ -116,11 +116,11 @@ async fn measure(rules: &Rules, session: &Session, record: &mut AttemptRecord, p
     let Some(ready) = session.startup().if_ready() else { return Ok(()) };
     let changes = ready.workspace.recorded_changes().await?;
     record.work.changes = changes.counts();
-    let files = changes.changes.values().filter(|change| !change.is_directory_only());
-    for change in files {
+    let files = changes.changes.iter().filter(|(_, change)| !change.is_directory_only());
+    for (path, change) in files {
         // What is not text counts as one line.
         record.lines +=
-            diff::lines(change, ready.workspace.store())?.map_or(1, |(added, removed)| added + removed);
+            diff::lines(path, change, ready.workspace.store())?.map_or(1, |(added, removed)| added + removed);
     }
     if passed && rules.keeps_home {
         home::save(&ready.sandbox, &rules.store.dir(session.id())).await?;

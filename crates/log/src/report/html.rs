@@ -48,7 +48,7 @@ pub fn document(title: &str, body: &str) -> String {
     )
 }
 
-/// Text as HTML or XML. Control characters, and those that change the direction of text, are shown as their code.
+/// Text as HTML or XML. Hidden characters are shown as their code.
 pub fn escape(text: &str) -> String {
     let mut html = String::with_capacity(text.len());
     for c in text.chars() {
@@ -59,9 +59,7 @@ pub fn escape(text: &str) -> String {
             '"' => html.push_str("&quot;"),
             '\'' => html.push_str("&#39;"),
             '\n' | '\t' => html.push(c),
-            c if (is_hidden(c) && c != EMOJI_FORM) || matches!(c, '\u{fffe}' | '\u{ffff}') => {
-                html.extend(c.escape_unicode())
-            }
+            c if is_hidden(c) && c != EMOJI_FORM => html.extend(c.escape_unicode()),
             c => html.push(c),
         }
     }

@@ -1,6 +1,8 @@
 //! The JSON Schema of a tool's arguments as a server sends it: reduced to what every endpoint takes, because one that is refused would
 //! refuse the whole conversation.
 
+use agent_base::secret_scan;
+use agent_base::visible::without_tags;
 use serde_json::{Map, Value, json};
 
 /// How deep a schema may be.
@@ -61,12 +63,12 @@ fn clean(schema: &Value, depth: usize, count: &mut usize) -> Value {
             ("items" | "additionalProperties", Value::Object(_)) => Some(clean(value, depth - 1, count)),
             ("$ref", Value::String(target)) if target.starts_with("#/") => Some(cut(target).into()),
             ("required", Value::Array(names)) => {
-                Some(names.iter().filter(|name| name.is_string()).take(MAX_VALUES).cloned().collect())
+                Some(names.iter().filter(|name| name.is_string()).take(MAX_VALUES).map(harmless).collect())
             }
             ("enum", Value::Array(values)) if !values.is_empty() => {
-                Some(values.iter().filter(|value| is_plain(value)).take(MAX_VALUES).cloned().collect())
+                Some(values.iter().filter(|value| is_plain(value)).take(MAX_VALUES).map(harmless).collect())
             }
-            ("const" | "default", value) if is_plain(value) => Some(value.clone()),
+            ("const" | "default", value) if is_plain(value) => Some(harmless(value)),
             (key, Value::Array(schemas)) if LISTS.contains(&key) && !schemas.is_empty() => {
                 Some(schemas.iter().take(MAX_VALUES).map(|schema| clean(schema, depth - 1, count)).collect())
             }
@@ -100,9 +102,17 @@ fn is_plain(value: &Value) -> bool {
     }
 }
 
+/// A plain value, of which a text is as [`cut`] makes it.
+fn harmless(value: &Value) -> Value {
+    value.as_str().map_or_else(|| value.clone(), |text| cut(text).into())
+}
+
+/// A text of the schema, without keys and without what a model reads and a user does not see, and no longer than allowed. It is sent with
+/// every request, whatever the user's settings are.
 fn cut(text: &str) -> String {
     let end = (0..=MAX_TEXT.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-    text[..end].to_owned()
+    let text = without_tags(text[..end].to_owned());
+    secret_scan::redact(&text).map_or(text, |redacted| redacted.text)
 }
 
 #[cfg(test)]
@@ -124,6 +134,23 @@ mod tests {
             "$defs": { "Line": { "anyOf": [{ "type": "integer" }, { "type": "string" }] } },
         });
         assert_eq!(of_arguments(&schema), schema);
+    }
+
+    /// A key in the description of an argument, and tags in its name and values, reached the endpoint.
+    #[test]
+    fn no_text_of_it_holds_keys_or_tags() {
+        let key = format!("ghp_{}", "aB3dE5fG7hJ9".repeat(3));
+        let tag = "\u{e0043}";
+        let text = format!("x{tag} MY_{key}");
+        let schema = json!({
+            "title": text,
+            "properties": { &text: { "description": text, "enum": [text], "default": text, "const": text, "pattern": text } },
+            "required": [text],
+            "$defs": { &text: { "anyOf": [{ "title": text }] } },
+        });
+        let sent = of_arguments(&schema).to_string();
+        assert!(!sent.contains(&key) && !sent.contains(tag), "{sent}");
+        assert_eq!(sent.matches("[secret: GitHub token]").count(), 10, "{sent}");
     }
 
     #[test]

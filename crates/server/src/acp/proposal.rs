@@ -152,13 +152,9 @@ pub(super) fn text_of(side: &Side) -> Option<String> {
 }
 
 /// A content as the editor shows it: an editor's diff hides what other reviews show. Line ends are the editor's to show.
-fn visible_text(side: &Side) -> Option<String> {
+fn visible_text(path: &TreePath, change: &Change, side: &Side) -> Option<String> {
     match side {
-        Side::Content(bytes) => {
-            let text = side.text();
-            let shown = text.as_deref().map_or(bytes.as_slice(), str::as_bytes);
-            Some(visible_bytes(shown).replace("␍\n", "\r\n"))
-        }
+        Side::Content(_) => Some(visible_bytes(&side.shown_bytes(path, change)).replace("␍\n", "\r\n")),
         _ => None,
     }
 }
@@ -166,9 +162,9 @@ fn visible_text(side: &Side) -> Option<String> {
 /// `Apply 3 files (+41 −7)`
 fn title(changes: &ChangeSet, ready: &Ready) -> Result<String> {
     let (mut files, mut added, mut removed) = (0, 0, 0);
-    for change in changes.changes.values().filter(|change| !change.is_directory_only()) {
+    for (path, change) in changes.changes.iter().filter(|(_, change)| !change.is_directory_only()) {
         files += 1;
-        if let Some((plus, minus)) = diff::lines(change, ready.workspace.store())? {
+        if let Some((plus, minus)) = diff::lines(path, change, ready.workspace.store())? {
             (added, removed) = (added + plus, removed + minus);
         }
     }
@@ -210,8 +206,8 @@ fn block(path: &TreePath, change: &Change, ready: &Ready, root: &Path) -> Result
     let store = ready.workspace.store();
     let old = Side::load(change.before.as_ref(), store, MAX_SHOWN)?;
     let new = Side::load(change.after.as_ref(), store, MAX_SHOWN)?;
-    let is_shown = |side: &Side| !matches!(side, Side::NotShown) && !side.is_unreadable();
-    if !is_shown(&old) || !is_shown(&new) || old == new {
+    let is_missing = old == Side::NotShown || new == Side::NotShown;
+    if is_missing || old == new || !diff::is_shown_as_text(path, change, &old, &new) {
         return Ok(None);
     }
     let kind = match (&old, &new) {
@@ -219,7 +215,7 @@ fn block(path: &TreePath, change: &Change, ready: &Ready, root: &Path) -> Result
         (_, Side::Absent) => "delete",
         _ => "modify",
     };
-    let (old, new) = (visible_text(&old), visible_text(&new).unwrap_or_default());
+    let (old, new) = (visible_text(path, change, &old), visible_text(path, change, &new).unwrap_or_default());
     let size = old.as_ref().map_or(0, String::len) + new.len();
     let block = json!({
         "type": "diff", "path": root.join(path.as_path()), "oldText": old, "newText": new,

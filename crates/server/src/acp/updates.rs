@@ -1,6 +1,6 @@
 //! From the events of a session to what a client of the protocol shows.
 
-use agent_base::sanitise::one_line;
+use agent_base::sanitise::{Sanitiser, one_line, plain};
 use agent_event::{Artifact, Content, Event, PlanStep, StepStatus};
 use agent_log::{ArtifactLimits, Artifacts, SessionId, Store};
 use agent_sandbox::WORKSPACE;
@@ -40,6 +40,9 @@ pub struct Updates {
     prompts: u64,
     /// Set if pieces of the message under way were sent.
     streamed: bool,
+    /// Of the answer and of the reasoning under way, whose pieces are cut anywhere.
+    answer: Sanitiser,
+    thought: Sanitiser,
 }
 
 struct Call {
@@ -47,6 +50,8 @@ struct Call {
     diff: Vec<Value>,
     tail: String,
     sent: Instant,
+    /// Of its output for a terminal of the client's.
+    screen: Sanitiser,
 }
 
 impl Updates {
@@ -62,6 +67,8 @@ impl Updates {
             turn: 0,
             prompts: 0,
             streamed: false,
+            answer: Sanitiser::new(false),
+            thought: Sanitiser::new(false),
         }
     }
 
@@ -78,13 +85,18 @@ impl Updates {
             }
             Event::TurnStarted { turn } => {
                 (self.turn, self.streamed) = (*turn, false);
+                (self.answer, self.thought) = (Sanitiser::new(false), Sanitiser::new(false));
                 Vec::new()
             }
             Event::TextDelta { text } => {
                 self.streamed = true;
-                vec![chunk("agent_message_chunk", &self.message(), text)]
+                let message = self.message();
+                piece(&mut self.answer, "agent_message_chunk", &message, text)
             }
-            Event::ReasoningDelta { text } => vec![chunk("agent_thought_chunk", &self.message(), text)],
+            Event::ReasoningDelta { text } => {
+                let message = self.message();
+                piece(&mut self.thought, "agent_thought_chunk", &message, text)
+            }
             Event::AssistantMessage { text, reasoning, .. } => self.whole_message(text, reasoning.as_deref()),
             Event::Notice { text } => {
                 vec![chunk("agent_thought_chunk", &format!("notice-{}", self.turn), &format!("{text}\n\n"))]
@@ -137,7 +149,13 @@ impl Updates {
             update["_meta"] = json!({ "terminal_info": { "terminal_id": id, "cwd": self.root } });
         }
         if self.calls.len() < MAX_CALLS {
-            let call = Call { in_terminal, diff, tail: String::new(), sent: Instant::now() };
+            let call = Call {
+                in_terminal,
+                diff,
+                tail: String::new(),
+                sent: Instant::now(),
+                screen: Sanitiser::new(true),
+            };
             self.calls.insert(id.to_owned(), call);
         }
         vec![update]
@@ -153,7 +171,9 @@ impl Updates {
             vec![update]
         };
         if call.in_terminal {
-            return update(json!({ "_meta": { "terminal_output": { "terminal_id": id, "data": data } } }));
+            let mut clean = String::new();
+            call.screen.push(data, &mut clean);
+            return update(json!({ "_meta": { "terminal_output": { "terminal_id": id, "data": clean } } }));
         }
         call.tail.push_str(data);
         if call.tail.len() > TAIL {
@@ -274,14 +294,21 @@ impl Updates {
     }
 }
 
-/// A piece of a message.
+/// A message, or a piece of one, without what a terminal obeys and what nobody sees: not every editor shows plain text.
 pub fn chunk(kind: &str, message: &str, text: &str) -> Value {
-    json!({ "sessionUpdate": kind, "messageId": message, "content": { "type": "text", "text": text } })
+    json!({ "sessionUpdate": kind, "messageId": message, "content": { "type": "text", "text": plain(text) } })
 }
 
-/// Text as a part of a call.
+/// The next piece of a message that comes in pieces, of which nothing may be left.
+fn piece(sanitiser: &mut Sanitiser, kind: &str, message: &str, text: &str) -> Vec<Value> {
+    let mut clean = String::new();
+    sanitiser.push(text, &mut clean);
+    if clean.is_empty() { Vec::new() } else { vec![chunk(kind, message, &clean)] }
+}
+
+/// Text as a part of a call, as [`chunk`] has it.
 pub fn text_content(text: &str) -> Value {
-    json!({ "type": "content", "content": { "type": "text", "text": text } })
+    json!({ "type": "content", "content": { "type": "text", "text": plain(text) } })
 }
 
 /// Output as a block of Markdown, whatever it contains.

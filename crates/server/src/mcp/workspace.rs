@@ -260,7 +260,7 @@ fn shown(place: &Place, ready: &Ready, changes: &ChangeSet) -> Result<Returned> 
             (_, false) => "deleted",
             _ => "modified",
         };
-        let lines = diff::lines(change, store)?;
+        let lines = diff::lines(path, change, store)?;
         files.push(json!({
             "path": path.to_string(), "change": kind,
             "lines_added": lines.map(|(added, _)| added), "lines_removed": lines.map(|(_, removed)| removed),

@@ -134,7 +134,7 @@ impl Page<'_> {
         let taken = (is_shown || self.decisions.of(&content) == Some(true))
             && (!fits || hunks.iter().any(|hunk| hunk["taken"] == true));
         let headline = diff::headline_text(&file.path, &file.change, false);
-        let counts = diff::lines(&file.change, self.store)?;
+        let counts = diff::lines(&file.path, &file.change, self.store)?;
         Ok(json!({
             "name": visible(&file.path.to_string()),
             "path": file.path.to_string(),
@@ -157,7 +157,7 @@ impl Page<'_> {
     fn whole_file(&mut self, changes: &ChangeSet) -> Result<Value> {
         let Some((path, change)) = named(changes) else { return Ok(json!({"name": "", "hunks": []})) };
         let counts = match changes.changes.len() {
-            1 => diff::lines(change, self.store)?,
+            1 => diff::lines(path, change, self.store)?,
             _ => None,
         };
         let room = self.room.min(MAX_FILE_LINES);
