@@ -175,7 +175,7 @@ fn attack_72_the_setup_of_a_hostile_project_runs_only_when_approved_and_its_resu
 }
 
 #[test]
-fn attack_73_a_dev_container_of_a_hostile_repository_widens_nothing() {
+fn attack_75_a_dev_container_of_a_hostile_repository_widens_nothing() {
     program_on_every_backend(|backend| {
         let project = Project::new();
         let victim = project.beside("victim");
