@@ -18,8 +18,8 @@ pub const BACKENDS: [&str; 2] = ["local", "docker"];
 /// local sandboxes.
 pub const BACKENDS_AND_PROVIDERS: [&str; 8] =
     ["local", "docker", "kubernetes", "e2b", "novita", "daytona", "runloop", "modal"];
-/// Those, and virtual machines where this machine can make them: each takes seconds to boot where its processor is emulated, so only the
-/// suite of all backends and `vm.rs` have them, unless `AGENT_TEST_BACKEND=vm` points the others at them too.
+/// Those, and virtual machines where `AGENT_TEST_BACKEND=vm` points the suite at them: each takes seconds to boot where its processor is
+/// emulated.
 pub const EVERYTHING: [&str; 9] =
     ["local", "docker", "kubernetes", "e2b", "novita", "daytona", "runloop", "modal", "vm"];
 /// Limits the suite to one backend, so that it can be pointed at an engine (`DOCKER_HOST`).
@@ -204,9 +204,14 @@ pub async fn backend(name: &str) -> Option<Box<dyn Backend>> {
     }
 }
 
-/// The backend of virtual machines, or `None` (with one line) if this machine can make none and none is required.
+/// The backend of virtual machines, or `None` (with one line) where the suite is not pointed at them, or this machine can make none and none
+/// is required.
 #[cfg(feature = "vm")]
 pub fn virtual_machines() -> Option<agent::sandbox::vm::Vm> {
+    if !is_vm() {
+        super::skip::left_out("not tested on vm: AGENT_TEST_BACKEND=vm points the suite at virtual machines");
+        return None;
+    }
     let machine = super::machine();
     agent::sandbox::vm::Settings { cache: Some(vm_cache()), ..Default::default() }.keep(&machine);
     match agent::sandbox::vm::Vm::connect(machine) {
