@@ -65,7 +65,11 @@ fn a_diff_shows_text_in_any_encoding_as_text() {
         agent().endpoint(&model).file("a.c", SHIFT_JIS).file("w.txt", utf16("\u{feff}größer\r\nz\r\n"));
     let ran = call.args(["run", "--sandbox", "local", "go"]).run().expect_code(0);
     let diff = ran.again().args(["diff"]).run().expect_code(0).stdout;
-    assert!(diff.contains("(Shift_JIS, shown as UTF-8)") && diff.contains(" // 設定ファイル"), "{diff}");
+    assert!(
+        diff.contains("(Shift_JIS, shown as UTF-8; a program that does not know the encoding reads @")
+            && diff.contains(" // 設定ファイル"),
+        "{diff}"
+    );
     assert!(diff.contains("(UTF-16LE with a byte order mark, shown as UTF-8)"), "{diff}");
     assert!(diff.contains("-größer") && diff.contains("+kleiner"), "{diff}");
     ran.again().args(["apply", "--yes"]).run().expect_code(0);

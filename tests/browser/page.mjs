@@ -179,7 +179,10 @@ await step('a second tab shows the same session', async () => {
 	await other.locator('#list a', { hasText: 'change the list' }).click();
 	await other.waitForFunction(() => /the very end/.test(document.getElementById('log').innerText));
 	const of = one => one.evaluate(() => [...document.querySelectorAll('#log > .user, #log > .answer')].map(node => node.innerText));
-	assert.deepEqual(await of(other), await of(page));
+	// What came behind that may still be on its way.
+	const shown = await of(page);
+	await other.waitForFunction(count => document.querySelectorAll('#log > .user, #log > .answer').length >= count, shown.length);
+	assert.deepEqual(await of(other), shown);
 	await page.fill('#command', 'echo seen by both');
 	await page.press('#command', 'Enter');
 	await other.waitForFunction(() => /seen by both\s+exit|seen by both[^]*exit 0/.test(document.getElementById('runs').innerText));

@@ -168,7 +168,7 @@ fn ends_in_escape(text: &[u8]) -> bool {
     const LONGEST: usize = 20;
     let text = &text[text.len().saturating_sub(LONGEST)..];
     let hex = text.iter().rev().take_while(|byte| byte.is_ascii_hexdigit()).count();
-    let before = |digits: usize| (hex >= digits).then(|| &text[..text.len() - digits]).unwrap_or_default();
+    let before = |digits: usize| if hex >= digits { &text[..text.len() - digits] } else { b"".as_slice() };
     let colour = text.strip_suffix(b"m").map(|text| {
         let codes = text.iter().rev().take_while(|byte| byte.is_ascii_digit() || **byte == b';').count();
         &text[..text.len() - codes]
