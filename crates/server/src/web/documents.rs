@@ -136,9 +136,24 @@ fn without_connections(html: &[u8]) -> String {
 }
 
 /// Markup that has a browser connect, and an attribute with a document that may hold it. For a frame a browser connects before it asks
-/// the policy.
-const CONNECTING: [&str; 8] =
-    ["<link", "<meta", "<base", "<iframe", "<frame", "<fencedframe", "<portal", "srcdoc"];
+/// the policy, and for a link when the mouse is pressed on it.
+const CONNECTING: [&str; 15] = [
+    "<link",
+    "<meta",
+    "<base",
+    "<iframe",
+    "<frame",
+    "<fencedframe",
+    "<portal",
+    "srcdoc",
+    "<area",
+    "<a ",
+    "<a/",
+    "<a\t",
+    "<a\n",
+    "<a\r",
+    "<a\x0c",
+];
 
 /// `GET …/artifact/{hash}`: a picture, or a download.
 pub async fn artifact(
@@ -203,11 +218,11 @@ mod tests {
     /// `preconnect` sent what a document held to a name server and a server, before any policy.
     #[test]
     fn nothing_in_a_document_has_the_browser_connect() {
-        let html = "<p>é</p><LINK rel=preconnect href=//a.example><meta http-equiv=x><iframe SrcDoc='&lt;link>'></iframe><FRAME src=//a.example>";
+        let html = "<p>é</p><LINK rel=preconnect href=//a.example><meta http-equiv=x><iframe SrcDoc='&lt;link>'></iframe><FRAME src=//a.example><A\nhref=//a.example>a</a>";
         let safe = without_connections(html.as_bytes());
         assert_eq!(
             safe,
-            "<p>é</p><x-LINK rel=preconnect href=//a.example><x-meta http-equiv=x><x-iframe x-SrcDoc='&lt;link>'></iframe><x-FRAME src=//a.example>"
+            "<p>é</p><x-LINK rel=preconnect href=//a.example><x-meta http-equiv=x><x-iframe x-SrcDoc='&lt;link>'></iframe><x-FRAME src=//a.example><x-A\nhref=//a.example>a</a>"
         );
         let utf16: Vec<u8> = "\u{feff}<link>".encode_utf16().flat_map(u16::to_be_bytes).collect();
         assert!(!without_connections(&utf16).as_bytes().starts_with(b"\xfe\xff"));
