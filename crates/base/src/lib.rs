@@ -16,6 +16,7 @@ pub mod host_process;
 pub mod host_program;
 pub mod lock;
 pub mod machine;
+pub mod mention;
 pub mod paths;
 pub mod plain_file;
 pub mod process_id;

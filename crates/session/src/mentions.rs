@@ -4,6 +4,7 @@ use super::Session;
 use agent_base::error::Kind;
 use agent_base::error::Result;
 use agent_base::file_name::{Likeness, escaped};
+use agent_base::mention::{self, is_wide};
 use agent_base::sanitise::one_line;
 use agent_event::Event;
 use agent_picture::Header;
@@ -22,7 +23,6 @@ use base64::engine::general_purpose::STANDARD;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use unicode_width::UnicodeWidthChar;
 
 /// Paths of one prompt that are looked at.
 const MAX_MENTIONS: usize = 20;
@@ -217,7 +217,7 @@ fn mentions(prompt: &str) -> Vec<Mention> {
     let mut found: Vec<Mention> = Vec::new();
     let mut before = ' ';
     for (at, char) in prompt[..end].char_indices() {
-        let starts = char == '@' && (before.is_whitespace() || before == '(' || is_wide(before));
+        let starts = char == '@' && mention::may_follow(before);
         before = char;
         let rest = &prompt[at + char.len_utf8()..end];
         let mention = match (starts, rest.strip_prefix('"')) {
@@ -268,10 +268,6 @@ fn is_punctuation(char: char) -> bool {
         true => ".,;:!?)'\"`".contains(char),
         false => !char.is_alphanumeric(),
     }
-}
-
-fn is_wide(char: char) -> bool {
-    char.width() == Some(2)
 }
 
 /// The beginnings of `path` at whose ends a sentence may continue without a blank, the longest first: before punctuation, and where a

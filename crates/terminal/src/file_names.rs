@@ -1,6 +1,7 @@
 //! Names of files that `@` offers: those that match what was written, the best first.
 
 use super::line_editor::menu::{Menu, MenuItem};
+use agent_base::mention;
 use nucleo_matcher::pattern::{AtomKind, CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Matcher, Utf32Str};
 use std::sync::Arc;
@@ -54,24 +55,12 @@ fn word_start(before: &str) -> Option<usize> {
     for (at, char) in before.char_indices() {
         if char.is_whitespace() && !(char == ' ' && last == '\\') {
             start = None;
-        } else if char == '@' && start.is_none() && is_before_mention(last) {
+        } else if char == '@' && start.is_none() && mention::may_follow(last) {
             start = Some(at);
         }
         last = char;
     }
     start
-}
-
-/// Returns whether an `@` behind this character begins a name, and is not part of an address.
-fn is_before_mention(before: char) -> bool {
-    before.is_whitespace()
-        || before == '('
-        || (!before.is_alphabetic() && !before.is_ascii())
-        || is_wide(before)
-}
-
-fn is_wide(character: char) -> bool {
-    unicode_width::UnicodeWidthChar::width(character) == Some(2)
 }
 
 /// The names that match, the best first, and how many more there are.

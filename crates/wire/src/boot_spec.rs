@@ -1,7 +1,7 @@
 //! How the guest makes a sandbox of a virtual machine that it is process 1 of: a file in the initial file system, written by
 //! the host for one machine.
 
-use crate::codec::{Field, WireError, record};
+use crate::codec::{self, Field, WireError, record};
 use crate::launch_spec::LaunchSpec;
 use std::io;
 use std::path::PathBuf;
@@ -39,18 +39,12 @@ record! {
 impl BootSpec {
     /// The file's content.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        self.put(&mut out);
-        out
+        codec::encode(self)
     }
 
     /// Reads what [`BootSpec::encode`] wrote.
-    pub fn decode(mut input: &[u8]) -> io::Result<Self> {
-        let damaged = |error: WireError| {
-            io::Error::new(io::ErrorKind::InvalidData, format!("the boot specification is damaged: {error}"))
-        };
-        let spec = Self::get(&mut input).map_err(damaged)?;
-        if input.is_empty() { Ok(spec) } else { Err(damaged(WireError::Trailing)) }
+    pub fn decode(input: &[u8]) -> io::Result<Self> {
+        codec::decode(input, "the boot specification")
     }
 
     /// The sandbox to launch.

@@ -48,6 +48,25 @@ pub trait Field: Sized {
     fn get(input: &mut &[u8]) -> Result<Self, WireError>;
 }
 
+/// The content of a file that holds one value.
+pub fn encode(value: &impl Field) -> Vec<u8> {
+    let mut out = Vec::new();
+    value.put(&mut out);
+    out
+}
+
+/// Reads what [`encode`] wrote; `what` names it in the error.
+///
+/// # Errors
+/// It is not a whole value, or more than one.
+pub fn decode<T: Field>(mut input: &[u8], what: &str) -> std::io::Result<T> {
+    let damaged = |error: WireError| {
+        std::io::Error::new(std::io::ErrorKind::InvalidData, format!("{what} is damaged: {error}"))
+    };
+    let value = T::get(&mut input).map_err(damaged)?;
+    if input.is_empty() { Ok(value) } else { Err(damaged(WireError::Trailing)) }
+}
+
 pub fn take<'a>(input: &mut &'a [u8], length: usize) -> Result<&'a [u8], WireError> {
     let (head, rest) = input.split_at_checked(length).ok_or(WireError::Truncated)?;
     *input = rest;

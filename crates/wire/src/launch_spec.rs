@@ -1,7 +1,7 @@
 //! How the launcher makes one sandbox: a file written by the host, read once by the launcher. The launcher trusts the
 //! file: it is the user's own, in a private directory.
 
-use crate::codec::{Field, WireError, record};
+use crate::codec::{self, Field, WireError, record};
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
@@ -64,21 +64,12 @@ record! {
 impl LaunchSpec {
     /// The file's content.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        self.put(&mut out);
-        out
+        codec::encode(self)
     }
 
     /// Reads what [`LaunchSpec::encode`] wrote.
-    pub fn decode(mut input: &[u8]) -> io::Result<Self> {
-        let damaged = |error: WireError| {
-            io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!("the launch specification is damaged: {error}"),
-            )
-        };
-        let spec = Self::get(&mut input).map_err(damaged)?;
-        if input.is_empty() { Ok(spec) } else { Err(damaged(WireError::Trailing)) }
+    pub fn decode(input: &[u8]) -> io::Result<Self> {
+        codec::decode(input, "the launch specification")
     }
 }
 

@@ -1,16 +1,14 @@
 //! `devcontainer.json` of a project: the image, the variables and the commands that prepare it, as far as a sandbox of ours has them.
 //! The format is that of <https://containers.dev/implementors/json_reference/>.
 
-use super::project::{Request, Source};
+use super::project::{Request, Source, read_file};
 use super::project_setup::{self, DEFAULT_NETWORK, SetupOptions, SetupTable};
 use crate::error::{Error, Result};
-use crate::plain_file::{self, Links};
 use crate::sanitise::one_line;
 use crate::session::LOCK_FILES;
 use jsonc_parser::{ParseOptions, parse_to_serde_value};
 use serde_json::{Map, Value};
 use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// The largest file that is read, in bytes.
@@ -72,21 +70,10 @@ const REFUSED: [(&str, &str); 20] = [
 ///
 /// # Errors
 /// There are several, or it cannot be read.
-pub(super) fn read(root: &Path) -> Option<Result<(Request, Vec<u8>)>> {
-    let name = match place(root) {
-        Ok(None) => return None,
-        Ok(Some(name)) => name,
-        Err(error) => return Some(Err(error)),
-    };
-    let bytes = match plain_file::read(&root.join(&name), MAX_BYTES + 1, Links::Refuse) {
-        Ok(bytes) => bytes,
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return None,
-        Err(error) => return Some(Err(Error::config("it cannot be read").caused_by(error))),
-    };
-    if bytes.len() as u64 > MAX_BYTES {
-        return Some(Err(Error::config(format!("it is larger than {MAX_BYTES} bytes"))));
-    }
-    Some(request(root, name, &bytes).map(|request| (request, bytes)))
+pub(super) fn read(root: &Path) -> Result<Option<(Request, Vec<u8>)>> {
+    let Some(name) = place(root)? else { return Ok(None) };
+    let Some(bytes) = read_file(&root.join(&name), MAX_BYTES)? else { return Ok(None) };
+    Ok(Some((request(root, name, &bytes)?, bytes)))
 }
 
 /// The path of the file, relative to `root`.
@@ -249,7 +236,7 @@ impl Reader {
             _ => Some(
                 commands
                     .iter()
-                    .map(|script| format!("sh -c {}", quoted(script)))
+                    .map(|script| format!("sh -c {}", shell_words::quote(script)))
                     .collect::<Vec<_>>()
                     .join(" && "),
             ),
@@ -264,7 +251,7 @@ impl Reader {
             Value::String(text) => self.expanded_in_shell(text).map(Some),
             Value::Array(words) => {
                 let words = words.iter().map(|word| match word.as_str() {
-                    Some(word) => self.expanded(word).map(|word| quoted(&word)),
+                    Some(word) => self.expanded(word).map(|word| shell_words::quote(&word).into_owned()),
                     None => Err("an argument is not text".to_owned()),
                 });
                 let words = words.collect::<std::result::Result<Vec<_>, _>>()?;
@@ -279,7 +266,7 @@ impl Reader {
                     scripts.collect::<std::result::Result<Vec<_>, _>>()?.into_iter().flatten().collect();
                 let begun: String = scripts
                     .iter()
-                    .map(|script| format!("sh -c {} & p=\"$p $!\"; ", quoted(script)))
+                    .map(|script| format!("sh -c {} & p=\"$p $!\"; ", shell_words::quote(script)))
                     .collect();
                 Ok((!scripts.is_empty()).then(|| format!("p=; {begun}for i in $p; do wait $i || exit; done")))
             }
@@ -291,9 +278,10 @@ impl Reader {
     /// A script whose `${…}` that are not the format's own are the shell's.
     fn expanded_in_shell(&self, text: &str) -> std::result::Result<String, String> {
         let mut whole = text.to_owned();
-        for (name, value) in
-            [("localWorkspaceFolder", quoted(&self.root)), ("containerWorkspaceFolder", quoted(&self.root))]
-        {
+        for (name, value) in [
+            ("localWorkspaceFolder", shell_words::quote(&self.root)),
+            ("containerWorkspaceFolder", shell_words::quote(&self.root)),
+        ] {
             whole = whole.replace(&format!("${{{name}}}"), &value);
         }
         for prefix in ["${localEnv:", "${env:"] {
@@ -305,15 +293,6 @@ impl Reader {
         // The variables of the container are those of the shell.
         Ok(whole.replace("${containerEnv:", "${"))
     }
-}
-
-/// `text` as one word of a shell.
-fn quoted(text: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
-    if !text.is_empty() && text.chars().all(is_plain) {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 #[cfg(test)]

@@ -86,13 +86,8 @@ impl CommandOutput {
         let found = host_program::command(OsStr::new(program), &self.workspace, &self.machine);
         let mut command =
             found.ok_or_else(|| failed(format!("there is no program {}", one_line(program, 100))))?;
-        // Password managers have variables of their own.
-        let path = command
-            .get_envs()
-            .find(|(name, _)| *name == "PATH")
-            .and_then(|(_, value)| value)
-            .map(OsStr::to_owned);
-        command.args(arguments).envs(std::env::vars_os()).envs(path.map(|path| ("PATH", path)));
+        // Password managers have variables of their own; where programs are looked for stays as it is.
+        command.args(arguments).envs(std::env::vars_os().filter(|(name, _)| name != "PATH"));
         let ran = host_process::run(command, b"", TIMEOUT, MAX_OUTPUT).await;
         let ran = ran.map_err(|error| failed("it could not be started".to_owned()).caused_by(error))?;
         let ran = ran.ok_or_else(|| failed(format!("it did not end within {} s", TIMEOUT.as_secs())))?;

@@ -184,28 +184,14 @@ pub fn read(root: &Path, machine: &Machine) -> Result<Option<Asked>> {
     if let Some((request, content)) = of_project(root).map_err(in_file)? {
         return Asked::new(root, request, &content, machine).map(Some);
     }
-    match dev_container::read(root) {
-        None => Ok(None),
-        Some(read) => {
-            let (request, content) =
-                read.map_err(|error| Error::config(format!("devcontainer.json: {error}")))?;
-            Asked::new(root, request, &content, machine).map(Some)
-        }
-    }
+    let in_file = |error: Error| Error::config(format!("devcontainer.json: {error}"));
+    let found = dev_container::read(root).map_err(in_file)?;
+    found.map(|(request, content)| Asked::new(root, request, &content, machine)).transpose()
 }
 
 /// What [`NAME`] asks for, and the part of its text that does.
 fn of_project(root: &Path) -> Result<Option<(Request, Vec<u8>)>> {
-    let bytes = match plain_file::read(&root.join(NAME), MAX_BYTES + 1, Links::Refuse) {
-        Ok(bytes) => bytes,
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            return Ok(None);
-        }
-        Err(error) => return Err(Error::config("it cannot be read").caused_by(error)),
-    };
-    if bytes.len() as u64 > MAX_BYTES {
-        return Err(Error::config(format!("it is larger than {MAX_BYTES} bytes")));
-    }
+    let Some(bytes) = read_file(&root.join(NAME), MAX_BYTES)? else { return Ok(None) };
     let table = toml::from_slice::<toml::Table>(&bytes)
         .map_err(|error| Error::config(one_line(&error.to_string(), 300)))?;
     let Some(value) = table.get("workspace").and_then(|workspace| workspace.get("setup")) else {
@@ -219,6 +205,16 @@ fn of_project(root: &Path) -> Result<Option<(Request, Vec<u8>)>> {
     let request =
         Request { source: Source::Project, setup, image: None, env: Vec::new(), remarks: Vec::new() };
     Ok(Some((request, content)))
+}
+
+/// The content of a file of the project, or `None` where there is none. A link is refused.
+pub(super) fn read_file(path: &Path, max: u64) -> Result<Option<Vec<u8>>> {
+    match plain_file::read(path, max + 1, Links::Refuse) {
+        Ok(bytes) if bytes.len() as u64 > max => Err(Error::config(format!("it is larger than {max} bytes"))),
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+        Err(error) => Err(Error::config("it cannot be read").caused_by(error)),
+    }
 }
 
 /// A path that may begin with `~`.

@@ -1,20 +1,17 @@
 //! Where a credential's value comes from, on this machine.
 
 use agent_base::error::{Error, Result};
-use agent_base::host_program;
 use agent_base::machine::Machine;
+use agent_base::{host_process, host_program};
 use secrecy::{ExposeSecret, SecretString};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::process::Command;
-use tokio::time::timeout;
+use tokio::io::AsyncReadExt;
 
 /// How long a command may take: it may ask the user for a fingerprint.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest output of a command, or file.
-const MAX_OUTPUT: u64 = 64 << 10;
+const MAX_OUTPUT: usize = 64 << 10;
 /// The shortest value: what is shorter would be found everywhere in what comes back.
 const MIN_VALUE: usize = 8;
 /// The longest value.
@@ -74,7 +71,7 @@ impl Source {
                     return Err(Error::config(format!("{} is not a file", path.display())));
                 }
                 let mut text = String::new();
-                file.take(MAX_OUTPUT).read_to_string(&mut text).await.map_err(failed)?;
+                file.take(MAX_OUTPUT as u64).read_to_string(&mut text).await.map_err(failed)?;
                 first_line(&text)
             }
             Self::Command(words) => first_line(run(name, words, b"", place).await?.expose_secret()),
@@ -119,37 +116,16 @@ async fn run(name: &str, words: &[String], input: &[u8], place: Place<'_>) -> Re
             .hint("run it yourself: it has to print the value, and nothing else, on its first line")
     };
     let command = host_program::command(program.as_ref(), place.workspace, place.machine);
-    let command = command.ok_or_else(|| failed("is not found outside of the workspace".to_owned()))?;
-    let mut child = Command::from(command)
-        .args(arguments)
-        .current_dir(place.machine.home().unwrap_or_else(|| PathBuf::from("/")))
-        .env("GIT_TERMINAL_PROMPT", "0")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()
-        .map_err(|error| failed(format!("cannot be started: {error}")))?;
-    let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-    let work = async {
-        if let Some(mut stdin) = stdin {
-            // A program that reads nothing may be gone.
-            let _ = stdin.write_all(input).await;
-        }
-        let mut text = Vec::new();
-        if let Some(stdout) = stdout {
-            stdout.take(MAX_OUTPUT).read_to_end(&mut text).await?;
-        }
-        Ok::<_, std::io::Error>((child.wait().await?, text))
-    };
-    let ended = timeout(TIMEOUT, work).await;
-    let (status, text) = ended
-        .map_err(|_| failed(format!("did not end within {} s", TIMEOUT.as_secs())))?
-        .map_err(|error| failed(format!("failed: {error}")))?;
-    if !status.success() {
-        return Err(failed(format!("failed ({status})")));
+    let mut command = command.ok_or_else(|| failed("is not found outside of the workspace".to_owned()))?;
+    command.args(arguments).env("GIT_TERMINAL_PROMPT", "0");
+    command.current_dir(place.machine.home().unwrap_or_else(|| PathBuf::from("/")));
+    let ran = host_process::run(command, input, TIMEOUT, MAX_OUTPUT).await;
+    let ran = ran.map_err(|error| failed(format!("cannot be started: {error}")))?;
+    let ran = ran.ok_or_else(|| failed(format!("did not end within {} s", TIMEOUT.as_secs())))?;
+    if !ran.status.success() {
+        return Err(failed(format!("failed ({})", ran.status)));
     }
-    String::from_utf8(text).map(SecretString::from).map_err(|_| failed("printed no text".to_owned()))
+    String::from_utf8(ran.stdout).map(SecretString::from).map_err(|_| failed("printed no text".to_owned()))
 }
 
 #[cfg(test)]
