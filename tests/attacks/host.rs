@@ -36,8 +36,8 @@ async fn attack_04_no_host_path_and_no_engine_that_was_not_given() {
         inside.expect_failure("grep -q . /root/.bashrc /root/.profile /root/.ssh/* /root/.gitconfig").await;
         inside.expect_failure("cat /etc/shadow || cat /etc/sudoers").await;
         // In a pod there is nobody but the agent.
-        let homes = if inside.backend == "kubernetes" { "agent" } else { "agent\nuser" };
-        assert_eq!(inside.output_of("ls /home").await, homes);
+        let homes = if inside.backend == "kubernetes" { "agent" } else { "agent user" };
+        assert_eq!(inside.output_of("cd /home && echo *").await, homes);
         for socket in ["docker.sock", "podman/podman.sock", "containerd/containerd.sock", "dbus/system_bus_socket"] {
             inside.expect_failure(&format!("ls /run/{socket} || ls /var/run/{socket}")).await;
         }
@@ -84,6 +84,11 @@ async fn attack_04_only_what_is_meant_for_it_is_mounted_writable() {
         let of_pods = if inside.backend == "kubernetes" { &["/agent"][..] } else { &[] };
         inside.expect_failure("touch /agent/x").await;
         for point in writable {
+            // gVisor leaves out that the volume, an overlay, is read-only.
+            if inside.is_gvisor() && !meant.contains(&point) && !point.starts_with("/dev/") {
+                inside.expect_failure(&format!("touch {point}/x")).await;
+                continue;
+            }
             let is_meant = meant.contains(&point) || of_pods.contains(&point) || point.starts_with("/dev/");
             assert!(is_meant, "{point} on {}", inside.backend);
         }
@@ -176,10 +181,12 @@ async fn attack_33_later_sockets_and_fifos_of_host_programs_are_not_reached() {
             socket.display(),
             fifo.display()
         );
-        let shown = format!("ls {}", fifo.display());
+        let shown = format!("test -e {0} && echo {0}", fifo.display());
         match inside.backend {
             // Nothing of a node is mounted in its pods.
             "kubernetes" => inside.expect_failure(&shown).await,
+            // gVisor shows no FIFOs of the host's.
+            _ if inside.is_gvisor() => {}
             _ => assert_eq!(inside.output_of(&shown).await, fifo.to_str().expect("UTF-8")),
         }
         assert_eq!(inside.python(&attempt).await, "", "on {}", inside.backend);
@@ -196,7 +203,7 @@ async fn attack_34_private_settings_of_the_caller_are_covered() {
     std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("private");
     on_every_backend(async |inside| {
         assert_eq!(std::fs::read_to_string(&file).expect("the caller reads it"), "password = C4NARY");
-        let shown = format!("ls {}", file.display());
+        let shown = format!("test -e {}", file.display());
         match inside.backend {
             // Nothing of a node is mounted in its pods.
             "kubernetes" => inside.expect_failure(&shown).await,
@@ -218,7 +225,8 @@ async fn attack_35_the_mounts_do_not_tell_where_the_workspace_and_the_toolchains
     on_every_backend_with(
         |spec| spec.workspace = WorkspaceMount::Overlay { lower: tree.clone(), hidden: Vec::new() },
         async |inside| {
-            let mounts = inside.output_of("cat /proc/self/mountinfo /proc/self/mountstats").await;
+            let mounts =
+                inside.output_of("cat /proc/self/mountinfo; cat /proc/self/mountstats || true").await;
             if inside.backend == "docker" {
                 left_out("not held on docker: the engine mounts the overlay with its whole paths");
                 return;

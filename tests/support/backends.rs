@@ -348,6 +348,11 @@ impl TestSandbox {
         self.python("import ctypes\nprint(ctypes.CDLL(None).prctl(36, 1, 0, 0, 0))").await == "0"
     }
 
+    /// Returns whether gVisor takes the place of this machine's kernel.
+    pub fn is_gvisor(&self) -> bool {
+        self.spec.runtime.as_deref() == Some("runsc")
+    }
+
     /// Another session's sandbox of the same backend.
     pub async fn neighbour(&self) -> TestSandbox {
         let backend = backend(self.backend).await.expect("it was available before");

@@ -21,6 +21,7 @@ use bollard::models::{
 };
 use rustix::process::{Resource, getrlimit};
 use std::collections::HashMap;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 /// The name of the guest's abstract socket inside.
@@ -198,7 +199,11 @@ fn mounts(planned: &Planned<'_>, image: &Image, machine: &Machine) -> Result<Vec
     let home = project.map_or(HOME.into(), |project| project.home.to_string_lossy());
     // What lies in $HOME is shown by the caches, or by nothing.
     let is_in_home = |inside: &Path| project.is_some_and(|project| inside.starts_with(&project.home));
-    let binds = image.binds.iter().filter(|(_, inside)| !is_in_home(inside));
+    // An overlay's sockets are others than the host's; gVisor cannot mount anything on a socket.
+    let is_needless = |host: &Path, inside: &Path| {
+        arrangement.empty.is_some() && covers_socket_of_overlay(image, host, inside)
+    };
+    let binds = image.binds.iter().filter(|(host, inside)| !is_in_home(inside) && !is_needless(host, inside));
     let shown = binds.map(|(host, inside)| show(host, inside, arrangement.empty.as_deref()));
     let mut mounts = shown.collect::<Result<Vec<_>>>()?;
     for (file, inside) in accounts::write(machine, &spec.session, image, arrangement.ids, &home)? {
@@ -250,6 +255,17 @@ fn show(host: &Path, inside: &Path, empty: Option<&Path>) -> Result<Mount> {
         }
         _ => bind(host, inside, true),
     }
+}
+
+/// Returns whether `/dev/null` covers a socket below a directory that [`show`] makes an overlay.
+fn covers_socket_of_overlay(image: &Image, host: &Path, inside: &Path) -> bool {
+    let is_socket =
+        |file: &Path| std::fs::symlink_metadata(file).is_ok_and(|file| file.file_type().is_socket());
+    host == Path::new("/dev/null")
+        && !inside.starts_with("/etc")
+        && image.binds.iter().any(|(shown, at)| {
+            inside.strip_prefix(at).is_ok_and(|below| shown.is_dir() && is_socket(&shown.join(below)))
+        })
 }
 
 fn binds(image: &Image) -> Result<Vec<Mount>> {

@@ -159,7 +159,7 @@ fn refusals() -> Result<BTreeMap<c_long, Vec<SeccompRule>>, seccompiler::Backend
     rules.insert(libc::SYS_ioctl, terminal_injection()?);
     rules.insert(libc::SYS_personality, vec![SeccompRule::new(odd_personality()?)?]);
     rules.insert(libc::SYS_socket, exotic_sockets()?);
-    for (number, rule) in slowing_the_guest()? {
+    for (number, rule) in slowing_the_guest()?.into_iter().chain(signalling_the_guest()?) {
         rules.insert(number, rule);
     }
     for (number, mode) in MODES.iter().chain(&MODES_HERE) {
@@ -229,6 +229,22 @@ fn slowing_the_guest() -> Result<Vec<(c_long, Vec<SeccompRule>)>, seccompiler::B
         (libc::SYS_setpriority, by_kind(0)?),
         (libc::SYS_ioprio_set, by_kind(1)?),
     ])
+}
+
+/// Returns what would send the guest a signal. Linux itself keeps signals of its descendants from process 1, gVisor does not.
+fn signalling_the_guest() -> Result<Vec<(c_long, Vec<SeccompRule>)>, seccompiler::BackendError> {
+    let guest = || SeccompRule::new(vec![Condition::new(0, Len::Dword, Op::Eq, 1)?]);
+    [
+        libc::SYS_kill,
+        libc::SYS_tkill,
+        libc::SYS_tgkill,
+        libc::SYS_rt_sigqueueinfo,
+        libc::SYS_rt_tgsigqueueinfo,
+        libc::SYS_pidfd_open,
+    ]
+    .into_iter()
+    .map(|number| Ok((number, vec![guest()?])))
+    .collect()
 }
 
 /// TIOCSTI types into a terminal, TIOCLINUX pastes into the console: both reach the user of that terminal.
