@@ -161,6 +161,18 @@ fn the_reference_has_every_event() {
 }
 
 #[test]
+fn the_reference_has_every_provider() {
+    let reference = text("docs/reference/configuration.md");
+    for provider in agent::model::providers::ALL {
+        let row = reference.lines().find(|line| line.starts_with(&format!("| `{}` |", provider.name)));
+        let row =
+            row.unwrap_or_else(|| panic!("{} is not in docs/reference/configuration.md", provider.name));
+        let fixed = provider.base_url.split("/projects").next().unwrap();
+        assert!(row.contains(fixed) && provider.key_variables.iter().all(|name| row.contains(name)), "{row}");
+    }
+}
+
+#[test]
 fn the_readme_is_short() {
     let bytes = text("README.md").len();
     assert!(bytes <= 9216, "README.md has {bytes} bytes");

@@ -5,7 +5,7 @@ use crate::support::endpoint::{Endpoint, endpoint};
 use agent::error::Kind;
 use agent::event::CallForm;
 use agent::model::probe::{self, Outcome, Probe, Recommendation, Step};
-use agent::model::{ChatModel, Message, Replayed, Reply, Request};
+use agent::model::{ChatModel, Message, Protocol, Replayed, Reply, Request, Secret};
 use agent::tools::Registry;
 use serde_json::{Value, json};
 
@@ -54,6 +54,18 @@ async fn an_endpoint_that_can_do_everything() {
     let image = &endpoint.chat_requests()[4]["messages"][0]["content"][1]["image_url"]["url"];
     assert!(image.as_str().is_some_and(|url| url.starts_with("data:image/png;base64,")), "{image}");
     assert!(endpoint.chat_requests().iter().all(|request| request["max_tokens"] == 256));
+}
+
+#[tokio::test]
+async fn other_protocols_are_found_by_a_call_in_them() {
+    let endpoint = endpoint().tool_call("get_temperature", paris()).text("It is warm.").start();
+    let others = [Protocol::Responses, Protocol::Messages].map(|protocol| {
+        let key = Some(Secret::new("k").unwrap());
+        agent::model::Endpoint { protocol, key, ..settings(&endpoint) }
+    });
+    let spoken = probe::spoken_protocols(others, &mut |_| {}).await;
+    let protocols: Vec<Protocol> = spoken.iter().map(|spoken| spoken.protocol).collect();
+    assert_eq!(protocols, [Protocol::Responses]);
 }
 
 #[tokio::test]

@@ -154,6 +154,32 @@ fn a_setup_that_names_a_file_outside_of_the_workspace_is_refused() {
     assert!(Path::new(refused.again().workspace()).exists());
 }
 
+#[test]
+fn a_projects_settings_are_used_once_they_are_approved_and_cannot_widen_anything() {
+    let text = "network = \"full\"\n[env]\nGREETING = \"hello\"\n[workspace]\nexclude = [\"*.bin\"]\ninclude = [\".env\"]\n\
+        [policy.deny.publishing]\ncommands = [\"npm publish\"]\n";
+    let call =
+        repository(agent().file(".agent/config.toml", text).file("large.bin", "x"));
+    let show = "echo \"<$GREETING>\"; ls -a; npm publish";
+    let (text, one) = session(call, show);
+    assert!(text.contains("<>") && text.contains("large.bin"), "{text}");
+    assert_eq!(notices(&one, "set GREETING, and to leave out *.bin, and to apply the rules publishing"), 1);
+    let shown = one.again().args(["sandbox", "setup", "--yes"]).run().expect_code(0).stdout;
+    for line in [
+        "variable: GREETING=hello",
+        "left out: *.bin",
+        "denied: publishing",
+        "no effect: network",
+        "no effect: workspace.include",
+    ] {
+        assert!(shown.contains(line), "{line}: {shown}");
+    }
+    let (text, _two) = session(one.again(), "echo \"<$GREETING>\"; ls -a");
+    assert!(text.contains("<hello>") && !text.contains("large.bin"), "{text}");
+    let (text, _three) = session(one.again(), show);
+    assert!(text.contains("project.publishing"), "{text}");
+}
+
 const DEV_CONTAINER: &str = r#"{
     // What an editor needs has no effect here.
     "customizations": { "vscode": { "extensions": ["one.two"] } },

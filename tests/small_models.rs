@@ -253,6 +253,23 @@ fn doctor_names_the_settings_of_a_model_that_calls_tools_in_the_compact_form_onl
 }
 
 #[test]
+fn doctor_names_the_protocol_in_which_an_endpoint_serves() {
+    let thermometer = json!({ "city": "Paris" });
+    // Neither tools nor the compact form by `chat`.
+    let model = endpoint()
+        .text("ready")
+        .text("It is warm.")
+        .text("No.")
+        .tool_call("get_temperature", thermometer)
+        .start();
+    let finished = agent().endpoint(&model).args(["doctor", "--endpoint"]).run();
+    let seen = finished.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(seen.contains("it calls tools by these as well: responses"), "{}", finished.stdout);
+    assert!(seen.contains("[models.\"test-model\"] protocol = \"responses\""), "{}", finished.stdout);
+    assert_ne!(finished.code, 0, "{}", finished.stdout);
+}
+
+#[test]
 fn a_server_that_reports_nothing_usable_about_its_model_is_asked_all_the_same() {
     let entry = |meta: Value| json!({ "data": [{ "id": "test-model", "meta": meta }] }).to_string();
     for (status, body) in [

@@ -8,8 +8,8 @@ use crate::error::{Error, Result};
 use crate::log::{History, Recording};
 use crate::machine::Machine;
 use crate::model::endpoint::Retries;
-use crate::model::probe::{self, Probe, Step};
-use crate::model::{ChatModel, Endpoint, KeySource, Limiter, OpenAi, Replayed, Reply, Secret};
+use crate::model::probe::{self, Probe, SpokenProtocol, Step};
+use crate::model::{ChatModel, Endpoint, KeySource, Limiter, OpenAi, Protocol, Replayed, Reply, Secret};
 use crate::session::{ModelSettings, Resume};
 use crate::tools::Registry;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ pub async fn connect_again(history: &History, config: &mut Config) -> Result<Con
 fn settings(config: &Config, client: OpenAi) -> ModelSettings {
     let endpoint = client.endpoint();
     ModelSettings {
-        price: config.price(&endpoint.model),
+        price: config.price(endpoint),
         base_url: endpoint.base_url.clone(),
         context_window: window(config, endpoint),
         compaction: config.file.compaction.unwrap_or(true),
@@ -193,9 +193,37 @@ pub async fn probe(
     probe::probe(endpoint, Registry::builtin().specs(), on_step).await
 }
 
+/// Tests in which protocols, of those that it is not asked in, the endpoint answers.
+pub async fn probe_protocols(
+    config: &Config,
+    model: &str,
+    on_step: &mut (dyn FnMut(Step<'_>) + Send),
+) -> Result<Vec<SpokenProtocol>> {
+    let choice = choose_with_key(config).await?;
+    let usual = protocol(config, &choice, model);
+    let others = Protocol::ALL.into_iter().filter(|other| *other != usual);
+    let endpoints =
+        others.map(|other| endpoint_in(other, config, &choice, model)).collect::<Result<Vec<_>>>()?;
+    Ok(probe::spoken_protocols(endpoints, on_step).await)
+}
+
+/// The protocol in which `model` is asked.
+fn protocol(config: &Config, choice: &EndpointChoice, model: &str) -> Protocol {
+    let of_model = config.file.models.get(model).and_then(|options| options.protocol);
+    of_model.or(config.file.protocol).unwrap_or_else(|| choice.usual_protocol())
+}
+
 fn endpoint(config: &Config, choice: &EndpointChoice, model: &str) -> Result<Endpoint> {
+    endpoint_in(protocol(config, choice, model), config, choice, model)
+}
+
+fn endpoint_in(
+    protocol: Protocol,
+    config: &Config,
+    choice: &EndpointChoice,
+    model: &str,
+) -> Result<Endpoint> {
     let options = config.file.models.get(model).cloned().unwrap_or_default();
-    let protocol = options.protocol.or(config.file.protocol).unwrap_or_else(|| choice.usual_protocol());
     let mut endpoint = Endpoint::new(choice.base_url_of(protocol), model)?;
     endpoint.protocol = protocol;
     if let Some(provider) = choice.provider {

@@ -88,6 +88,7 @@ async fn candidates(config: &Config, console: &Console) -> Vec<Candidate> {
         let because = match provider.is_local() {
             true => offered_locally(config, provider).await?,
             false => {
+                provider.address(|name| config.layers.get(name).map(|setting| setting.value)).ok()?;
                 provider.key_variables.iter().find(|name| config.layers.get(name).is_some())?.to_string()
             }
         };

@@ -13,7 +13,7 @@ pub fn governance(config: &Config) -> Governance {
     Governance {
         limits: config.limits.clone(),
         bounds: config.bounds,
-        rules: config.file.policy.clone(),
+        rules: config.file.policy.clone().with_project(&config.project.rules),
         approve: config.file.approve.unwrap_or_default(),
         hooks: config.hooks.clone(),
         servers: config.mcp.servers.clone(),
@@ -28,7 +28,8 @@ pub fn workspace(config: &Config) -> WorkspaceSettings {
         named: config.workspace_named,
         mode: config.sandbox.workspace_mode,
         include: [&config.file.workspace.include[..], &config.options.copy.include].concat(),
-        exclude: [&config.file.workspace.exclude[..], &config.options.copy.exclude].concat(),
+        exclude: [&config.file.workspace.exclude[..], &config.project.exclude, &config.options.copy.exclude]
+            .concat(),
         object_stores: object_stores(config),
     }
 }

@@ -213,6 +213,18 @@ impl FromStr for SandboxChoice {
     }
 }
 
+impl schemars::JsonSchema for SandboxChoice {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "SandboxChoice".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let names: Vec<&str> =
+            std::iter::once(Self::AUTO).chain(KINDS.iter().map(|kind| kind.name)).collect();
+        schemars::json_schema!({ "enum": names })
+    }
+}
+
 impl<'de> Deserialize<'de> for SandboxChoice {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)

@@ -26,6 +26,7 @@ mod start_over;
 mod turn;
 mod window;
 
+pub use agent_model::{Costs, Price};
 pub use assist::{AfterCall, Assist, At, BeforeCall, FailedCheck, NewPrompt, PromptHelp, ToolUse};
 pub use budget::{Budget, Shared};
 pub use contents::Part;
@@ -34,7 +35,7 @@ pub use environment::{Environment, Moment};
 pub use governed::Governed;
 pub use instructions::not_followed as instructions_not_followed;
 pub use interrupt::{Interrupt, Stop};
-pub use limits::{Costs, DEFAULT_MAX_TURNS, Price, RunLimits, Spent};
+pub use limits::{DEFAULT_MAX_TURNS, RunLimits, Spent};
 pub use prompt::{Checkout, SandboxFacts, system_prompt};
 pub use skills::{Presence, Skill, Skills};
 pub use window::Window;

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 /// The user's settings about pods. Everything has a default.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
     /// The context of the kubeconfig, instead of its current one.
@@ -66,7 +66,7 @@ impl Settings {
 }
 
 /// How it is made sure that a sandbox without a network has none.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Isolation {
     /// A NetworkPolicy that denies everything is there, and the pod tries to connect in spite of it before anything of the

@@ -1,5 +1,9 @@
 //! Tries what an endpoint can do, for `agent doctor --endpoint`: a handful of small requests.
 
+mod protocols;
+
+pub use protocols::{SpokenProtocol, spoken_protocols};
+
 use crate::client::stream::WRITTEN_AS_TEXT;
 use crate::{ChatModel, Endpoint, Message, OpenAi, Progress, Reply, Request, ToolSpec, compact};
 use agent_base::error::{Error, Result};
@@ -23,6 +27,8 @@ pub struct Probe {
     pub findings: Vec<Finding>,
     /// How to use the model, if it can be used.
     pub recommendation: Option<Recommendation>,
+    /// Set if reasoning came with a tool call that has to go back as it is.
+    pub carries_reasoning: bool,
 }
 
 impl Probe {
@@ -98,6 +104,7 @@ pub async fn probe(
         notices: Vec::new(),
         was_cut_off: false,
         sees_images: false,
+        carries_reasoning: false,
     };
     trial.models().await;
     // A server that does not answer is tried all the same.
@@ -113,7 +120,7 @@ pub async fn probe(
         context_window: trial.model.context_window(),
         images: trial.sees_images,
     });
-    Ok(Probe { findings: trial.findings, recommendation })
+    Ok(Probe { findings: trial.findings, recommendation, carries_reasoning: trial.carries_reasoning })
 }
 
 struct Trial<'a> {
@@ -125,6 +132,7 @@ struct Trial<'a> {
     /// Set if the last answer reached the limit on its tokens.
     was_cut_off: bool,
     sees_images: bool,
+    carries_reasoning: bool,
 }
 
 impl Trial<'_> {
@@ -199,6 +207,7 @@ impl Trial<'_> {
                 return Tools::NotCalled;
             }
         };
+        self.carries_reasoning = !reply.opaque.is_empty();
         let written = self.notices.iter().any(|notice| notice.contains(WRITTEN_AS_TEXT));
         if reply.tool_calls.is_empty() && self.was_cut_off {
             let unknown = format!("not known: the answer was cut off after {MAX_TOKENS} tokens");

@@ -4,7 +4,7 @@ use crate::endpoint::joined;
 use serde::{Deserialize, Serialize};
 
 /// How requests and answers are written.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
     /// OpenAI's chat completions, which nearly every endpoint has.

@@ -1,5 +1,6 @@
 //! The well-known providers: where they are, whose key they take, what is special about them.
 
+use crate::listed::listed;
 use crate::protocol::Protocol;
 use agent_base::error::{Error, Result};
 
@@ -8,7 +9,7 @@ use agent_base::error::{Error, Result};
 pub struct Provider {
     /// The name, as `--provider` takes it.
     pub name: &'static str,
-    /// The base URL; empty for [`GENERIC`].
+    /// The base URL; empty for [`GENERIC`]. `{NAME}` stands for an environment variable of the user's: see [`Provider::address`].
     pub base_url: &'static str,
     /// The protocol that it is asked in where none is configured.
     pub protocol: Protocol,
@@ -18,21 +19,45 @@ pub struct Provider {
     pub key_header: Option<&'static str>,
     /// Variables that may hold the key, the first one that is set counts. Empty where no key is needed.
     pub key_variables: &'static [&'static str],
+    /// The command that prints the key, where none of those is set.
+    pub key_command: &'static [&'static str],
+    /// Set if its key alone implies the provider. Keys that programs use for other things do not.
+    pub is_implied_by_key: bool,
     /// A model to take where none is named.
     pub default_model: Option<&'static str>,
     /// Under which name the reasoning is sent back beside tool calls, where the provider wants that.
     pub reasoning_echo: Option<&'static str>,
     /// Set if it takes `stream_options`.
     pub stream_options: bool,
-    /// Context windows in tokens, by the beginning of the model's name. Only what the provider documents.
-    pub context_windows: &'static [(&'static str, u64)],
 }
 
 impl Provider {
     /// The context window of `model` in tokens, where it is certain.
     pub fn context_window(&self, model: &str) -> Option<u64> {
-        let longest = self.context_windows.iter().filter(|(prefix, _)| model.starts_with(prefix));
-        longest.max_by_key(|(prefix, _)| prefix.len()).map(|(_, window)| *window)
+        listed(self.name, model).map(|listed| listed.context_window)
+    }
+
+    /// The base URL with what the user's environment says for its variables: the resource or the region of an account.
+    ///
+    /// # Errors
+    /// `Config` where a variable is missing or cannot stand in an address.
+    pub fn address(&self, variable: impl Fn(&str) -> Option<String>) -> Result<String> {
+        let mut address = String::new();
+        let mut rest = self.base_url;
+        while let Some((before, name, after)) = placeholder(rest) {
+            let value = variable(name).filter(|value| !value.trim().is_empty()).ok_or_else(|| {
+                Error::config(format!("{} needs {name}, and it is not set", self.name))
+                    .hint(format!("its address is {}; set {name} in the environment", self.base_url))
+            })?;
+            let value = value.trim().trim_end_matches('/');
+            if !is_part_of_address(value, before.is_empty() && address.is_empty()) {
+                return Err(Error::config(format!("{name} cannot stand in the address {}", self.base_url)));
+            }
+            address += before;
+            address += value;
+            rest = after;
+        }
+        Ok(address + rest)
     }
 
     /// The base URL for a protocol.
@@ -47,6 +72,22 @@ impl Provider {
     }
 }
 
+/// The first variable of an address: what stands before it, its name, and the rest.
+fn placeholder(address: &str) -> Option<(&str, &str, &str)> {
+    let (before, rest) = address.split_once('{')?;
+    let (name, after) = rest.split_once('}')?;
+    Some((before, name, after))
+}
+
+/// At the beginning of an address the scheme and a host, elsewhere one label or segment.
+fn is_part_of_address(value: &str, is_beginning: bool) -> bool {
+    let value = match is_beginning {
+        true => value.strip_prefix("https://").unwrap_or_default(),
+        false => value,
+    };
+    !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte))
+}
+
 /// An endpoint of which nothing is known but that it is OpenAI-compatible.
 pub static GENERIC: Provider = Provider {
     name: "custom",
@@ -55,10 +96,11 @@ pub static GENERIC: Provider = Provider {
     other_base_urls: &[],
     key_header: None,
     key_variables: &[],
+    key_command: &[],
+    is_implied_by_key: true,
     default_model: None,
     reasoning_echo: None,
     stream_options: true,
-    context_windows: &[],
 };
 
 /// Every provider that `--provider` knows.
@@ -69,17 +111,6 @@ pub static ALL: &[Provider] = &[
         // Its newer models reason from one call to the next only there.
         protocol: Protocol::Responses,
         key_variables: &["OPENAI_API_KEY"],
-        // https://platform.openai.com/docs/models
-        context_windows: &[
-            ("gpt-5", 400_000),
-            ("gpt-4.1", 1_047_576),
-            ("gpt-4o", 128_000),
-            ("gpt-4-turbo", 128_000),
-            ("gpt-3.5-turbo", 16_385),
-            ("o1", 200_000),
-            ("o3", 200_000),
-            ("o4-mini", 200_000),
-        ],
         ..GENERIC
     },
     Provider {
@@ -192,6 +223,39 @@ pub static ALL: &[Provider] = &[
         key_variables: &["HF_TOKEN"],
         ..GENERIC
     },
+    // https://learn.microsoft.com/azure/ai-foundry/openai/api-version-lifecycle: the model is the name of a deployment.
+    Provider {
+        name: "azure",
+        base_url: "{AZURE_OPENAI_ENDPOINT}/openai/v1",
+        key_header: Some("api-key"),
+        key_variables: &["AZURE_OPENAI_API_KEY"],
+        is_implied_by_key: false,
+        ..GENERIC
+    },
+    // https://cloud.google.com/vertex-ai/generative-ai/docs/start/openai
+    Provider {
+        name: "vertex",
+        base_url: "https://{GOOGLE_CLOUD_LOCATION}-aiplatform.googleapis.com/v1/projects/{GOOGLE_CLOUD_PROJECT}/locations/{GOOGLE_CLOUD_LOCATION}/endpoints/openapi",
+        key_command: &["gcloud", "auth", "print-access-token"],
+        is_implied_by_key: false,
+        ..GENERIC
+    },
+    // https://docs.aws.amazon.com/bedrock/latest/userguide/inference-chat-completions.html
+    Provider {
+        name: "bedrock",
+        base_url: "https://bedrock-runtime.{AWS_REGION}.amazonaws.com/openai/v1",
+        key_variables: &["AWS_BEARER_TOKEN_BEDROCK"],
+        is_implied_by_key: false,
+        ..GENERIC
+    },
+    // https://docs.github.com/github-models
+    Provider {
+        name: "github",
+        base_url: "https://models.github.ai/inference",
+        key_variables: &["GITHUB_TOKEN"],
+        is_implied_by_key: false,
+        ..GENERIC
+    },
     Provider { name: "ollama", base_url: "http://localhost:11434/v1", ..GENERIC },
     Provider { name: "lmstudio", base_url: "http://localhost:1234/v1", ..GENERIC },
     Provider { name: "vllm", base_url: "http://localhost:8000/v1", ..GENERIC },
@@ -199,6 +263,21 @@ pub static ALL: &[Provider] = &[
     // https://docs.litellm.ai/docs/proxy/quick_start
     Provider { name: "litellm", base_url: "http://localhost:4000/v1", ..GENERIC },
 ];
+
+/// The variables that are read from the user's environment alone: those of addresses, and keys that imply no provider.
+pub fn environment_variables() -> impl Iterator<Item = &'static str> {
+    let of_address = |provider: &'static Provider| {
+        let mut rest = provider.base_url;
+        std::iter::from_fn(move || {
+            let (_, name, after) = placeholder(rest)?;
+            rest = after;
+            Some(name)
+        })
+    };
+    let keys =
+        ALL.iter().filter(|provider| !provider.is_implied_by_key).flat_map(|provider| provider.key_variables);
+    ALL.iter().flat_map(of_address).chain(keys.copied())
+}
 
 /// The provider called `name`.
 ///
@@ -216,7 +295,9 @@ pub fn find(name: &str) -> Result<&'static Provider> {
 pub fn of_base_url(base_url: &str) -> &'static Provider {
     let host = |url: &str| reqwest::Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned));
     let asked = host(base_url);
-    ALL.iter().filter(|provider| !provider.is_local()).find(|p| host(p.base_url) == asked).unwrap_or(&GENERIC)
+    let known =
+        ALL.iter().filter(|provider| !provider.is_local() && placeholder(provider.base_url).is_none());
+    known.into_iter().find(|provider| host(provider.base_url) == asked).unwrap_or(&GENERIC)
 }
 
 #[cfg(test)]
@@ -234,8 +315,37 @@ mod tests {
     #[test]
     fn every_preset_is_already_normalised() {
         for provider in ALL {
-            assert_eq!(crate::Endpoint::new(provider.base_url, "m").unwrap().base_url, provider.base_url);
+            let address = provider.address(|name| in_environment(name)).unwrap();
+            assert_eq!(crate::Endpoint::new(&address, "m").unwrap().base_url, address);
         }
+    }
+
+    fn in_environment(name: &str) -> Option<String> {
+        Some(if name.ends_with("ENDPOINT") { "https://mine.example/" } else { "eu-west-1" }.to_owned())
+    }
+
+    #[test]
+    fn addresses_take_the_users_variables() {
+        let address =
+            |provider: &str, value: &'static str| find(provider).unwrap().address(|_| Some(value.to_owned()));
+        assert_eq!(address("azure", "https://mine.example/").unwrap(), "https://mine.example/openai/v1");
+        let bedrock = "https://bedrock-runtime.eu-west-1.amazonaws.com/openai/v1";
+        assert_eq!(address("bedrock", "eu-west-1").unwrap(), bedrock);
+        for (provider, value) in [
+            ("azure", "http://mine.example"),
+            ("azure", "https://mine.example/elsewhere"),
+            ("azure", "https://user@mine.example"),
+            ("bedrock", "evil.example/"),
+            ("bedrock", "evil.example/x"),
+            ("bedrock", "a@evil.example#"),
+        ] {
+            // A slash at the end is left out.
+            let refused = address(provider, value);
+            assert!(refused.is_err() || value == "evil.example/", "{provider} {value}");
+        }
+        let missing = find("bedrock").unwrap().address(|_| None).unwrap_err();
+        assert!(missing.to_string().contains("AWS_REGION"), "{missing}");
+        assert_eq!(of_base_url("no address").name, "custom");
     }
 
     /// Otherwise a provider's key would go to another host with another protocol.
@@ -248,12 +358,5 @@ mod tests {
                 assert_eq!(provider.base_url_of(*protocol), *base_url);
             }
         }
-    }
-
-    #[test]
-    fn the_longest_name_decides_the_window() {
-        let openai = find("openai").unwrap();
-        assert_eq!(openai.context_window("gpt-4.1-mini"), Some(1_047_576));
-        assert_eq!(openai.context_window("gpt-4"), None);
     }
 }

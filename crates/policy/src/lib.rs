@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use std::fmt;
 
 /// When the user is asked before a tool runs.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Approve {
     /// Never: the sandbox is the protection.

@@ -31,6 +31,21 @@ pub enum Notify {
     Command(Vec<String>),
 }
 
+impl schemars::JsonSchema for Notify {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Notify".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "anyOf": [
+                { "enum": ["off", "bell", "osc9", "osc777"] },
+                { "type": "array", "items": { "type": "string" }, "minItems": 1 },
+            ],
+        })
+    }
+}
+
 impl<'de> Deserialize<'de> for Notify {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]

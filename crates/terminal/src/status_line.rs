@@ -8,7 +8,7 @@ const BETWEEN: &str = " · ";
 const INDENT: &str = "  ";
 
 /// An item of the line; `[ui] status` lists them in order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StatusItem {
     /// The model's name.

@@ -30,7 +30,7 @@ pub enum Verbosity {
 }
 
 /// How tool calls are traced: `[ui] trace`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TraceStyle {
     /// `Plain` at a terminal, `Debug` elsewhere.

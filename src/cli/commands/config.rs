@@ -1,6 +1,6 @@
 //! `agent config`: the user's settings, where each comes from, and the file that holds them.
 
-use crate::cli::config::{ShownSetting, check_text, layers_here, shown};
+use crate::cli::config::{File, ShownSetting, check_text, layers_here, shown};
 use crate::cli::options::{GlobalJsonArg, Options};
 use crate::cli::print::{failure, print};
 use crate::cli::ui::confirm;
@@ -34,6 +34,8 @@ enum ConfigCommand {
     Show,
     /// Print the path of config.toml
     Path,
+    /// Print the JSON Schema of config.toml, for editors
+    Schema,
     /// Write a config.toml that explains itself, where there is none
     Init,
     /// Open config.toml in your editor ($VISUAL, $EDITOR), and keep what is valid
@@ -82,6 +84,10 @@ pub async fn config(machine: &Arc<Machine>, arguments: ConfigArgs) -> Result<Exi
             print(options, &text, &settings)
         }
         ConfigCommand::Path => print(options, &format!("{}\n", path.display()), &json!({ "path": path })),
+        ConfigCommand::Schema => {
+            let schema = schemars::schema_for!(File);
+            print(options, &format!("{}\n", serde_json::to_string_pretty(&schema)?), &schema)
+        }
         ConfigCommand::Init => {
             if path.symlink_metadata().is_ok() {
                 return Err(Error::usage(format!("{} exists already", path.display()))
@@ -141,7 +147,6 @@ fn replace(path: &Path, text: &[u8]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::config::File;
 
     #[test]
     fn the_template_is_valid_with_and_without_its_comments() {
@@ -150,5 +155,44 @@ mod tests {
         let lines = TEMPLATE.lines().skip(2).map(|line| line.trim_start_matches(['#', ' ']));
         let text = lines.collect::<Vec<_>>().join("\n");
         assert_eq!(File::from_text(path, text.as_bytes()).unwrap().network.as_deref(), Some("none"));
+    }
+
+    /// What an editor would underline is what a session refuses.
+    #[test]
+    fn the_schema_takes_what_is_read() {
+        let schema = serde_json::to_value(schemars::schema_for!(File)).unwrap();
+        let schema = jsonschema::validator_for(&schema).unwrap();
+        for (text, is_valid) in [
+            ("model = 'm'\nsandbox = 'docker'\nmax_cost = 1.5\nprotocol = 'responses'", true),
+            (
+                "[sandbox]\nbackend = 'e2b'\n[sandbox.e2b]\napi_key = 'k'\n[sandbox.vm]\nboot_timeout = 9",
+                true,
+            ),
+            ("[workspace]\ninclude = ['*.pem']\n[workspace.setup]\n'/p' = 'npm ci'", true),
+            ("[ui]\nnotify = ['notify-send', 'agent']\nstatus = ['model', 'cost']\nimages = 'never'", true),
+            (
+                "[policy.deny.x]\ncommands = ['git push']\n[[hooks]]\nevent = 'session_start'\ncommand = 'true'",
+                true,
+            ),
+            ("[mcp.servers.s]\ncommand = 'x'\nwhere = 'host'\n[credentials.github]\nenabled = true", true),
+            ("[models.m]\nform = 'compact'\nfallback = ['n']\n[prices.m]\ninput = 1.0\noutput = 2.0", true),
+            ("modell = 'm'", false),
+            ("sandbox = 'dokker'", false),
+            ("max_turns = 'many'", false),
+            ("[workspace]\ninclude = '*.pem'", false),
+            ("[ui]\nstatus = ['weather']", false),
+            ("[policy.deny.x]\ncomands = ['git push']", false),
+            ("[sandbox.vm]\nspeed = 1", false),
+        ] {
+            let table: toml::Table = toml::from_str(text).unwrap();
+            assert_eq!(
+                File::from_text(Path::new("config.toml"), text.as_bytes()).is_ok(),
+                is_valid,
+                "{text}"
+            );
+            let value = serde_json::to_value(table).unwrap();
+            let errors: Vec<String> = schema.iter_errors(&value).map(|error| error.to_string()).collect();
+            assert_eq!(errors.is_empty(), is_valid, "{text}: {errors:?}");
+        }
     }
 }

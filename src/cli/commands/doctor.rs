@@ -2,16 +2,18 @@
 
 use crate::backends::{Kind, SandboxChoice};
 use crate::cli::config::Config;
+use crate::cli::endpoint::{self, Connected};
 use crate::cli::options::{BackendArgs, DirectoryArg, EndpointArgs, JsonArg, ModelArg, Options};
 use crate::cli::print::offer;
+use crate::cli::proof;
 use crate::cli::ui::progress::Progress;
 use crate::cli::ui::wrap;
-use crate::cli::{endpoint, proof};
 use crate::error::{Error, Result};
 use crate::event::CallForm;
 use crate::exit_code::ExitCode;
 use crate::machine::Machine;
-use crate::model::probe::{Finding, Outcome, Recommendation, Step};
+use crate::model::Protocol;
+use crate::model::probe::{Finding, Outcome, Probe, Recommendation, SpokenProtocol, Step};
 use crate::sandbox::docker::Docker;
 use crate::sandbox::docker::checks::Checks;
 use crate::sandbox::image::DEFAULT as DEFAULT_IMAGE;
@@ -381,27 +383,7 @@ async fn endpoints(config: &Config, probe: bool, checks: &mut Checklist) -> Resu
     let reached = async {
         let connected = endpoint::connect(config).await?;
         match probe {
-            true => {
-                let name = connected.settings.client.name();
-                let mut on_step = |step: Step<'_>| match step {
-                    Step::Trying(what) => checks.progress.show(&format!("trying: {what}")),
-                    Step::Found(found) => checks.push(finding(found)),
-                };
-                match endpoint::probe(config, name, &mut on_step).await?.recommendation {
-                    Some(recommended) => {
-                        checks.push(recommendation(
-                            config,
-                            name,
-                            recommended,
-                            connected.settings.context_window,
-                        ));
-                        Ok(())
-                    }
-                    None => {
-                        Err(Error::endpoint(format!("{} cannot serve an agent", connected.settings.base_url)))
-                    }
-                }
-            }
+            true => try_endpoint(config, &connected, checks).await,
             false => connected.settings.client.models().await.map(|models| {
                 let model = connected.settings.client.name();
                 let listed = models.iter().any(|name| name == model);
@@ -425,17 +407,66 @@ async fn endpoints(config: &Config, probe: bool, checks: &mut Checklist) -> Resu
     result.inspect_err(|error| checks.push(failed("endpoint", CheckState::Failed, error)))
 }
 
+/// Tries the endpoint in its own protocol and in the others, and says how to use it.
+async fn try_endpoint(config: &Config, connected: &Connected, checks: &mut Checklist) -> Result<()> {
+    let model = connected.settings.client.name();
+    let mut on_step = |step: Step<'_>| match step {
+        Step::Trying(what) => checks.progress.show(&format!("trying: {what}")),
+        Step::Found(found) => checks.push(finding(found)),
+    };
+    let probe = endpoint::probe(config, model, &mut on_step).await?;
+    let others = endpoint::probe_protocols(config, model, &mut on_step).await?;
+    if !others.is_empty() {
+        checks.push(other_protocols(&others));
+    }
+    let better = better_protocol(&probe, &others);
+    if let Some(recommended) = probe.recommendation {
+        checks.push(recommendation(config, model, recommended, connected.settings.context_window, better));
+        return Ok(());
+    }
+    let error = Error::endpoint(format!("{} cannot serve an agent", connected.settings.base_url));
+    Err(match better {
+        Some(protocol) => error.hint(format!(
+            "it can by another protocol; in config.toml: {}",
+            protocol_setting(model, protocol)
+        )),
+        None => error,
+    })
+}
+
+fn other_protocols(others: &[SpokenProtocol]) -> DoctorCheck {
+    let name = |spoken: &SpokenProtocol| match spoken.carries_reasoning {
+        true => format!("{}, which carries reasoning from call to call", spoken.protocol.name()),
+        false => spoken.protocol.name().to_owned(),
+    };
+    let names: Vec<String> = others.iter().map(name).collect();
+    ok("protocols", format!("it calls tools by these as well: {}", names.join("; ")))
+}
+
+/// Another protocol, where the configured one does not serve, or does not carry reasoning and the other one does.
+fn better_protocol(probe: &Probe, others: &[SpokenProtocol]) -> Option<Protocol> {
+    let serves = probe.is_usable();
+    let is_better = |other: &&SpokenProtocol| !serves || other.carries_reasoning && !probe.carries_reasoning;
+    others.iter().find(is_better).map(|other| other.protocol)
+}
+
+fn protocol_setting(model: &str, protocol: Protocol) -> String {
+    format!("[models.{model:?}] protocol = \"{}\"", protocol.name())
+}
+
 /// How to use the model, and the setting for it where it is not used like that anyway.
 fn recommendation(
     config: &Config,
     model: &str,
     recommended: Recommendation,
     window: Option<u64>,
+    better: Option<Protocol>,
 ) -> DoctorCheck {
     let Recommendation { form, is_automatic, temperature, context_window, images } = recommended;
     let temperature = temperature.map_or("the server's".to_owned(), |temperature| temperature.to_string());
     let window = window.or(context_window);
     let tokens = window.map_or("unknown".to_owned(), |tokens| format!("{tokens} tokens"));
+    let protocol_setting = better.map(|protocol| protocol_setting(model, protocol));
     let form_setting = (!is_automatic).then(|| format!("[models.{model:?}] form = \"{form}\""));
     // It calls no tools otherwise, as small models do.
     let needs_help = !is_automatic && form == CallForm::Compact && config.file.assist(model).is_none();
@@ -444,7 +475,10 @@ fn recommendation(
     let are_sent = config.file.models.get(model).is_some_and(|options| options.images);
     let images_setting = (images && !are_sent).then(|| format!("[models.{model:?}] images = true"));
     let settings: Vec<String> =
-        [form_setting, assist_setting, images_setting, window_setting].into_iter().flatten().collect();
+        [protocol_setting, form_setting, assist_setting, images_setting, window_setting]
+            .into_iter()
+            .flatten()
+            .collect();
     DoctorCheck {
         hint: (!settings.is_empty()).then(|| format!("in config.toml: {}", settings.join("; "))),
         ..ok("recommended", format!("form {form}, temperature {temperature}, context window {tokens}"))

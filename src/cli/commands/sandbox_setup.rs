@@ -85,6 +85,18 @@ fn requested(request: &Request) -> String {
     for (name, value) in &request.env {
         text.push_str(&format!("variable: {}={}\n", one_line(name, 100), one_line(value, 4000)));
     }
+    if !request.exclude.is_empty() {
+        text.push_str(&format!("left out: {}\n", one_line(&request.exclude.join(", "), 4000)));
+    }
+    for (verdict, rules) in [("denied", &request.rules.deny), ("asked", &request.rules.ask)] {
+        for (name, rule) in rules {
+            text.push_str(&format!(
+                "{verdict}: {} ({})\n",
+                one_line(name, 100),
+                one_line(&rule.summary(), 4000)
+            ));
+        }
+    }
     text.extend(request.setup.as_ref().map(described));
     for remark in &request.remarks {
         text.push_str(&format!("no effect: {}\n", one_line(remark, 300)));

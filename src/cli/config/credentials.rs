@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 const MAX_AUTHORITIES: u64 = 1 << 20;
 
 /// A `[credentials.NAME]` of `config.toml`.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CredentialOptions {
     /// Enables it without `--credential`.

@@ -128,14 +128,24 @@ fn request(root: &Path, name: PathBuf, bytes: &[u8]) -> Result<Request> {
         }))?),
     };
     remarks.extend(not_honoured(&table));
-    Ok(Request { source: Source::DevContainer(name), setup, image, env, remarks })
+    Ok(Request { setup, image, env, remarks, ..Request::new(Source::DevContainer(name)) })
 }
 
-fn is_image(image: &str) -> bool {
+/// Returns whether it can be the name of an image.
+pub(super) fn is_image(image: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "._-/:@+".contains(c);
     image.len() <= MAX_IMAGE
         && image.starts_with(|c: char| c.is_ascii_alphanumeric())
         && image.chars().all(is_part)
+}
+
+/// Returns whether they can be the name and the value of a variable.
+pub(super) fn is_variable(name: &str, value: &str) -> bool {
+    !name.is_empty()
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+        && value.len() <= MAX_VALUE
+        && !value.contains('\0')
 }
 
 /// The properties that have no effect, each with its reason.
@@ -204,11 +214,8 @@ impl Reader {
                     Value::Number(_) | Value::Bool(_) => Ok(value.to_string()),
                     _ => Err("it is not text".to_owned()),
                 };
-                let is_name = !name.is_empty()
-                    && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-                    && !name.starts_with(|c: char| c.is_ascii_digit());
                 match text {
-                    Ok(text) if is_name && text.len() <= MAX_VALUE && !text.contains('\0') => {
+                    Ok(text) if is_variable(name, &text) => {
                         variables.retain(|(earlier, _)| earlier != name);
                         variables.push((name.clone(), text));
                     }

@@ -62,6 +62,17 @@ struct EndpointPlace {
     url: String,
     setting: Setting,
     provider: Option<&'static Provider>,
+    /// Set if the address is the provider's, not one that was named for it.
+    is_own: bool,
+}
+
+impl EndpointPlace {
+    fn of_provider(provider: &'static Provider, setting: Setting, layers: &Layers) -> Result<Self> {
+        // Not from a `.env`: an address decides where the key goes.
+        let variable =
+            |name: &str| layers.get_from(name, SettingSource::Environment).map(|setting| setting.value);
+        Ok(Self { url: provider.address(variable)?, setting, provider: Some(provider), is_own: true })
+    }
 }
 
 /// Chooses endpoint, key and model. Errors are of kind `Config`.
@@ -86,16 +97,17 @@ pub fn choose_endpoint(options: &Options, layers: &Layers, file: &File) -> Resul
     let key = key(&place, layers, file, &mut notices)?;
     if let (None, Some(provider)) = (&key, place.provider)
         && !provider.key_variables.is_empty()
-        && place.url == provider.base_url
+        && place.is_own
     {
         return Err(Error::config(format!("{} needs a key and none is set", provider.name))
             .hint(format!("set {} or AGENT_API_KEY", provider.key_variables.join(" or "))));
     }
     let model = model(options, layers, file, &place);
+    let key_command = key.as_ref().filter(|key| key.name == COMMAND).and_then(|_| command(&place, file));
     Ok(EndpointChoice {
         base_url: place.url,
         key_name: key.as_ref().map(|key| key.name.clone()),
-        key_command: key.as_ref().filter(|key| key.name == COMMAND).and(file.api_key_command.clone()),
+        key_command,
         key: key.map(|key| key.value).filter(|value| !value.is_empty()),
         model,
         provider: place.provider,
@@ -141,14 +153,11 @@ fn named_place(options: &Options, layers: &Layers, file: &File) -> Result<Option
         match (url, provider, known) {
             (Some(url), _, known) => {
                 let provider = known.or_else(|| well_known(&url.value));
-                return Ok(Some(EndpointPlace { url: url.value.clone(), setting: url, provider }));
+                let is_own = provider.is_some_and(|provider| provider.base_url == url.value);
+                return Ok(Some(EndpointPlace { url: url.value.clone(), setting: url, provider, is_own }));
             }
             (None, Some(setting), Some(provider)) => {
-                return Ok(Some(EndpointPlace {
-                    url: provider.base_url.to_owned(),
-                    setting,
-                    provider: Some(provider),
-                }));
+                return EndpointPlace::of_provider(provider, setting, layers).map(Some);
             }
             _ => {}
         }
@@ -159,7 +168,7 @@ fn named_place(options: &Options, layers: &Layers, file: &File) -> Result<Option
 /// No endpoint was named: a provider's key implies one.
 fn implied_by_key(layers: &Layers) -> Result<EndpointPlace> {
     let implied_by = |source| {
-        providers::ALL.iter().find_map(|provider| {
+        providers::ALL.iter().filter(|provider| provider.is_implied_by_key).find_map(|provider| {
             let key = provider.key_variables.iter().find_map(|name| layers.get_from(name, source))?;
             Some((provider, key))
         })
@@ -167,9 +176,7 @@ fn implied_by_key(layers: &Layers) -> Result<EndpointPlace> {
     let implied = implied_by(SettingSource::Environment).or_else(|| implied_by(SettingSource::DotEnv));
     let openai = || Some((providers::find("openai").ok()?, layers.get("AGENT_API_KEY")?));
     match implied.or_else(openai) {
-        Some((provider, setting)) => {
-            Ok(EndpointPlace { url: provider.base_url.to_owned(), setting, provider: Some(provider) })
-        }
+        Some((provider, setting)) => EndpointPlace::of_provider(provider, setting, layers),
         None => {
             let keys: Vec<&str> = key_variables().collect();
             Err(Error::config("no model endpoint is configured").hint(format!(
@@ -201,7 +208,7 @@ fn key(
         let named = ["AGENT_API_KEY"].into_iter().chain(own.iter().copied());
         named.into_iter().find_map(|name| layers.get_from(name, source))
     };
-    let in_file = || key_in_file(file);
+    let in_file = || key_in_file(file).or_else(|| command(place, file).map(|_| printed()));
     let found = match place.setting.source {
         SettingSource::File => in_file().or_else(|| from(SettingSource::Environment)),
         _ => from(SettingSource::Environment).or_else(in_file),
@@ -221,17 +228,28 @@ fn key(
 
 /// The key of `config.toml`; that of a command has no value before it has run.
 fn key_in_file(file: &File) -> Option<Setting> {
-    let command = file.api_key_command.as_ref().map(|_| Setting {
-        value: String::new(),
-        source: SettingSource::File,
-        name: COMMAND.to_owned(),
-    });
-    setting(&file.api_key, SettingSource::File, "api_key").or(command)
+    setting(&file.api_key, SettingSource::File, "api_key")
+        .or_else(|| file.api_key_command.as_ref().map(|_| printed()))
 }
 
-/// The variables with a key of any provider.
+/// A key that a command prints.
+fn printed() -> Setting {
+    Setting { value: String::new(), source: SettingSource::File, name: COMMAND.to_owned() }
+}
+
+/// The command that prints the key: that of `config.toml`, or at the provider's own address the provider's.
+fn command(place: &EndpointPlace, file: &File) -> Option<KeyCommand> {
+    let of_provider = || {
+        let provider = place.provider.filter(|provider| place.is_own && !provider.key_command.is_empty())?;
+        Some(KeyCommand::Program(provider.key_command.iter().map(|&word| word.to_owned()).collect()))
+    };
+    file.api_key_command.clone().or_else(of_provider)
+}
+
+/// The variables with a key of any provider, but for those that programs use for other things.
 fn key_variables() -> impl Iterator<Item = &'static str> {
-    providers::ALL.iter().flat_map(|provider| provider.key_variables).copied()
+    let implying = providers::ALL.iter().filter(|provider| provider.is_implied_by_key);
+    implying.flat_map(|provider| provider.key_variables).copied()
 }
 
 /// The variables whose keys belong to this endpoint.
@@ -240,7 +258,9 @@ fn own_key_names(place: &EndpointPlace) -> Vec<&'static str> {
         return vec!["OPENAI_API_KEY"];
     }
     match place.provider {
-        Some(provider) if same_host(&place.url, provider.base_url) => provider.key_variables.to_vec(),
+        Some(provider) if place.is_own || same_host(&place.url, provider.base_url) => {
+            provider.key_variables.to_vec()
+        }
         _ => Vec::new(),
     }
 }
@@ -388,6 +408,31 @@ mod tests {
         assert_eq!(choose(&flags, &[], &[]).unwrap().usual_protocol(), Protocol::Chat);
         let deepseek = choose(&Options::default(), &[("DEEPSEEK_API_KEY", "k")], &[]).unwrap();
         assert_eq!(deepseek.base_url_of(Protocol::Messages), "https://api.deepseek.com/anthropic");
+    }
+
+    #[test]
+    fn an_address_with_variables_comes_from_the_environment_alone() {
+        let of = |name: &str, environment: &[(&str, &str)], dot_env: &[(&str, &str)]| {
+            let mut flags = Options::default();
+            flags.endpoint.provider = Some(name.to_owned());
+            choose(&flags, environment, dot_env)
+        };
+        let azure = [("AZURE_OPENAI_ENDPOINT", "https://mine.example/"), ("AZURE_OPENAI_API_KEY", "k")];
+        let choice = of("azure", &azure, &[]).unwrap();
+        assert_eq!(
+            (choice.base_url.as_str(), choice.key.as_deref()),
+            ("https://mine.example/openai/v1", Some("k"))
+        );
+        let error = of("azure", &azure[1..], &azure[..1]).unwrap_err();
+        assert!(error.to_string().contains("AZURE_OPENAI_ENDPOINT"), "{error}");
+        let error = of("bedrock", &[("AWS_REGION", "eu-west-1")], &[]).unwrap_err();
+        assert!(error.hint_text().unwrap().contains("AWS_BEARER_TOKEN_BEDROCK"), "{error}");
+        let google = [("GOOGLE_CLOUD_LOCATION", "europe-west4"), ("GOOGLE_CLOUD_PROJECT", "p")];
+        let command = of("vertex", &google, &[]).unwrap().key_command;
+        assert!(matches!(command, Some(KeyCommand::Program(words)) if words[0] == "gcloud"));
+        // A token of GitHub is in many environments for other reasons.
+        assert!(choose(&Options::default(), &[("GITHUB_TOKEN", "t")], &[]).is_err());
+        assert_eq!(of("github", &[("GITHUB_TOKEN", "t")], &[]).unwrap().key.as_deref(), Some("t"));
     }
 
     #[test]

@@ -22,7 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 const MAX_OUTPUT: usize = 64 << 10;
 
 /// The command as it is written.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
 #[serde(untagged)]
 pub enum KeyCommand {
     /// A line for a shell.

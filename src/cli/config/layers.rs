@@ -66,7 +66,8 @@ pub fn dot_env_names() -> impl Iterator<Item = &'static str> {
         "OPENAI_BASE_URL",
         "OPENAI_MODEL",
     ];
-    let keys = providers::ALL.iter().flat_map(|provider| provider.key_variables);
+    let implying = providers::ALL.iter().filter(|provider| provider.is_implied_by_key);
+    let keys = implying.flat_map(|provider| provider.key_variables);
     ENDPOINT.into_iter().chain(keys.copied())
 }
 
@@ -95,7 +96,11 @@ impl Layers {
     pub fn read(directory: &Path) -> Result<Self> {
         let environment = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .filter(|(name, _)| name.starts_with("AGENT_") || is_dot_env_name(name))
+            .filter(|(name, _)| {
+                name.starts_with("AGENT_")
+                    || is_dot_env_name(name)
+                    || providers::environment_variables().any(|known| known == name)
+            })
             .collect::<BTreeMap<_, _>>();
         let (dot_env, mut ignored) = read_dot_env(&directory.join(".env"))?;
         ignored.retain(|name| !environment.contains_key(name));
@@ -213,8 +218,9 @@ macro_rules! settings {
         tables { $($(#[$table_doc:meta])* $table:ident: $table_type:ty,)* }
     ) => {
         /// `config.toml` of the user, and above it what the environment and the flags set.
-        #[derive(Debug, Clone, Default, Deserialize)]
+        #[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
         #[serde(deny_unknown_fields, default)]
+        #[schemars(title = "config.toml of agent")]
         pub struct File {
             $($(#[$endpoint_doc])* pub $endpoint: Option<String>,)*
             $($(#[$flag_doc])* pub $flag: Option<$flag_type>,)*
@@ -265,6 +271,7 @@ settings! {
     flags {
         /// `auto`, a backend's name, or a table with it and with settings of backends.
         #[serde(deserialize_with = "backend_name")]
+        #[schemars(with = "Option<SandboxSetting>")]
         sandbox: SandboxChoice = backend,
         /// The container image.
         image: String = backend,
@@ -342,7 +349,7 @@ settings! {
 }
 
 /// A `[[hooks]]` of `config.toml`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HookOptions {
     /// When it runs.
@@ -363,7 +370,7 @@ pub struct HookOptions {
 }
 
 /// The settings of the tools in `config.toml`.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ToolOptions {
     /// Set if large models are offered `update_plan` without `--plan` too.
@@ -371,7 +378,7 @@ pub struct ToolOptions {
 }
 
 /// The settings of the workspace in `config.toml`: globs, to which those of the command line are added.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WorkspaceOptions {
     /// Globs of what is copied although it is excluded otherwise.
@@ -395,7 +402,7 @@ fn globs<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Vec<
 }
 
 /// The settings of the terminal in `config.toml`.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct UiOptions {
     /// When pictures are drawn.
@@ -415,7 +422,7 @@ pub struct UiOptions {
 }
 
 /// The settings of one model in `config.toml`.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModelOptions {
     /// How tools are offered and calls are written.
@@ -558,8 +565,19 @@ pub(super) fn file_table(path: &Path) -> Result<toml::Table> {
     toml::from_slice(&bytes).map_err(|error| Error::config(format!("{}: {error}", path.display())))
 }
 
+/// `sandbox` in the JSON Schema.
+#[derive(schemars::JsonSchema)]
+#[schemars(untagged)]
+#[expect(dead_code, reason = "describes what `backend_name` reads")]
+enum SandboxSetting {
+    /// `auto`, or a backend's name.
+    Name(SandboxChoice),
+    /// With the settings of backends.
+    Table(SandboxTable),
+}
+
 /// `[sandbox]` as a table.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
 struct SandboxTable {
     /// `auto`, or a backend's name.
     backend: Option<SandboxChoice>,

@@ -7,6 +7,7 @@ mod endpoint;
 pub mod key_command;
 mod layers;
 pub mod project;
+mod project_file;
 mod project_setup;
 mod providers;
 mod request;
@@ -27,6 +28,7 @@ use crate::cli::ui::pictures::Images;
 use crate::error::{Error, Result};
 use crate::event::Limits;
 use crate::machine::Machine;
+use crate::model::{Endpoint, listed};
 use crate::network;
 use crate::sandbox::Network;
 use crate::sandbox::host_tree::share_looks;
@@ -203,9 +205,13 @@ impl Config {
         self.options.verbosity.images.or(self.file.ui.images).unwrap_or_default()
     }
 
-    /// Returns what a million tokens of `model` cost, if the user's file has a price.
-    pub fn price(&self, model: &str) -> Option<Price> {
-        self.file.prices.get(model).copied()
+    /// Returns what a million tokens of the model cost: by the user's file, or at the provider's own address by its price list.
+    pub fn price(&self, endpoint: &Endpoint) -> Option<Price> {
+        let of_list = || {
+            let provider = crate::model::providers::of_base_url(&endpoint.base_url);
+            listed(provider.name, &endpoint.model).and_then(|listed| listed.price)
+        };
+        self.file.prices.get(&endpoint.model).copied().or_else(of_list)
     }
 }
 

@@ -3,7 +3,9 @@
 
 use super::approvals::Approvals;
 use super::dev_container;
+use super::project_file;
 use super::project_setup::{self, SetupOptions};
+use crate::approval::policy::Rules;
 use crate::error::{Error, Result};
 use crate::hash::Hash;
 use crate::machine::Machine;
@@ -17,8 +19,6 @@ use std::path::{Path, PathBuf};
 
 /// The file of a project.
 pub const NAME: &str = ".agent/config.toml";
-/// The largest one that is read, in bytes.
-const MAX_BYTES: u64 = 64 << 10;
 
 /// The file that asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,11 +50,28 @@ pub struct Request {
     pub image: Option<String>,
     /// Variables of commands.
     pub env: Vec<(String, String)>,
+    /// Globs of what is not copied.
+    pub exclude: Vec<String>,
+    /// Rules about what does not run, and what is asked about, beside the user's.
+    pub rules: Rules,
     /// What else the file says that has no effect, and why.
     pub remarks: Vec<String>,
 }
 
 impl Request {
+    /// One that asks for nothing.
+    pub fn new(source: Source) -> Self {
+        Self {
+            source,
+            setup: None,
+            image: None,
+            env: Vec::new(),
+            exclude: Vec::new(),
+            rules: Rules::default(),
+            remarks: Vec::new(),
+        }
+    }
+
     /// One line for a question.
     pub fn summary(&self) -> String {
         let mut parts = Vec::new();
@@ -68,12 +85,21 @@ impl Request {
             let names: Vec<&str> = self.env.iter().map(|(name, _)| name.as_str()).collect();
             parts.push(format!("set {}", one_line(&names.join(", "), 100)));
         }
+        if !self.exclude.is_empty() {
+            parts.push(format!("leave out {}", one_line(&self.exclude.join(", "), 100)));
+        }
+        if !self.rules.is_empty() {
+            let names: Vec<&str> =
+                self.rules.deny.keys().chain(self.rules.ask.keys()).map(String::as_str).collect();
+            parts.push(format!("apply the rules {}", one_line(&names.join(", "), 100)));
+        }
         parts.join(", and to ")
     }
 
     /// Returns whether it asks for anything that can be given.
     pub fn is_empty(&self) -> bool {
-        self.setup.is_none() && self.image.is_none() && self.env.is_empty()
+        let names_sandbox = self.setup.is_some() || self.image.is_some() || !self.env.is_empty();
+        !names_sandbox && self.exclude.is_empty() && self.rules.is_empty()
     }
 }
 
@@ -136,6 +162,10 @@ pub struct ConfiguredProject {
     pub image: Option<String>,
     /// The variables that an approved file names.
     pub env: Vec<(String, String)>,
+    /// Globs of what is not copied, by an approved file.
+    pub exclude: Vec<String>,
+    /// Rules of an approved file.
+    pub rules: Rules,
     /// What a file asks for that is neither approved nor refused.
     pub open: Option<Asked>,
     /// What the user should know about a file.
@@ -161,6 +191,8 @@ pub(super) fn configured(
             setup: request.setup,
             image: request.image,
             env: request.env,
+            exclude: request.exclude,
+            rules: request.rules,
             ..ConfiguredProject::default()
         },
         Ok(Some(asked)) if asked.is_refused || asked.request.is_empty() => ConfiguredProject::default(),
@@ -181,30 +213,12 @@ pub(super) fn configured(
 /// A file cannot be read, or asks for something that there is not.
 pub fn read(root: &Path, machine: &Machine) -> Result<Option<Asked>> {
     let in_file = |error: Error| Error::config(format!("{NAME}: {error}"));
-    if let Some((request, content)) = of_project(root).map_err(in_file)? {
+    if let Some((request, content)) = project_file::read(root).map_err(in_file)? {
         return Asked::new(root, request, &content, machine).map(Some);
     }
     let in_file = |error: Error| Error::config(format!("devcontainer.json: {error}"));
     let found = dev_container::read(root).map_err(in_file)?;
     found.map(|(request, content)| Asked::new(root, request, &content, machine)).transpose()
-}
-
-/// What [`NAME`] asks for, and the part of its text that does.
-fn of_project(root: &Path) -> Result<Option<(Request, Vec<u8>)>> {
-    let Some(bytes) = read_file(&root.join(NAME), MAX_BYTES)? else { return Ok(None) };
-    let table = toml::from_slice::<toml::Table>(&bytes)
-        .map_err(|error| Error::config(one_line(&error.to_string(), 300)))?;
-    let Some(value) = table.get("workspace").and_then(|workspace| workspace.get("setup")) else {
-        return Ok(None);
-    };
-    let content = serde_json::to_vec(value).unwrap_or_else(|_| bytes.clone());
-    let options: SetupOptions = value.clone().try_into().map_err(|_| {
-        Error::config("[workspace] setup is neither a command nor a table with command, files, network")
-    })?;
-    let setup = Some(project_setup::setup(&options)?);
-    let request =
-        Request { source: Source::Project, setup, image: None, env: Vec::new(), remarks: Vec::new() };
-    Ok(Some((request, content)))
 }
 
 /// The content of a file of the project, or `None` where there is none. A link is refused.

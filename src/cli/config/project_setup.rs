@@ -13,7 +13,7 @@ const MAX_COMMAND: usize = 4000;
 pub(super) const DEFAULT_NETWORK: &str = "registries";
 
 /// A setup as it is written.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, schemars::JsonSchema)]
 #[serde(untagged)]
 pub enum SetupOptions {
     /// The command alone.
@@ -23,7 +23,7 @@ pub enum SetupOptions {
 }
 
 /// See [`SetupOptions`].
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetupTable {
     pub(super) command: String,

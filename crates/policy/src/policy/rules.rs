@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 /// [policy.ask.native-code]
 /// python = { modules = ["ctypes"], builtins = ["eval", "exec"] }
 /// ```
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Rules {
     /// Rules for what does not run.
@@ -26,10 +26,11 @@ pub struct Rules {
 }
 
 /// The subject of one rule; any of its patterns is enough.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Rule {
     /// Programs, with subcommands and flags where that narrows it: `["rm -rf", "git push"]`.
+    #[schemars(with = "Vec<String>")]
     pub commands: Vec<CommandPattern>,
     /// Python, by dotted names: `ctypes`, `os.system`.
     pub python: Names,
@@ -42,18 +43,21 @@ pub struct Rule {
     /// Ruby, by the names that `require` takes; `system`, `eval`, `IO.popen` are built-ins.
     pub ruby: Names,
     /// Tools of MCP servers: `mcp__github__create_issue`, `mcp__github__*`.
+    #[schemars(with = "Vec<String>")]
     pub tools: Vec<ToolPattern>,
     /// Why, as the model and the user read it.
     pub because: Option<String>,
 }
 
 /// Modules and built-ins of one language. A name covers everything below it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Names {
     /// Names that come in through an import.
+    #[schemars(with = "Vec<String>")]
     pub modules: Vec<NamePattern>,
     /// Names that the language has without one.
+    #[schemars(with = "Vec<String>")]
     pub builtins: Vec<NamePattern>,
 }
 
@@ -74,6 +78,14 @@ impl Rules {
     /// Returns whether there is no rule at all.
     pub fn is_empty(&self) -> bool {
         self.deny.is_empty() && self.ask.is_empty()
+    }
+
+    /// These and the rules of a project, which are named `project.NAME` and take nothing away from these.
+    pub fn with_project(mut self, project: &Self) -> Self {
+        let named = |(name, rule): (&String, &Rule)| (format!("project.{name}"), rule.clone());
+        self.deny.extend(project.deny.iter().map(named));
+        self.ask.extend(project.ask.iter().map(named));
+        self
     }
 
     /// Refuses rules that could never apply.
@@ -108,6 +120,17 @@ impl Rules {
 }
 
 impl Rule {
+    /// All of its patterns in one line, and the reason.
+    pub fn summary(&self) -> String {
+        let commands = self.commands.iter().map(|pattern| pattern.text().to_owned());
+        let names =
+            self.patterns().map(|(language, _, name)| format!("{}: {}", language.name(), name.text()));
+        let tools = self.tools.iter().map(|pattern| pattern.text().to_owned());
+        let patterns: Vec<String> = commands.chain(names).chain(tools).collect();
+        let because = self.because.as_ref().map(|because| format!("; {because}"));
+        patterns.join(", ") + &because.unwrap_or_default()
+    }
+
     fn patterns(&self) -> impl Iterator<Item = (Language, Kind, &NamePattern)> {
         let by_language = [
             (Language::Python, &self.python),

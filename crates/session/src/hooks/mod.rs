@@ -33,7 +33,7 @@ const MAX_FILES: usize = 10_000;
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// When a hook runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Moment {
     /// Before the first prompt of a process. What it writes to standard output is a note for the model.
@@ -62,7 +62,7 @@ impl Moment {
 }
 
 /// Where a hook runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
     /// In the session's sandbox.

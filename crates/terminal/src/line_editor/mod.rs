@@ -45,7 +45,7 @@ pub trait Assistant: Sync {
 }
 
 /// The keys of the editor.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Editing {
     #[default]

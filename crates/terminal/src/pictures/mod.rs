@@ -30,7 +30,7 @@ const USUAL_CELL: (u16, u16) = (10, 20);
 const MAX_CELL: u16 = 100;
 
 /// When pictures are drawn in the terminal.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Images {
     /// In a terminal.
