@@ -158,8 +158,7 @@ fn a_setup_that_names_a_file_outside_of_the_workspace_is_refused() {
 fn a_projects_settings_are_used_once_they_are_approved_and_cannot_widen_anything() {
     let text = "network = \"full\"\n[env]\nGREETING = \"hello\"\n[workspace]\nexclude = [\"*.bin\"]\ninclude = [\".env\"]\n\
         [policy.deny.publishing]\ncommands = [\"npm publish\"]\n";
-    let call =
-        repository(agent().file(".agent/config.toml", text).file("large.bin", "x"));
+    let call = repository(agent().file(".agent/config.toml", text).file("large.bin", "x"));
     let show = "echo \"<$GREETING>\"; ls -a; npm publish";
     let (text, one) = session(call, show);
     assert!(text.contains("<>") && text.contains("large.bin"), "{text}");

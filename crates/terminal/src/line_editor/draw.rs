@@ -43,9 +43,10 @@ impl View {
         let following = if indent <= TAB { indent } else { 0 };
         let mut column = indent;
         let mut at = None;
+        let mut breaks = breaks(text, indent, following, width).into_iter().peekable();
         for (index, joined) in text.grapheme_indices(true) {
             let columns = columns_of(joined);
-            if joined != "\n" && column + columns > width {
+            if breaks.next_if_eq(&index).is_some() {
                 rows.push(String::new());
                 column = 0;
             }
@@ -55,6 +56,10 @@ impl View {
             if joined.ends_with('\n') {
                 rows.push(" ".repeat(following));
                 column = following;
+                continue;
+            }
+            // A blank behind a full row is not seen.
+            if joined == " " && column + columns > width {
                 continue;
             }
             column += columns;
@@ -85,6 +90,39 @@ impl View {
             self.cursor.0 -= start;
         }
     }
+}
+
+/// Where rows begin that the text itself does not begin: between words, before and behind wide characters, and within words that are
+/// longer than a row.
+fn breaks(text: &str, indent: usize, following: usize, width: usize) -> Vec<usize> {
+    let mut breaks = Vec::new();
+    let mut column = indent;
+    // The last place in this row where a word begins, and the columns since then.
+    let mut word: Option<(usize, usize)> = None;
+    let mut was_wide_or_blank = false;
+    let mut row_begin = 0;
+    for (index, joined) in text.grapheme_indices(true) {
+        if joined.ends_with('\n') {
+            (column, word, was_wide_or_blank, row_begin) = (following, None, false, index + joined.len());
+            continue;
+        }
+        let columns = columns_of(joined);
+        let is_blank = joined == " " || joined == "\t";
+        if !is_blank && (was_wide_or_blank || columns > 1) {
+            word = Some((index, 0));
+        }
+        was_wide_or_blank = is_blank || columns > 1;
+        if column + columns > width && joined != " " {
+            let later = word.take().filter(|(begin, behind)| *begin > row_begin && behind + columns <= width);
+            (row_begin, column) = later.unwrap_or((index, 0));
+            breaks.push(row_begin);
+        }
+        if column + columns <= width {
+            column += columns;
+        }
+        word = word.map(|(begin, behind)| (begin, behind + columns));
+    }
+    breaks
 }
 
 /// Where the cursor is.
@@ -197,6 +235,41 @@ mod tests {
         assert_eq!((two.rows, two.cursor), (vec!["› ab".into(), "  cd".into()], (1, 2)));
         assert_eq!(view("日本語日本", 9).cursor, (0, 8));
         assert_eq!(view("日本語日本", 15).rows, ["› 日本語日", "本"]);
+    }
+
+    #[test]
+    fn rows_break_between_words_where_they_can() {
+        let rows = |text: &str| view(text, 0).rows;
+        assert_eq!(rows("ab cdef ghij"), ["› ab cdef ", "ghij"]);
+        assert_eq!(rows("ab cdef ghi jkl mnop qr"), ["› ab cdef ", "ghi jkl ", "mnop qr"]);
+        assert_eq!(rows("a bcdefghijklmnop q"), ["› a ", "bcdefghijk", "lmnop q"]);
+        assert_eq!(rows("abc 日本語日"), ["› abc 日本", "語日"]);
+        // Blanks behind a full row are not seen, and the cursor stays at its end.
+        let full = view("abcdefgh   i", 10);
+        assert_eq!((full.rows, full.cursor), (vec!["› abcdefgh".into(), "i".into()], (0, 10)));
+        assert_eq!(view("abcdefgh   i", 11).cursor, (1, 0));
+        assert_eq!(view("ab cdef ghij", 12).cursor, (1, 4));
+        assert_eq!(rows("one\ntwo three"), ["› one", "  two ", "three"]);
+    }
+
+    proptest::proptest! {
+        /// No row is wider than the window, and nothing but blanks is left out.
+        #[test]
+        fn rows_hold_all_of_the_text(text in "[a-c 日👍\t\n]{0,60}", columns in 10_usize..30) {
+            let label = Label { plain: "› ".into(), painted: "› ".into() };
+            let shown = View::new(&label, &text, 0, columns);
+            proptest::prop_assert!(shown.rows.iter().all(|row| columns_of_row(row) < columns), "{:?}", shown.rows);
+            let seen = |text: &str| text.chars().filter(|c| !c.is_whitespace() && *c != '›').collect::<String>();
+            proptest::prop_assert_eq!(seen(&shown.rows.concat()), seen(&text));
+            for (index, _) in text.grapheme_indices(true) {
+                let (row, column) = View::new(&label, &text, index, columns).cursor;
+                proptest::prop_assert!(row < shown.rows.len() && column < columns);
+            }
+        }
+    }
+
+    fn columns_of_row(row: &str) -> usize {
+        row.graphemes(true).map(columns_of).sum()
     }
 
     /// The cursor was placed by a sum of widths, which is wrong where the terminal joins characters.
