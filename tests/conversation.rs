@@ -186,3 +186,28 @@ fn a_session_that_was_resumed_after_an_incomplete_answer_is_replayed_to_its_end(
     next("three").expect_code(5);
     replay().expect_code(5);
 }
+
+/// On a machine elsewhere each call is a round trip.
+#[test]
+fn calls_that_only_read_run_at_the_same_time_and_their_results_keep_the_order() {
+    let read = |name: &str| ("read_file", json!({ "path": name }));
+    let write = ("write_file", json!({ "path": "d.txt", "data": "four" }));
+    let calls = [read("a.txt"), read("missing.txt"), read("c.txt"), write, read("d.txt")];
+    let model = endpoint().tool_calls(&calls).text("Done.").start();
+    let call = agent().file("a.txt", "one").file("c.txt", "three").endpoint(&model);
+    let finished = call.args(["run", "read", "--json"]).run().expect_code(0);
+    let events = finished.events();
+    let kinds: Vec<&str> = events.iter().filter_map(|event| event["type"].as_str()).collect();
+    let tools: Vec<&str> = kinds.into_iter().filter(|kind| kind.starts_with("tool_")).collect();
+    let (begun, ended) = ("tool_started", "tool_finished");
+    assert_eq!(tools, [begun, begun, begun, ended, ended, ended, begun, ended, begun, ended]);
+    let results: Vec<String> = model.requests()[1]
+        .messages()
+        .iter()
+        .filter(|message| message["role"] == "tool")
+        .map(|message| message["content"].to_string())
+        .collect();
+    for (result, part) in results.iter().zip(["one", "missing.txt", "three", "d.txt", "four"]) {
+        assert!(result.contains(part), "{part}: {result}");
+    }
+}

@@ -24,6 +24,9 @@ use std::mem::take;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+/// Calls of one message that run at the same time.
+const AT_ONCE: usize = 16;
+
 const AFTER_A_BAD_CALL: &str =
     "error: not run, because the call before it in the same message was not valid; send both again";
 const CUT_OFF: &str = "error: your message was cut off at the token limit in the middle of this call; make it shorter, \
@@ -36,13 +39,13 @@ impl Conversation {
         self.run_call(call, &Reply::default()).await.map(|done| done.result)
     }
 
-    /// Runs the calls of one message in order; those that delegate, side by side, at the same time. Every call gets a result,
-    /// whatever happens.
+    /// Runs the calls of one message in order; those that follow each other and delegate, or only read, at the same time. Every call
+    /// gets a result, whatever happens.
     pub(super) async fn run_tools(&mut self, reply: &Reply, repetition: &mut Repetition) -> Result<Round> {
         let mut round = Round { all_bad: true, verdict: Verdict::Fine, starts_over: false };
         let (mut failure, mut bad) = (None, false);
-        let groups: Vec<&[ToolCall]> =
-            reply.tool_calls.chunk_by(|a, b| self.delegates(a) && self.delegates(b)).collect();
+        let groups = reply.tool_calls.chunk_by(|a, b| self.run_at_once(a, b));
+        let groups: Vec<&[ToolCall]> = groups.flat_map(|group| group.chunks(AT_ONCE)).collect();
         for calls in groups {
             let outcomes = match &failure {
                 Some(error) => skipped(calls, &not_run(error)),
@@ -89,7 +92,13 @@ impl Conversation {
         self.setup.tools.get(&call.name).is_some_and(Tool::delegates)
     }
 
-    /// Runs one call, or several at the same time that delegate.
+    /// Returns whether the calls of both run at the same time.
+    fn run_at_once(&self, a: &ToolCall, b: &ToolCall) -> bool {
+        let only_reads = |call: &ToolCall| self.setup.tools.get(&call.name).is_some_and(Tool::only_reads);
+        self.delegates(a) && self.delegates(b) || only_reads(a) && only_reads(b)
+    }
+
+    /// Runs one call, or several at the same time.
     async fn run_together(&self, calls: &[ToolCall], reply: &Reply) -> Result<Vec<Outcome>> {
         if calls.iter().any(|call| self.delegates(call)) {
             self.record_workspace().await?;

@@ -42,6 +42,11 @@ pub trait Tool: Send + Sync {
         false
     }
 
+    /// Returns whether its calls only read files of the sandbox. Such calls of one message run at the same time.
+    fn only_reads(&self) -> bool {
+        false
+    }
+
     /// Discards what it keeps in the sandbox between calls, because the workspace was put back to an earlier state. What it
     /// discarded, for the user.
     fn discard_state(&self) -> BoxFuture<'_, Option<String>> {

@@ -30,6 +30,10 @@ pub struct ReadFile;
 impl Tool for ReadFile {
     describe!("read_file", READ_FILE, Arguments);
 
+    fn only_reads(&self) -> bool {
+        true
+    }
+
     fn run<'a>(&'a self, context: Context<'a>, arguments: Value) -> BoxFuture<'a, Result<ToolResult>> {
         Box::pin(async move { run(context, arguments::read(&arguments)?).await })
     }
