@@ -26,6 +26,7 @@ mod sandbox_setup;
 mod serve;
 mod sessions;
 mod undo;
+pub mod version;
 mod web;
 
 use crate::cli::options::SessionArg;
@@ -42,7 +43,7 @@ use std::sync::Arc;
 /// Without a command it opens the REPL on this directory, which begins with PROMPT if there is one. Without a terminal, and with
 /// options that are about the end of a run, it answers one prompt as `agent run` does.
 #[derive(Debug, Parser)]
-#[command(name = "agent", version, about, after_help = EXIT_CODES, max_term_width = 110,
+#[command(name = "agent", version, disable_version_flag = true, about, after_help = EXIT_CODES, max_term_width = 110,
           args_conflicts_with_subcommands = true)]
 pub struct Cli {
     #[command(flatten)]
@@ -57,6 +58,9 @@ pub struct Cli {
     #[arg(short = 'r', long, value_name = "ID", num_args = 0..=1, conflicts_with_all = ["session", "session_key"],
           help_heading = "Session")]
     pub resume: Option<Option<String>>,
+    /// Print the version; with --verbose or --json also commit, target, features and the hash of the guest
+    #[arg(short = 'V', long)]
+    pub version: bool,
     #[command(subcommand)]
     pub command: Option<Command>,
 }
