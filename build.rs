@@ -12,7 +12,7 @@ fn main() {
     println!("cargo::rustc-env=AGENT_COMMIT={}", commit.unwrap_or_default());
 }
 
-/// The one that whoever builds the program names.
+/// The one that the environment of the build names.
 fn given_commit() -> Option<String> {
     std::env::var("AGENT_COMMIT").ok().filter(|commit| is_commit(commit))
 }

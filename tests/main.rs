@@ -92,6 +92,7 @@ mod rejoin;
 mod repl;
 mod resume;
 mod review;
+mod review_command;
 mod run;
 mod run_code;
 mod samples;

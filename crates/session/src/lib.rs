@@ -105,8 +105,9 @@ impl Session {
         answer
     }
 
-    /// Works on a prompt that an MCP server wrote. An `@` in it names nothing: which files are sent is the user's choice.
-    pub async fn prompt_of_server(&mut self, text: &str) -> Result<Answer> {
+    /// Works on a prompt that a program wrote: an MCP server, or a command around texts of others. An `@` in it names nothing: which
+    /// files are sent is the user's choice.
+    pub async fn prompt_of_program(&mut self, text: &str) -> Result<Answer> {
         self.begin().await?;
         self.follow_host().await?;
         self.offer_servers().await?;

@@ -20,6 +20,7 @@ mod models;
 mod race;
 mod replay;
 pub mod resume;
+mod review;
 pub mod run;
 mod sandbox;
 mod sandbox_setup;
@@ -68,7 +69,7 @@ pub struct Cli {
 const EXIT_CODES: &str = "\
 Exit codes:
   0  finished (and --check, if any, passed)      5  a limit was reached: turns, tokens, cost, time, repetition
-  1  agent itself failed; a changed session file 6  --check did not pass
+  1  agent itself failed; a changed session file 6  --check did not pass; a finding of --severity
   2  usage or configuration is wrong             7  the change could not be applied (conflict)
   3  the model endpoint failed                   130 / 143  interrupted / terminated
   4  the sandbox failed                          `agent exec` and `code` pass the code on; 125: agent failed";
@@ -93,6 +94,8 @@ pub enum Command {
     Batch(Box<batch::BatchArgs>),
     /// Run several attempts at one prompt at the same time; the first that passes the check wins
     Race(Box<race::RaceArgs>),
+    /// Have a model look for defects in a change: findings with file and line
+    Review(Box<review::ReviewArgs>),
     /// Serve a page for the browser: chat, trace, commands and review
     Web(Box<web::WebArgs>),
     /// Start a second session from the state of another one
@@ -141,6 +144,7 @@ impl Command {
             Self::Replay(arguments) => replay::replay(machine, arguments).await.into(),
             Self::Batch(arguments) => batch::batch(machine, *arguments).await.into(),
             Self::Race(arguments) => race::race(machine, *arguments).await.into(),
+            Self::Review(arguments) => review::review(machine, *arguments).await.into(),
             Self::Web(arguments) => end(web::web(machine, *arguments).await),
             Self::Fork(arguments) => end(fork::fork(machine, arguments).await),
             Self::Doctor(arguments) => end(doctor::doctor(machine, arguments).await),
