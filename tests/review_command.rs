@@ -129,8 +129,10 @@ fn schema_of_sarif() -> Option<Value> {
     }
     let mut schema: Value = serde_json::from_slice(&std::fs::read(kept).unwrap()).unwrap();
     // A stray bracket, which only a lenient engine takes; we write no language.
-    let language = &mut schema["definitions"]["run"]["properties"]["language"];
-    language.as_object_mut().expect("a property").remove("pattern").expect("the pattern");
+    for definition in ["run", "toolComponent"] {
+        let language = &mut schema["definitions"][definition]["properties"]["language"];
+        language.as_object_mut().expect("a property").remove("pattern").expect("the pattern");
+    }
     Some(schema)
 }
 

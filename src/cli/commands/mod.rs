@@ -27,6 +27,7 @@ mod sandbox_setup;
 mod serve;
 mod sessions;
 mod undo;
+mod update;
 pub mod version;
 mod web;
 
@@ -126,6 +127,8 @@ pub enum Command {
     Models(models::ModelsArgs),
     /// Show every setting and where it comes from; write, open and check config.toml
     Config(config::ConfigArgs),
+    /// Replace what install.sh installed by the newest release, or by another version
+    Update(update::UpdateArgs),
     /// Print a completion script for a shell
     Completions(completions::CompletionsArgs),
     /// Print the manual page
@@ -154,6 +157,7 @@ impl Command {
             Self::Artifacts(arguments) => end(artifacts::artifacts(machine, arguments)),
             Self::Models(arguments) => end(models::models(machine, arguments).await),
             Self::Config(arguments) => end(config::config(machine, arguments).await),
+            Self::Update(arguments) => end(update::update(machine, arguments).await),
             Self::Completions(arguments) => end(completions::completions(&arguments)),
             Self::Man => end(man::man(Cli::command())),
             Self::Resume(arguments) => resume::resume(machine, arguments).await.into(),
