@@ -112,6 +112,7 @@ mod skills;
 mod small_model_attempts;
 mod small_models;
 mod support;
+mod telemetry;
 mod terminal;
 mod tools;
 mod trace;
