@@ -38,6 +38,7 @@ mod dot_env;
 mod endpoint_client;
 mod endpoint_faults;
 mod endpoint_probe;
+mod evaluations;
 mod events_schema;
 mod examples;
 mod exec;
