@@ -108,6 +108,7 @@ mod session_report;
 mod session_samples;
 mod session_store;
 mod session_verify;
+mod session_versions;
 mod sessions;
 mod setup;
 mod skills;

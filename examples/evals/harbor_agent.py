@@ -1,6 +1,6 @@
 """Harbor, the harness of Terminal-Bench, with `agent` as its agent. From this directory:
 
-    harbor run --dataset terminal-bench@2.0 --agent-import-path harbor_agent:Agent --model MODEL --ae AGENT_BASE_URL=URL --ae AGENT_API_KEY=KEY
+    harbor run --dataset terminal-bench@2.0 --agent harbor_agent:Agent --model MODEL --ae AGENT_BASE_URL=URL --ae AGENT_API_KEY=KEY
 """
 
 from __future__ import annotations
