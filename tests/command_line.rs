@@ -119,10 +119,12 @@ fn the_version_names_what_the_program_was_built_from() {
     let exported = agent();
     let file = exported.workspace().join("guest");
     exported.again().args(["guest", "export", file.to_str().unwrap()]).run().expect_code(0);
-    let guest = agent::hash::Hash::of(&std::fs::read(&file).unwrap()).short(6);
+    let guest = agent::hash::Hash::of(std::fs::read(&file).unwrap()).short(6);
     let verbose = call(&["--version", "--verbose"]);
     assert!(verbose.starts_with(&line), "{verbose}");
-    for expected in [format!("guest: {guest}\n"), "features: kubernetes, modal, policy, vm".to_owned()] {
+    for expected in
+        [format!("guest: {guest}\n"), "features: kubernetes, modal, policy, telemetry, vm".to_owned()]
+    {
         assert!(verbose.contains(&expected), "{verbose}");
     }
     let json: serde_json::Value = serde_json::from_str(&call(&["--json", "-V"])).unwrap();

@@ -145,6 +145,14 @@ fn a_session_is_a_trace_of_prompt_turns_calls_check_and_apply_without_contents()
     let call = of("execute_tool run_commands");
     assert_eq!(attributes(call)["process.exit.code"], "3");
     assert_eq!(attributes(of("apply"))["agent.files.added"], "1");
+    check_metrics(&collector);
+    assert!(!collector.text().contains("needle"), "nothing of contents");
+    assert!(collector.received.lock().unwrap().iter().all(|(_, headers, _)| headers.contains("x-key: k1")));
+    decode(&collector);
+}
+
+/// Three turns of ten tokens each, at a price of one for ten.
+fn check_metrics(collector: &Collector) {
     let metrics: Vec<Value> = collector.bodies("/v1/metrics");
     let metrics: Vec<&Value> = metrics
         .iter()
@@ -163,9 +171,6 @@ fn a_session_is_a_trace_of_prompt_turns_calls_check_and_apply_without_contents()
     assert_eq!(sum("gen_ai.client.token.usage", "histogram", "sum"), 30.0);
     assert_eq!(sum("agent.cost", "sum", "asDouble"), 3.0);
     assert!(sum("gen_ai.client.operation.duration", "histogram", "sum") > 0.0);
-    assert!(!collector.text().contains("needle"), "nothing of contents");
-    assert!(collector.received.lock().unwrap().iter().all(|(_, headers, _)| headers.contains("x-key: k1")));
-    decode(&collector);
 }
 
 /// Reads every body as the messages of OTLP, where an unknown field or a wrong type is an error.

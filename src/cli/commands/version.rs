@@ -15,10 +15,11 @@ const TARGET: &str = env!("AGENT_TARGET");
 const COMMIT: &str = env!("AGENT_COMMIT");
 
 /// The features of the package, and whether this build has them.
-const FEATURES: [(&str, bool); 4] = [
+const FEATURES: [(&str, bool); 5] = [
     ("kubernetes", cfg!(feature = "kubernetes")),
     ("modal", cfg!(feature = "modal")),
     ("policy", cfg!(feature = "policy")),
+    ("telemetry", cfg!(feature = "telemetry")),
     ("vm", cfg!(feature = "vm")),
 ];
 

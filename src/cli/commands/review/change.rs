@@ -157,7 +157,8 @@ fn head(text: &str, max: usize) -> &str {
     if text.len() <= max {
         return text;
     }
-    let cut = &text[..text.floor_char_boundary(max)];
+    let end = (0..=max).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    let cut = &text[..end];
     cut.rfind('\n').map_or(cut, |end| &cut[..end])
 }
 
