@@ -5,8 +5,12 @@
 #   AGENT_INSTALL_DIR  where the program goes (default: ~/.local/bin)
 #   AGENT_RELEASES     where the releases are (default: https://github.com/OWNER/agent/releases)
 #
-# Nothing is installed whose hash is not that of the release.
+# Nothing is installed whose hash is not that of the release. `agent update` replaces what is installed, and has the release's key from here:
+# where that is set, its list of hashes has to be signed with it. Here minisign checks that, where it is installed.
 set -eu
+
+# The releases' public key, in minisign's form; the workflow of the release sets it.
+KEY=
 
 fail() {
   echo "install.sh: $1" >&2
@@ -21,6 +25,15 @@ fetch() {
   else
     fail "neither curl nor wget is here"
   fi || fail "$1 could not be fetched"
+}
+
+# The receipt that `agent update` reads.
+note() {
+  if [ -n "${AGENT_HOME:-}" ]; then data=$AGENT_HOME/data; else data=${XDG_DATA_HOME:-$HOME/.local/share}/agent; fi
+  mkdir -p "$data"
+  hash=$(cd "$work" && sha256sum "$archive" | cut -c1-64)
+  printf '%s\n%s\n%s\n%s\n' "$(cd "$directory" && pwd)/agent" "$releases" "$hash" "$KEY" >"$data/installed.new"
+  mv "$data/installed.new" "$data/installed"
 }
 
 # The whole script is read before anything runs: a transfer that breaks off runs nothing.
@@ -44,12 +57,18 @@ main() {
   (cd "$work" && grep " [ *]\{0,1\}$archive\$" SHA256SUMS | sha256sum --check --status -) ||
     fail "the hash of $archive is not that of the release: nothing was installed"
 
+  if [ -n "$KEY" ] && command -v minisign >/dev/null; then
+    fetch "$from/SHA256SUMS.minisig" "$work/SHA256SUMS.minisig"
+    minisign -Vqm "$work/SHA256SUMS" -P "$KEY" || fail "the signature of the release is not valid: nothing was installed"
+  fi
+
   tar -xzf "$work/$archive" -C "$work" agent
   mkdir -p "$directory"
   # A running program keeps its file: a rename replaces the name alone.
   cp "$work/agent" "$directory/.agent.new"
   chmod 755 "$directory/.agent.new"
   mv "$directory/.agent.new" "$directory/agent"
+  note
   echo "$("$directory/agent" --version) is in $directory"
   case :$PATH: in
     *:"$directory":*) ;;

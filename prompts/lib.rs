@@ -12,6 +12,8 @@ pub const DELEGATED: &str = include_str!("delegated.md");
 pub const INIT: &str = include_str!("init.md");
 /// The rules of plan mode.
 pub const PLAN: &str = include_str!("plan.md");
+/// The request for a review of a change.
+pub const REVIEW: &str = include_str!("review.md");
 /// The explanation of skills.
 pub const SKILLS: &str = include_str!("skills.md");
 /// The system prompt.

@@ -108,3 +108,29 @@ fn every_setting_is_shown_with_its_source() {
     assert!(wrong.stderr.contains("line 2, column 1: `[sandbox] include` takes a table"), "{}", wrong.stderr);
     assert!(wrong.stderr.contains("[workspace]"), "{}", wrong.stderr);
 }
+
+#[test]
+fn the_version_names_what_the_program_was_built_from() {
+    let call = |arguments: &[&str]| agent().args(arguments).run().expect_code(0).stdout;
+    let line = format!("agent {}\n", env!("CARGO_PKG_VERSION"));
+    for arguments in [&["--version"][..], &["-V"], &["-V", "-q"]] {
+        assert_eq!(call(arguments), line);
+    }
+    let exported = agent();
+    let file = exported.workspace().join("guest");
+    exported.again().args(["guest", "export", file.to_str().unwrap()]).run().expect_code(0);
+    let guest = agent::hash::Hash::of(std::fs::read(&file).unwrap()).short(6);
+    let verbose = call(&["--version", "--verbose"]);
+    assert!(verbose.starts_with(&line), "{verbose}");
+    for expected in
+        [format!("guest: {guest}\n"), "features: kubernetes, modal, policy, telemetry, vm".to_owned()]
+    {
+        assert!(verbose.contains(&expected), "{verbose}");
+    }
+    let json: serde_json::Value = serde_json::from_str(&call(&["--json", "-V"])).unwrap();
+    assert_eq!(
+        (json["version"].as_str(), json["guest"].as_str()),
+        (Some(env!("CARGO_PKG_VERSION")), Some(&*guest))
+    );
+    assert!(json["target"].as_str().unwrap().starts_with(std::env::consts::ARCH), "{json}");
+}

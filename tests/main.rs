@@ -1,6 +1,7 @@
 //! Every integration test, one module a capability, in one binary: it links once.
 
 mod acp;
+mod action;
 mod alternation;
 mod apply_branch;
 mod artifacts;
@@ -37,6 +38,7 @@ mod dot_env;
 mod endpoint_client;
 mod endpoint_faults;
 mod endpoint_probe;
+mod evaluations;
 mod events_schema;
 mod examples;
 mod exec;
@@ -92,6 +94,7 @@ mod rejoin;
 mod repl;
 mod resume;
 mod review;
+mod review_command;
 mod run;
 mod run_code;
 mod samples;
@@ -105,12 +108,14 @@ mod session_report;
 mod session_samples;
 mod session_store;
 mod session_verify;
+mod session_versions;
 mod sessions;
 mod setup;
 mod skills;
 mod small_model_attempts;
 mod small_models;
 mod support;
+mod telemetry;
 mod terminal;
 mod tools;
 mod trace;

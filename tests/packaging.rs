@@ -4,6 +4,7 @@ use crate::support::skip;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -76,7 +77,9 @@ fn the_script_installs_the_newest_release() {
     assert!(output.status.success(), "{output:?}");
     assert!(stdout(&output).contains(&format!("agent {VERSION} is in")), "{output:?}");
     let installed = home.join(".local/bin/agent");
-    assert_eq!(stdout(&run(Command::new(installed).arg("--version"))), format!("agent {VERSION}"));
+    assert_eq!(stdout(&run(Command::new(&installed).arg("--version"))), format!("agent {VERSION}"));
+    let newest = run(Command::new(&installed).arg("update").env_clear().env("HOME", &home));
+    assert_eq!(stdout(&newest), format!("agent {VERSION} is what the release has"));
     let listed = stdout(&run(Command::new("tar").arg("-tzf").arg(archive_in(&files))));
     for name in ["agent", "man/agent.1", "completions/agent.zsh", "LICENSE-MIT"] {
         assert!(listed.lines().any(|line| line == name), "{listed}");
@@ -159,4 +162,169 @@ fn the_formula_names_both_archives_with_their_hashes() {
     fs::write(&sums, &lines[0]).unwrap();
     let missing = Command::new(packaging("homebrew.sh")).arg("1.2.3").arg(&sums).output().unwrap();
     assert_eq!(missing.status.code(), Some(1));
+}
+
+/// This program in a place of its own, as `install.sh` leaves it, and the releases that it is updated from.
+struct Installed {
+    directory: tempfile::TempDir,
+    releases: PathBuf,
+    program: PathBuf,
+}
+
+impl Installed {
+    /// With a receipt that names `key`.
+    fn new(key: &str) -> Self {
+        let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let (releases, program) = (directory.path().join("releases"), directory.path().join("bin/agent"));
+        fs::create_dir(&releases).unwrap();
+        fs::create_dir_all(program.parent().unwrap()).unwrap();
+        copy_program(&program);
+        fs::create_dir_all(directory.path().join("agent/data")).unwrap();
+        let receipt = format!("{}\n{}\n{}\n{key}\n", program.display(), files_of(&releases), "0".repeat(64));
+        fs::write(directory.path().join("agent/data/installed"), receipt).unwrap();
+        Self { directory, releases, program }
+    }
+
+    /// Makes a release of a program that says that it is this version.
+    fn release(&self, version: &str) {
+        let work = tempfile::tempdir().unwrap();
+        let script = format!("#!/bin/sh\necho agent {version}\n");
+        fs::write(work.path().join("agent"), script).unwrap();
+        fs::set_permissions(work.path().join("agent"), fs::Permissions::from_mode(0o755)).unwrap();
+        let archive = format!("agent-{}-unknown-linux-musl.tar.gz", std::env::consts::ARCH);
+        run(Command::new("tar")
+            .arg("-czf")
+            .arg(self.releases.join(&archive))
+            .arg("agent")
+            .current_dir(&work));
+        run(Command::new("sh").args(["-c", "sha256sum -- *.tar.gz >SHA256SUMS"]).current_dir(&self.releases));
+    }
+
+    fn update(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(&self.program);
+        command
+            .arg("update")
+            .args(arguments)
+            .env_clear()
+            .env("AGENT_HOME", self.directory.path().join("agent"));
+        command.output().unwrap()
+    }
+
+    /// Nothing was changed, for this reason.
+    fn refuses(&self, arguments: &[&str], code: i32, why: &str) {
+        let output = self.update(arguments);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), said.contains(why)), (Some(code), true), "{said}");
+        let version = stdout(&run(Command::new(&self.program).arg("--version")));
+        assert_eq!(version, format!("agent {VERSION}"));
+        let left = fs::read_dir(self.program.parent().unwrap()).unwrap().count();
+        assert_eq!(left, 1, "nothing else is left");
+    }
+}
+
+/// A second name of the test's own program is enough where the file system has both.
+fn copy_program(to: &Path) {
+    if fs::hard_link(PROGRAM, to).is_err() {
+        fs::copy(PROGRAM, to).unwrap();
+    }
+}
+
+#[test]
+fn an_update_replaces_the_program_and_keeps_its_mode() {
+    let installed = Installed::new("");
+    // The mode belongs to the file, which the tests share.
+    fs::remove_file(&installed.program).unwrap();
+    fs::copy(PROGRAM, &installed.program).unwrap();
+    fs::set_permissions(&installed.program, fs::Permissions::from_mode(0o750)).unwrap();
+    installed.release("99.0.1");
+    let output = installed.update(&["--json"]);
+    assert!(output.status.success(), "{output:?}");
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((json["updated"].as_bool(), json["version"].as_str()), (Some(true), Some("99.0.1")));
+    assert_eq!(stdout(&run(&mut Command::new(&installed.program))), "agent 99.0.1");
+    assert_eq!(fs::metadata(&installed.program).unwrap().permissions().mode() & 0o7777, 0o750);
+    let receipt = fs::read_to_string(installed.directory.path().join("agent/data/installed")).unwrap();
+    let sums = fs::read_to_string(installed.releases.join("SHA256SUMS")).unwrap();
+    assert_eq!(receipt.lines().nth(2), sums.split(' ').next());
+}
+
+#[test]
+fn an_update_takes_nothing_that_is_not_the_release() {
+    let installed = Installed::new("");
+    installed.refuses(&[], 1, "SHA256SUMS could not be fetched: the server answered 404");
+    installed.release("0.0.1");
+    installed.refuses(&[], 1, "the newest release is 0.0.1, and this is");
+    installed.release("not-a-version");
+    installed.refuses(&[], 1, "does not print its version");
+    installed.release("99.0.0");
+    let archive = archive_in(&installed.releases);
+    fs::OpenOptions::new().append(true).open(&archive).unwrap().write_all(b"more").unwrap();
+    installed.refuses(&[], 1, "is not that of the release");
+    fs::write(installed.releases.join("SHA256SUMS"), "").unwrap();
+    installed.refuses(&[], 1, "the release has no agent-");
+    let receipt = installed.directory.path().join("agent/data/installed");
+    let elsewhere = fs::read_to_string(&receipt).unwrap().replace("127.0.0.1", "releases.invalid");
+    fs::write(&receipt, elsewhere).unwrap();
+    installed.refuses(&[], 1, "it is not an https address");
+}
+
+/// Signs a file as minisign does: the BLAKE2b of the content, then the signature with the trusted comment. Prints the public key.
+const SIGN: &str = r#"
+import base64, hashlib, sys
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+key, number = Ed25519PrivateKey.from_private_bytes(bytes(range(32))), b"8 bytes."
+content, comment = open(sys.argv[1], "rb").read(), "a release"
+signature = key.sign(hashlib.blake2b(content).digest())
+encode = lambda data: base64.b64encode(data).decode()
+lines = ["untrusted comment: x", encode(b"ED" + number + signature), "trusted comment: " + comment, encode(key.sign(signature + comment.encode()))]
+open(sys.argv[1] + ".minisig", "w").write("\n".join(lines) + "\n")
+print(encode(b"Ed" + number + key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)))
+"#;
+
+#[test]
+fn a_release_with_a_key_has_to_be_signed_with_it() {
+    let sign = |sums: &Path| Command::new("python3").args(["-c", SIGN]).arg(sums).output().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("sums"), "").unwrap();
+    let signed = sign(&directory.path().join("sums"));
+    if !signed.status.success() {
+        return skip::missing("Python's cryptography");
+    }
+    let installed = Installed::new(&stdout(&signed));
+    installed.release("99.0.2");
+    installed.refuses(&[], 1, "SHA256SUMS.minisig could not be fetched");
+    let sums = installed.releases.join("SHA256SUMS");
+    fs::copy(directory.path().join("sums.minisig"), installed.releases.join("SHA256SUMS.minisig")).unwrap();
+    installed.refuses(&[], 1, "the signature of the release is not valid");
+    run(Command::new("python3").args(["-c", SIGN]).arg(&sums));
+    let output = installed.update(&[]);
+    assert!(output.status.success(), "{output:?}");
+    assert!(stdout(&output).starts_with("agent 99.0.2 is in "), "{output:?}");
+}
+
+#[test]
+fn what_a_package_manager_installed_is_left_to_it() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let of = |place: &str, mark: Option<&str>, hint: &str| {
+        let program = directory.path().join(place);
+        fs::create_dir_all(program.parent().unwrap()).unwrap();
+        copy_program(&program);
+        if let Some(mark) = mark {
+            fs::create_dir_all(directory.path().join(mark)).unwrap();
+        }
+        let mut command = Command::new(&program);
+        let refused = command.arg("update").env_clear().env("AGENT_HOME", directory.path()).output().unwrap();
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!((refused.status.code(), said.contains(hint)), (Some(2), true), "{said}");
+    };
+    of("npm/node_modules/agentsandbox-linux-x64/bin/agent", None, "npm install --global");
+    of("brew/Cellar/agentsandbox/1/bin/agent", None, "brew upgrade");
+    of(
+        "venv/bin/agent",
+        Some("venv/lib/python3.12/site-packages/agentsandbox-0.1.0.dist-info"),
+        "pip install --upgrade",
+    );
+    of("cargo/bin/agent", Some("cargo/.crates.toml"), "cargo install");
+    of("elsewhere/agent", None, "run install.sh of a release");
 }

@@ -35,12 +35,21 @@ pub struct Console {
 impl Console {
     /// With the listeners that the options ask for.
     pub fn new(machine: &Arc<Machine>, options: &Options) -> Self {
+        Self::with_answers(machine, options, !options.is_json())
+    }
+
+    /// That of a command which prints its own result: standard output gets no answers.
+    pub fn without_answers(machine: &Arc<Machine>, options: &Options) -> Self {
+        Self { asks: confirm::is_possible(), ..Self::with_answers(machine, options, false) }
+    }
+
+    fn with_answers(machine: &Arc<Machine>, options: &Options, prints_answers: bool) -> Self {
         let events = Arc::new(Events::new(1));
         if options.is_json() {
             events.listen(Box::new(Json::new(std::io::stdout())));
         }
         let files = Arc::new(StoredArtifacts::new(Arc::clone(machine)));
-        let screen = Screen::new(options.verbosity(), options.is_json(), &events, files);
+        let screen = Screen::new(options.verbosity(), !prints_answers, &events, files);
         let user = Arc::new(User {
             screen: screen.clone(),
             answers_about_hosts: AtomicBool::new(false),

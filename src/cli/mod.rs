@@ -54,6 +54,7 @@ pub fn dispatch(cli: Cli, machine: &Arc<Machine>) -> ProcessExitCode {
         }
     };
     let code = runtime.block_on(startup::start(cli, machine));
+    config::telemetry::end(machine).iter().for_each(|why| print::notice(why));
     // A reader of standard input may be blocked for ever; the process does not wait for it.
     runtime.shutdown_background();
     ui::pictures::settle();

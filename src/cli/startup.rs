@@ -3,6 +3,7 @@
 use super::commands::Cli;
 use super::commands::resume::{self, Which};
 use super::commands::run::{self, RunArgs};
+use super::commands::version;
 use super::kept_session::last;
 use super::options::Options;
 use super::place::Place;
@@ -22,6 +23,9 @@ use std::sync::Arc;
 pub async fn start(cli: Cli, machine: &Arc<Machine>) -> ExitCode {
     if let Some(command) = cli.command {
         return command.run(machine).await;
+    }
+    if cli.version {
+        return version::version(machine, &cli.run.options()).unwrap_or_else(|error| failure(&error)).into();
     }
     match meaning(cli, machine) {
         Ok(Meaning::Prompt(arguments)) => run::run(machine, *arguments).await.into(),

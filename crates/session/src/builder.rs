@@ -7,6 +7,7 @@ use super::facts::{facts, host_programs};
 use super::frontend::Frontend;
 use super::hooks::Hooks;
 use super::mcp::SessionServers;
+use super::observer::Observer;
 use super::ports::Ports;
 use super::settings::{Governance, ModelSettings, NetworkOrigin, SandboxSettings, WorkspaceSettings};
 use super::startup::{ForkedFrom, Population, Startup};
@@ -128,6 +129,9 @@ impl Builder {
         let gate = self.gate(parent.as_ref(), &*frontend)?;
         let events = Arc::clone(frontend.events());
         listen(&events, &id, file, self.record.as_deref())?;
+        if let Some(observer) = self.machine.kept::<Observer>() {
+            events.listen(observer.listener());
+        }
         self.announce(&id, &events, parent.as_ref())?;
         for notice in std::mem::take(&mut self.notices) {
             match notice {

@@ -16,6 +16,7 @@ mod frontend;
 pub mod hooks;
 mod mcp;
 mod mentions;
+mod observer;
 mod one_shot;
 mod plan;
 mod ports;
@@ -36,6 +37,7 @@ pub use fork::{Fork, fork};
 pub use frontend::{Frontend, Step};
 pub use mcp::CheckSite;
 pub use mentions::MAX_IMAGE;
+pub use observer::Observer;
 pub use one_shot::{OneShot, attach};
 pub use ports::Ports;
 pub use project_setup::{LOCK_FILES, ProjectSetup, forget_setups};
@@ -105,8 +107,9 @@ impl Session {
         answer
     }
 
-    /// Works on a prompt that an MCP server wrote. An `@` in it names nothing: which files are sent is the user's choice.
-    pub async fn prompt_of_server(&mut self, text: &str) -> Result<Answer> {
+    /// Works on a prompt that a program wrote: an MCP server, or a command around texts of others. An `@` in it names nothing: which
+    /// files are sent is the user's choice.
+    pub async fn prompt_of_program(&mut self, text: &str) -> Result<Answer> {
         self.begin().await?;
         self.follow_host().await?;
         self.offer_servers().await?;

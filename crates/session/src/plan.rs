@@ -43,6 +43,15 @@ impl Session {
         self.conversation.note(BEGUN.trim())
     }
 
+    /// Makes the workspace read-only for as long as the session is open, without a plan.
+    ///
+    /// # Errors
+    /// The sandbox's kernel cannot do that.
+    pub async fn keep_read_only(&mut self) -> Result<()> {
+        self.try_read_only().await?;
+        self.plan.set_read_only(true, self.frontend.events())
+    }
+
     /// Makes the workspace writable again because the user accepted the plan, or wants none any more.
     pub async fn end_plan(&mut self, accepted: bool) -> Result<()> {
         if !self.plan.is_read_only() {
@@ -65,8 +74,8 @@ impl Session {
             stdin: false,
         };
         let impossible = |why: String| {
-            Error::sandbox(format!("the plan cannot come first: {why}"))
-                .hint("ask for the plan in a prompt; what the model changes is in its sandbox alone until you apply it")
+            Error::sandbox(format!("the workspace cannot be kept as it is: {why}"))
+                .hint("ask for a plan or a review in a prompt; what the model changes is in its sandbox alone until you apply it")
         };
         match sandbox.run(trial, &mut |_| {}).await {
             Ok(finished) if finished.outcome == Outcome::Exited(0) => Ok(()),

@@ -16,7 +16,7 @@ pub use conflicts::resolve;
 use super::console::Console;
 use super::endpoint::connect_again;
 use super::sandbox_settings;
-use crate::cli::config::Config;
+use crate::cli::config::{Config, telemetry};
 use crate::cli::options::Options;
 use crate::cli::ui::confirm::Reply;
 use crate::cli::ui::host_programs::HostPrograms;
@@ -107,7 +107,10 @@ pub async fn commit_message(
 /// A hook refuses it, or a file has changed meanwhile: the error's details are the conflicts.
 pub async fn write(session: &mut Author<'_>, files: &Files<'_>, chosen: &ChosenChanges) -> Result<Applied> {
     session.run_hooks(&chosen.changes).await?;
-    let applied = files.workspace.apply_decided(&chosen.changes, &chosen.resolutions, files.sandbox).await?;
+    let apply = telemetry::Apply::begin();
+    let applied = files.workspace.apply_decided(&chosen.changes, &chosen.resolutions, files.sandbox).await;
+    apply.end(session.id(), applied.as_ref().ok().map(|applied| applied.changes), files.machine);
+    let applied = applied?;
     files.workspace.take_edited(&chosen.edited, &chosen.changes, &applied, files.sandbox).await?;
     chosen.note_of_written().map_or(Ok(()), |note| session.note(&note))?;
     Ok(applied)
@@ -140,6 +143,13 @@ impl Author<'_> {
             Self::Kept { machine, options, id } => {
                 hooks_of_kept(&Config::load(machine, options)?, id, changes).await
             }
+        }
+    }
+
+    fn id(&self) -> &str {
+        match self {
+            Self::Open(session) => session.id().as_str(),
+            Self::Kept { id, .. } => id.as_str(),
         }
     }
 

@@ -20,12 +20,15 @@ mod models;
 mod race;
 mod replay;
 pub mod resume;
+mod review;
 pub mod run;
 mod sandbox;
 mod sandbox_setup;
 mod serve;
 mod sessions;
 mod undo;
+mod update;
+pub mod version;
 mod web;
 
 use crate::cli::options::SessionArg;
@@ -42,7 +45,7 @@ use std::sync::Arc;
 /// Without a command it opens the REPL on this directory, which begins with PROMPT if there is one. Without a terminal, and with
 /// options that are about the end of a run, it answers one prompt as `agent run` does.
 #[derive(Debug, Parser)]
-#[command(name = "agent", version, about, after_help = EXIT_CODES, max_term_width = 110,
+#[command(name = "agent", version, disable_version_flag = true, about, after_help = EXIT_CODES, max_term_width = 110,
           args_conflicts_with_subcommands = true)]
 pub struct Cli {
     #[command(flatten)]
@@ -57,6 +60,9 @@ pub struct Cli {
     #[arg(short = 'r', long, value_name = "ID", num_args = 0..=1, conflicts_with_all = ["session", "session_key"],
           help_heading = "Session")]
     pub resume: Option<Option<String>>,
+    /// Print the version; with --verbose or --json also commit, target, features and the hash of the guest
+    #[arg(short = 'V', long)]
+    pub version: bool,
     #[command(subcommand)]
     pub command: Option<Command>,
 }
@@ -64,7 +70,7 @@ pub struct Cli {
 const EXIT_CODES: &str = "\
 Exit codes:
   0  finished (and --check, if any, passed)      5  a limit was reached: turns, tokens, cost, time, repetition
-  1  agent itself failed; a changed session file 6  --check did not pass
+  1  agent itself failed; a changed session file 6  --check did not pass; a finding of --severity
   2  usage or configuration is wrong             7  the change could not be applied (conflict)
   3  the model endpoint failed                   130 / 143  interrupted / terminated
   4  the sandbox failed                          `agent exec` and `code` pass the code on; 125: agent failed";
@@ -89,6 +95,8 @@ pub enum Command {
     Batch(Box<batch::BatchArgs>),
     /// Run several attempts at one prompt at the same time; the first that passes the check wins
     Race(Box<race::RaceArgs>),
+    /// Have a model look for defects in a change: findings with file and line
+    Review(Box<review::ReviewArgs>),
     /// Serve a page for the browser: chat, trace, commands and review
     Web(Box<web::WebArgs>),
     /// Start a second session from the state of another one
@@ -119,6 +127,8 @@ pub enum Command {
     Models(models::ModelsArgs),
     /// Show every setting and where it comes from; write, open and check config.toml
     Config(config::ConfigArgs),
+    /// Replace what install.sh installed by the newest release, or by another version
+    Update(update::UpdateArgs),
     /// Print a completion script for a shell
     Completions(completions::CompletionsArgs),
     /// Print the manual page
@@ -137,6 +147,7 @@ impl Command {
             Self::Replay(arguments) => replay::replay(machine, arguments).await.into(),
             Self::Batch(arguments) => batch::batch(machine, *arguments).await.into(),
             Self::Race(arguments) => race::race(machine, *arguments).await.into(),
+            Self::Review(arguments) => review::review(machine, *arguments).await.into(),
             Self::Web(arguments) => end(web::web(machine, *arguments).await),
             Self::Fork(arguments) => end(fork::fork(machine, arguments).await),
             Self::Doctor(arguments) => end(doctor::doctor(machine, arguments).await),
@@ -146,6 +157,7 @@ impl Command {
             Self::Artifacts(arguments) => end(artifacts::artifacts(machine, arguments)),
             Self::Models(arguments) => end(models::models(machine, arguments).await),
             Self::Config(arguments) => end(config::config(machine, arguments).await),
+            Self::Update(arguments) => end(update::update(machine, arguments).await),
             Self::Completions(arguments) => end(completions::completions(&arguments)),
             Self::Man => end(man::man(Cli::command())),
             Self::Resume(arguments) => resume::resume(machine, arguments).await.into(),

@@ -339,6 +339,8 @@ settings! {
         policy: Rules,
         /// Prices by model.
         prices: BTreeMap<String, Price>,
+        /// The collector of spans and metrics.
+        telemetry: TelemetryOptions,
         /// Tools that are not offered by default.
         tools: ToolOptions,
         /// The settings of the terminal.
@@ -367,6 +369,18 @@ pub struct HookOptions {
     /// Set if it blocks also where it fails or takes too long.
     #[serde(default)]
     pub required: bool,
+}
+
+/// The settings of spans and metrics in `config.toml`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TelemetryOptions {
+    /// The address of a collector; nothing is collected without one.
+    pub otlp: Option<String>,
+    /// Headers of each request to it.
+    pub headers: BTreeMap<String, String>,
+    /// Set if prompts, answers, arguments and results are sent too.
+    pub content: bool,
 }
 
 /// The settings of the tools in `config.toml`.

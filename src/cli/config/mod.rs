@@ -13,10 +13,11 @@ mod providers;
 mod request;
 pub mod servers;
 mod shown;
+pub mod telemetry;
 pub mod units;
 
 pub use endpoint::{EndpointChoice, choose_endpoint};
-pub use layers::{File, SettingSource};
+pub use layers::{File, SettingSource, TelemetryOptions};
 pub use shown::{ShownSetting, shown};
 
 use crate::agent::{DEFAULT_MAX_TURNS, Price, RunLimits};
@@ -157,6 +158,7 @@ impl Config {
         file.models.iter().try_for_each(|(model, options)| request::check(model, options))?;
         options.backend.cluster.keep(machine);
         providers::check(&file.providers)?;
+        telemetry::set_up(&file, machine)?;
         let notify_after = file.ui.notify_after.as_deref().map(duration).transpose();
         let notify_after =
             notify_after.map_err(|error| Error::config(format!("[ui] notify_after: {error}")))?;

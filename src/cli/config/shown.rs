@@ -11,7 +11,7 @@ use toml::Value;
 /// Characters of a value.
 const MAX_VALUE: usize = 200;
 /// Values in these tables may be secret, or name programs with secrets among their arguments.
-const HIDDEN: [&str; 4] = ["env", "mcp", "models", "sandbox"];
+const HIDDEN: [&str; 5] = ["env", "mcp", "models", "sandbox", "telemetry"];
 
 /// A setting and its source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

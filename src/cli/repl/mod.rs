@@ -302,7 +302,7 @@ impl Repl<'_> {
             let answer = async {
                 match author {
                     PromptAuthor::User => session.prompt(text).await,
-                    PromptAuthor::Server => session.prompt_of_server(text).await,
+                    PromptAuthor::Server => session.prompt_of_program(text).await,
                 }
             };
             tokio::select! {

@@ -317,7 +317,7 @@ impl Work<'_> {
         prompt.text.push_str(&prompt.behind);
         // A server does not choose which files are sent.
         let result = match is_of_server {
-            true => self.session.prompt_of_server(&prompt.text).await,
+            true => self.session.prompt_of_program(&prompt.text).await,
             false => self.session.prompt(&prompt.text).await,
         };
         if self.owner.interrupt.reason() == Some(Stop::OutOfTime) {
