@@ -372,7 +372,7 @@ pub struct HookOptions {
 }
 
 /// The settings of spans and metrics in `config.toml`.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TelemetryOptions {
     /// The address of a collector; nothing is collected without one.
