@@ -141,13 +141,13 @@ fn written_head(head: Parts, length: &Length, answered: &Answered, needles: &Nee
     let reason = head.status.canonical_reason().unwrap_or_default();
     write!(bytes, "HTTP/1.1 {} {reason}\r\n", head.status.as_str())?;
     for (name, value) in &fields {
-        let mut value = value.as_bytes().to_vec();
-        needles.replace(&mut value);
         bytes.extend_from_slice(name.as_str().as_bytes());
         bytes.extend_from_slice(b": ");
-        bytes.extend_from_slice(&value);
+        bytes.extend_from_slice(value.as_bytes());
         bytes.extend_from_slice(b"\r\n");
     }
+    // A value has no spaces and no line ends, so that none reaches over several fields.
+    needles.replace(&mut bytes);
     match (length, told) {
         (Length::Chunks, _) => bytes.extend_from_slice(b"transfer-encoding: chunked\r\n"),
         (Length::Bytes(length), _) => write!(bytes, "content-length: {length}\r\n")?,

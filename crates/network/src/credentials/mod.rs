@@ -14,6 +14,8 @@ pub mod head;
 mod host_side;
 mod inside;
 mod intercept;
+#[cfg(test)]
+mod kept;
 mod outgoing;
 mod path;
 pub mod presets;
