@@ -69,6 +69,7 @@ mod mcp_client;
 mod mcp_commands;
 mod mcp_conformance;
 mod mcp_http;
+mod mcp_login;
 mod mcp_own_sandbox;
 mod mcp_real;
 mod mcp_remote;
