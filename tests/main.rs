@@ -25,6 +25,7 @@ mod connect;
 mod context;
 mod conversation;
 mod corporate;
+mod credential_questions;
 mod credentials;
 mod debian_libraries;
 mod delegate;

@@ -180,12 +180,13 @@ impl Builder {
         if let Some(rules) = began_with {
             gateway.begin_with(rules);
         }
-        gateway.bind(&self.sandbox.credentials, &self.machine)?;
-        if self.sandbox.asks_about_network(frontend) {
-            gateway.ask_about_all();
-        }
         if let Some(approver) = frontend.approver() {
             gateway.ask_with(approver);
+        }
+        let offered = if frontend.asks_about_network() { self.sandbox.offered.as_slice() } else { &[] };
+        gateway.bind(&self.sandbox.credentials, offered, &self.machine)?;
+        if self.sandbox.asks_about_network(frontend) {
+            gateway.ask_about_all();
         }
         Ok(gateway)
     }

@@ -49,8 +49,12 @@ enum Length {
 type Broken = Box<dyn std::error::Error + Send + Sync>;
 
 /// Returns why an answer cannot be passed on.
-pub(super) fn objection(answer: &Response<Incoming>, has_used: bool) -> Option<&'static str> {
-    if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+pub(super) fn objection(
+    answer: &Response<Incoming>,
+    has_used: bool,
+    is_websocket: bool,
+) -> Option<&'static str> {
+    if answer.status() == StatusCode::SWITCHING_PROTOCOLS && !is_websocket {
         return Some("the host changes the protocol without being asked");
     }
     let codings = answer.headers().get_all(header::CONTENT_ENCODING).iter();
@@ -98,6 +102,19 @@ pub(super) async fn pass_on(
         waiting.extend_from_slice(b"0\r\n\r\n");
     }
     send(to, &mut waiting).await
+}
+
+/// Writes that the host opens a WebSocket.
+pub(super) async fn switch(
+    to: &mut (impl AsyncWrite + Unpin),
+    head: Parts,
+    needles: &Needles,
+) -> io::Result<()> {
+    let answered = Answered { method: Method::GET, has_used: true, is_last: false };
+    let mut bytes = written_head(head, &Length::None, &answered, needles)?;
+    bytes.truncate(bytes.len() - 2);
+    bytes.extend_from_slice(b"connection: Upgrade\r\nupgrade: websocket\r\n\r\n");
+    send(to, &mut bytes).await
 }
 
 async fn send(to: &mut (impl AsyncWrite + Unpin), waiting: &mut Vec<u8>) -> io::Result<()> {

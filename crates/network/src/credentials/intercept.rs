@@ -5,15 +5,19 @@ use super::bindings::Attempt;
 use super::head::{Framing, Head};
 use super::host_side::{GREETING_TIMEOUT, HostSide};
 use super::outgoing::Outgoing;
-use super::requests::{Requests, Unreadable};
-use super::{Bound, Credentials, exchange, rule};
+use super::requests::{Requests, Rest, Unreadable};
+use super::sign::{self, Signed};
+use super::{Bound, Credentials, exchange, push, rule, websocket};
 use crate::connection::CloseReason;
 use crate::host::Host;
+use agent_base::hash::Hash;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, split};
@@ -23,6 +27,9 @@ use tokio_rustls::TlsAcceptor;
 /// What a program may still send after it was refused, in bytes, and for how long.
 const MAX_DRAINED: usize = 16 << 20;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The longest body that is read to sign it.
+const MAX_SIGNED: usize = 8 << 20;
 
 /// Why a connection is served no further.
 enum End {
@@ -55,6 +62,18 @@ struct Judged {
     has_used: bool,
     /// The credential that the answer gives a token for.
     exchanged: Option<Arc<Bound>>,
+    /// The credential that it pushes with.
+    pushing: Option<Arc<Bound>>,
+    /// The key that it is signed with.
+    signing: Option<Arc<Bound>>,
+}
+
+/// What came of a request.
+enum Passed {
+    /// Its answer was passed on.
+    Answer,
+    /// The host opens a WebSocket.
+    Switched(Upgraded),
 }
 
 /// A connection whose TLS has ended here.
@@ -62,6 +81,10 @@ struct Served<R, W> {
     requests: Requests<R>,
     to_program: W,
     host_side: HostSide,
+    /// What the user allows for this connection.
+    once: Vec<Arc<Bound>>,
+    /// The user allows nothing more for it.
+    is_declined: bool,
     /// An answer has begun, so that no other one can be given.
     has_begun: bool,
 }
@@ -80,7 +103,9 @@ pub(crate) async fn serve(
     };
     let (from_program, to_program) = split(client);
     let requests = Requests::new(from_program);
-    Served { requests, to_program, host_side, has_begun: false }.run().await
+    Served { requests, to_program, host_side, once: Vec::new(), is_declined: false, has_begun: false }
+        .run()
+        .await
 }
 
 impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Served<R, W> {
@@ -130,19 +155,46 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Served<R, W> {
     /// Passes on a request and its answer. Returns whether another request can follow.
     async fn exchange(&mut self, head: Head) -> Result<bool, End> {
         let (framing, awaits_continue) = (head.framing, head.awaits_continue);
-        let (method, is_last) = (head.method.clone(), head.is_last);
-        let Judged { head, has_used, exchanged } = self.judged(head)?;
+        let (method, is_last, is_websocket) = (head.method.clone(), head.is_last, head.is_websocket);
+        let Judged { mut head, mut has_used, exchanged, pushing, signing } = self.judged(head)?;
         if awaits_continue {
             let wrote = self.to_program.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await;
             wrote.and(self.to_program.flush().await).map_err(|_| End::Gone)?;
         }
-        let Self { requests, to_program, host_side, has_begun, .. } = self;
+        let mut rest = Rest::from(framing);
+        let first = match (pushing, signing) {
+            (Some(bound), _) => self.approved_push(&bound, &head, &mut rest).await?,
+            (None, Some(bound)) => self.signed(&bound, &mut head, &mut rest).await?,
+            (None, None) => Vec::new(),
+        };
+        let Self { requests, to_program, host_side, once, is_declined, has_begun } = self;
         let (feed, body) = Outgoing::new(framing);
         let credentials = Arc::clone(&host_side.credentials);
+        let again = (framing == Framing::None && !has_used).then(|| head.clone());
         let work = async {
-            let answer = host_side.send(head, body).await.map_err(End::Failed)?;
-            if let Some(reason) = answers::objection(&answer, has_used) {
+            let mut answer = host_side.send(head, body).await.map_err(End::Failed)?;
+            if answer.status() == StatusCode::UNAUTHORIZED && !has_used && !*is_declined {
+                match offered(host_side, once).await {
+                    Some(bound) => {
+                        if let Some(head) = again.and_then(|head| with_offered(host_side, &bound, head)) {
+                            // What is left of the first answer is not read.
+                            host_side.close();
+                            has_used = true;
+                            answer = host_side.send(head, Outgoing::empty()).await.map_err(End::Failed)?;
+                        }
+                    }
+                    None => *is_declined = true,
+                }
+            }
+            if let Some(reason) = answers::objection(&answer, has_used, is_websocket) {
                 return Err(End::Failed(reason.to_owned()));
+            }
+            if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+                *has_begun = true;
+                let switched = hyper::upgrade::on(&mut answer);
+                let (head, _) = answer.into_parts();
+                answers::switch(to_program, head, &credentials.needles()).await.map_err(|_| End::Gone)?;
+                return Ok(Passed::Switched(switched.await.map_err(|_| End::Gone)?));
             }
             let answered = Answered { method, has_used, is_last };
             let passed = match exchanged.filter(|_| answer.status().is_success()) {
@@ -157,17 +209,24 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Served<R, W> {
                     answers::pass_on(to_program, answer, &answered, &credentials.needles()).await
                 }
             };
-            passed.map_err(|_| End::Gone)
+            passed.map(|()| Passed::Answer).map_err(|_| End::Gone)
         };
-        let sending = requests.body(framing, feed);
-        tokio::pin!(work, sending);
+        let sending = requests.body(rest, first, feed);
+        let mut work = Box::pin(work);
+        let mut sending = Box::pin(sending);
         // The host may answer before it has read the body.
         let mut is_sent = false;
         loop {
             tokio::select! {
                 biased;
                 done = &mut work => {
-                    done?;
+                    if let Passed::Switched(host) = done? {
+                        drop((work, sending));
+                        let needles = self.host_side.credentials.needles();
+                        let host = TokioIo::new(host);
+                        websocket::carry(&mut self.requests, &mut self.to_program, host, needles).await?;
+                        return Ok(false);
+                    }
                     return Ok(is_sent && !is_last);
                 }
                 sent = &mut sending, if !is_sent => {
@@ -182,22 +241,93 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Served<R, W> {
         }
     }
 
+    /// Has the user see what a push changes. Returns the pieces of it that were read for that.
+    async fn approved_push(
+        &mut self,
+        bound: &Bound,
+        head: &Parts,
+        rest: &mut Rest,
+    ) -> Result<Vec<Bytes>, End> {
+        let HostSide { gateway, host, port, .. } = &self.host_side;
+        if !gateway.is_anybody_asked() {
+            return Ok(Vec::new());
+        }
+        if head.headers.contains_key(header::CONTENT_ENCODING) {
+            return Err(refused("the push is compressed, so that the user cannot see what it changes"));
+        }
+        let (mut pieces, mut bytes) = (Vec::new(), Vec::new());
+        while bytes.len() < push::MAX_LOOKED_AT
+            && let Some(piece) = self.requests.piece(rest).await?
+        {
+            bytes.extend_from_slice(&piece);
+            pieces.push(piece);
+        }
+        let push = push::read(&bytes).map_err(refused)?;
+        if push.updates.is_empty() {
+            return Ok(pieces);
+        }
+        let path = head.uri.path().trim_end_matches("/git-receive-pack");
+        let repository = format!("{host}:{port}{path}");
+        let changes = push.description();
+        let asked = gateway.approve_push(&bound.rule.name, &repository, &changes);
+        asked.await.map_err(refused)?;
+        Ok(pieces)
+    }
+
+    /// Signs a request. Returns the pieces of its body that were read for that.
+    async fn signed(&mut self, bound: &Bound, head: &mut Parts, rest: &mut Rest) -> Result<Vec<Bytes>, End> {
+        let (Some(key), Some(signed)) = (&bound.key, Signed::by(&head.headers, &bound.placeholder)) else {
+            return Ok(Vec::new());
+        };
+        if let Some(reason) = sign::objection(&head.headers) {
+            return Err(refused(reason));
+        }
+        let (mut pieces, mut bytes) = (Vec::new(), Vec::new());
+        if sign::content_hash(&head.headers).is_none() {
+            while let Some(piece) = self.requests.piece(rest).await? {
+                bytes.extend_from_slice(&piece);
+                pieces.push(piece);
+                if bytes.len() > MAX_SIGNED {
+                    return Err(refused(
+                        "its body is longer than 8 MiB, and the request does not name its hash",
+                    ));
+                }
+            }
+        }
+        let (path, query) = (head.uri.path().to_owned(), head.uri.query().unwrap_or_default().to_owned());
+        let request = (&head.method, path.as_str(), query.as_str());
+        signed.sign(key, request, &mut head.headers, Some(Hash::of(&bytes))).map_err(refused)?;
+        Ok(pieces)
+    }
+
     /// Judges a request.
     fn judged(&self, head: Head) -> Result<Judged, End> {
         let HostSide { gateway, credentials, host, port, .. } = &self.host_side;
-        let at_host = credentials.at(host, *port);
+        let at_host = [credentials.at(host, *port), self.once.clone()].concat();
         check_host(&head.fields, host, *port)?;
-        let Head { method, path, query, mut fields, framing, .. } = head;
+        let Head { method, path, query, mut fields, framing, is_websocket, .. } = head;
         let mut query = query.unwrap_or_default();
         let mut used = Vec::new();
-        for bound in permitted(&at_host, &method, &path, &query).map_err(refused)? {
-            if bound.apply(&mut fields, &mut query).map_err(refused)? {
+        let permitted = permitted(&at_host, &method, &path, &query).map_err(refused)?;
+        if is_websocket {
+            if !at_host.is_empty() && !permitted.iter().any(|bound| bound.rule.websockets) {
+                return Err(refused("it asks for a WebSocket, and the credential's websockets is not set"));
+            }
+            // What is compressed cannot be searched.
+            fields.remove(header::SEC_WEBSOCKET_EXTENSIONS);
+            fields.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+            fields.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        }
+        for bound in permitted {
+            if bound.apply(&mut fields, &mut query).map_err(refused)? || bound.inject(&mut fields, &path) {
                 used.push(bound);
             }
         }
         // What is compressed, or comes in parts, cannot be searched.
         fields.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        if !used.is_empty() {
+        // A key is not sent, so that nothing can repeat it.
+        let has_used = used.iter().any(|bound| bound.key.is_none());
+        if has_used {
             fields.remove(header::RANGE);
             fields.remove(header::IF_RANGE);
         }
@@ -219,11 +349,36 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Served<R, W> {
         }
         let (mut parts, ()) = Request::new(()).into_parts();
         (parts.method, parts.uri, parts.headers) = (method, target, fields);
-        let has_used = !used.is_empty();
         let is_exchange = |bound: &&&Arc<Bound>| bound.rule.exchanges.contains(&path);
         let exchanged = used.iter().find(is_exchange).map(|bound| Arc::clone(bound));
-        Ok(Judged { head: parts, has_used, exchanged })
+        let is_push = |bound: &&&Arc<Bound>| bound.rule.is_push(&parts.method, &path);
+        let pushing = used.iter().find(is_push).map(|bound| Arc::clone(bound));
+        let signing = used.iter().find(|bound| bound.key.is_some()).map(|bound| Arc::clone(bound));
+        Ok(Judged { head: parts, has_used, exchanged, pushing, signing })
     }
+}
+
+/// The credential that the user allows for a host which refused a request.
+async fn offered(host_side: &HostSide, once: &mut Vec<Arc<Bound>>) -> Option<Arc<Bound>> {
+    let HostSide { gateway, credentials, host, port, .. } = host_side;
+    let (bound, is_once) = gateway.offered(credentials, host, *port).await?;
+    if is_once {
+        once.push(Arc::clone(&bound));
+    }
+    Some(bound)
+}
+
+/// A request that was refused, with the credential that the user allows, if its rule covers it.
+fn with_offered(host_side: &HostSide, bound: &Bound, mut head: Parts) -> Option<Parts> {
+    let (path, query) = (head.uri.path().to_owned(), head.uri.query().unwrap_or_default());
+    bound.rule.judge(head.method.as_str(), &path, query).ok()?;
+    if !bound.inject(&mut head.headers, &path) {
+        return None;
+    }
+    let HostSide { gateway, host, port, .. } = host_side;
+    let attempt = Attempt { host, port: *port, method: head.method.as_str(), path: &path };
+    gateway.credential_used(&bound.rule.name, attempt);
+    Some(head)
 }
 
 /// The answer of a host that gives a token in exchange, without it.

@@ -112,7 +112,7 @@ fn bound(host: &TheHost) -> (Arc<Gateway>, String) {
     let rule = Rule { hosts, ..preset("openai").unwrap().rule("site") };
     let credential =
         Credential { rule, value: TOKEN.into(), authorities: host.authority.clone().into_bytes() };
-    gateway.bind(&[credential], &Machine::of_this_process()).unwrap();
+    gateway.bind(&[credential], &[], &Machine::of_this_process()).unwrap();
     let placeholder = gateway.credentials().unwrap().bound[0].placeholder.clone();
     (gateway, placeholder)
 }
