@@ -1,7 +1,8 @@
 //! Credentials that programs inside use without holding them, with real clients.
 
 use crate::support::agent::{Agent, Finished, agent};
-use crate::support::endpoint::{Endpoint, endpoint};
+use crate::support::endpoint::endpoint;
+use crate::support::engine::engine;
 use crate::support::private_site::{AUTHORITY, EXCHANGED, PrivateSite, Sent, forms};
 use crate::support::site::Site;
 use crate::support::skip::missing;
@@ -620,44 +621,51 @@ answer = urllib.request.urlopen(request).read(); print(\"got it\", flush=True); 
     assert_eq!(site.requests().iter().filter(|sent| sent.is_authorised).count(), 2);
 }
 
-#[test]
-fn a_resumed_session_has_its_credential_again() {
+/// Runs a session twice with the credential and once without it. Its programs find another placeholder each time.
+fn run_again(on: &dyn Fn(Agent) -> Agent, options: &[&str]) {
     let site = PrivateSite::start(TOKEN, None).file("/x", "x\n");
-    let fetch = |site: &PrivateSite| {
-        format!(
-            "curl -sS -H \"Authorization: Bearer $TOKEN\" https://{}/x; cat ~/.netrc >> seen; echo $TOKEN >> seen",
-            site.host()
-        )
-    };
-    let model =
-        || endpoint().tool_call("run_commands", json!({ "command": fetch(&site) })).text("Done.").start();
-    let first = model();
-    let call = configured(&site, "apply = [\"bearer\", \"basic\"]");
-    let run = |call: Agent, model: &Endpoint, arguments: &[&str]| {
-        let finished = call.endpoint(model).env("A_TOKEN", TOKEN).args(arguments).run().expect_code(0);
+    let command = format!(
+        "curl -sS -H \"Authorization: Bearer $TOKEN\" https://{0}/x; curl -sSn https://{0}/x; cat ~/.netrc >> seen; echo $TOKEN >> seen",
+        site.host()
+    );
+    let run = |call: Agent, arguments: &[&str]| {
+        let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("Done.").start();
+        let call = on(call).endpoint(&model).env("A_TOKEN", TOKEN);
+        let finished = call.args(["run", "--json"]).args(options).args(arguments).run().expect_code(0);
         assert!(forms(TOKEN).iter().all(|form| !finished.stdout.contains(form)));
         finished
     };
-    let finished = run(call, &first, &["run", "fetch", "--json", "--credential", "site"]);
+    let call = configured(&site, "apply = [\"bearer\", \"basic\"]");
+    let finished = run(call, &["--credential", "site", "fetch"]);
     let id = finished.events_of("session_started")[0]["session"].as_str().expect("an id").to_owned();
-    let second = model();
-    // With another placeholder.
-    let again = run(
-        finished.again(),
-        &second,
-        &["run", "--session", &id, "fetch again", "--json", "--credential", "site", "--apply"],
-    );
-    assert!(again.events_of("credential_used").len() == 1, "{}", again.stdout);
-    assert_eq!(site.requests().iter().filter(|sent| sent.is_authorised).count(), 2);
+    let with = ["--session", &id, "--credential", "site", "--apply", "fetch again"];
+    let again = run(finished.again(), &with);
+    assert_eq!(again.events_of("credential_used").len(), 2, "{}", again.stdout);
+    assert_eq!(site.requests().iter().filter(|sent| sent.is_authorised).count(), 4);
     let seen = again.host_file("seen").expect("what the programs saw");
     let tokens: Vec<_> = seen.lines().filter(|line| line.starts_with("ghp_")).collect();
     assert!(tokens.len() == 2 && tokens[0] != tokens[1], "{seen}");
-    // Without the option there is nothing but what was left in its files.
-    let third = model();
-    let without = run(finished.again(), &third, &["run", "--session", &id, "once more", "--json"]);
+    assert!(tokens.iter().all(|token| seen.matches(token).count() == 2), "in the file as well: {seen}");
+    // What was left in its files is of no use without the option.
+    let without = run(finished.again(), &["--session", &id, "once more"]);
     assert!(without.events_of("credential_used").is_empty());
-    let root = finished.again().home("data").parent().unwrap().to_owned();
+    let root = finished.again().home("data").parent().expect("a home").to_owned();
     assert!(search(&root).found.is_empty());
+    on(finished.again()).args(["sessions", "rm", &id]).run().expect_code(0);
+}
+
+#[test]
+fn a_resumed_session_has_its_credential_again() {
+    run_again(&|call| call, &[]);
+}
+
+#[tokio::test]
+async fn a_kept_container_is_rejoined_with_its_credential() {
+    if engine().await.is_some() {
+        tokio::task::spawn_blocking(|| run_again(&|call| call.sandbox("docker"), &["--keep"]))
+            .await
+            .expect("the test passes");
+    }
 }
 
 #[test]

@@ -61,6 +61,7 @@ impl Gateway {
             return Ok(());
         }
         let (mut credentials, mut offered) = (credentials.to_vec(), offered.to_vec());
+        offered.retain(|offered| offered.rule.can_be_added());
         if self.is_anybody_asked() {
             let rules = credentials.iter_mut().map(|credential| &mut credential.rule);
             for rule in rules.chain(offered.iter_mut().map(|offered| &mut offered.rule)) {

@@ -14,8 +14,10 @@ pub mod head;
 mod host_side;
 mod inside;
 mod intercept;
+mod judged;
 #[cfg(test)]
 mod kept;
+mod looked_at;
 mod offers;
 mod outgoing;
 mod path;

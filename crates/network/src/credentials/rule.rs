@@ -139,6 +139,11 @@ impl Rule {
         )
     }
 
+    /// Returns whether it can be added to requests that have no placeholder.
+    pub(super) fn can_be_added(&self) -> bool {
+        !matches!(self.places.first(), None | Some(Place::Query(_) | Place::Aws))
+    }
+
     /// Returns whether requests are signed with it.
     pub fn signs(&self) -> bool {
         self.places.contains(&Place::Aws)
