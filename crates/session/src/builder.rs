@@ -180,10 +180,12 @@ impl Builder {
         if let Some(rules) = began_with {
             gateway.begin_with(rules);
         }
-        if let Some(approver) = frontend.approver() {
+        let approver = frontend.approver();
+        // Only who can be asked is offered one.
+        let offered = approver.as_ref().map_or(&[][..], |_| self.sandbox.offered.as_slice());
+        if let Some(approver) = approver {
             gateway.ask_with(approver);
         }
-        let offered = if frontend.asks_about_network() { self.sandbox.offered.as_slice() } else { &[] };
         gateway.bind(&self.sandbox.credentials, offered, &self.machine)?;
         if self.sandbox.asks_about_network(frontend) {
             gateway.ask_about_all();

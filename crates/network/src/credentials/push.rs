@@ -8,6 +8,8 @@ use std::collections::HashMap;
 pub const MAX_LOOKED_AT: usize = 4 << 20;
 /// Bytes that its objects may become meanwhile.
 const MAX_INFLATED: u64 = 64 << 20;
+/// Objects of its pack that are looked at.
+const MAX_OBJECTS: u32 = 20_000;
 /// Branches and tags of one push.
 const MAX_UPDATES: usize = 1_000;
 /// Those that are named in a question, and columns of one.
@@ -113,15 +115,17 @@ fn commits(pack: &[u8]) -> (usize, bool) {
     const HEAD: usize = 12;
     let count = pack.get(8..HEAD).map(|bytes| u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
     let Some(count) = count.filter(|_| pack.starts_with(b"PACK")) else { return (0, true) };
-    let (mut at, mut found, mut has_more, mut left) = (HEAD, 0, false, MAX_INFLATED);
-    let mut are_commits = HashMap::new();
-    for _ in 0..count {
+    let (mut at, mut found, mut left) = (HEAD, 0, MAX_INFLATED);
+    let mut has_more = count > MAX_OBJECTS;
+    let (mut are_commits, mut inflate) = (HashMap::new(), Decompress::new(true));
+    for _ in 0..count.min(MAX_OBJECTS) {
         let Some((kind, data)) = kind(pack, at, &are_commits) else { return (found, true) };
         // Whose base the host has, may be one as well.
         has_more |= kind == Kind::Unknown;
         found += usize::from(kind == Kind::Commit);
         are_commits.insert(at, kind);
-        match end_of_data(pack, data, &mut left) {
+        inflate.reset(true);
+        match end_of_data(&mut inflate, pack, data, &mut left) {
             Some(end) => at = end,
             None => return (found, true),
         }
@@ -170,8 +174,7 @@ fn kind(pack: &[u8], at: usize, known: &HashMap<usize, Kind>) -> Option<(Kind, u
 }
 
 /// Where the compressed data end that begin at a place.
-fn end_of_data(pack: &[u8], from: usize, left: &mut u64) -> Option<usize> {
-    let mut inflate = Decompress::new(true);
+fn end_of_data(inflate: &mut Decompress, pack: &[u8], from: usize, left: &mut u64) -> Option<usize> {
     let mut out = [0; 8 << 10];
     loop {
         let (read, written) = (inflate.total_in(), inflate.total_out());

@@ -86,7 +86,8 @@ impl Signed {
         body: Option<Hash>,
     ) -> Result<(), String> {
         let secret = |text: &str| {
-            let mut value = HeaderValue::try_from(text).map_err(|_| "the key fits into no field".to_owned())?;
+            let mut value =
+                HeaderValue::try_from(text).map_err(|_| "the key fits into no field".to_owned())?;
             value.set_sensitive(true);
             Ok::<_, String>(value)
         };
