@@ -2,12 +2,14 @@
 
 use crate::support::agent::{Agent, Finished, agent};
 use crate::support::endpoint::endpoint;
-use crate::support::private_site::{AUTHORITY, EXCHANGED, PrivateSite, forms};
+use crate::support::engine::engine;
+use crate::support::private_site::{AUTHORITY, EXCHANGED, PrivateSite, Sent, forms};
 use crate::support::site::Site;
 use crate::support::skip::missing;
 use serde_json::{Value, json};
+use std::io::Write;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 const TOKEN: &str = "ghp_r3alT0kenOfTheUsers0123456789abcd";
 
@@ -44,8 +46,11 @@ fn exec_by(call: Agent, site: &PrivateSite, flag: &str, script: &str) -> Finishe
 }
 
 fn has(program: &str) -> bool {
-    let is_there =
-        Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success());
+    has_by(program, "--version")
+}
+
+fn has_by(program: &str, argument: &str) -> bool {
+    let is_there = Command::new(program).arg(argument).output().is_ok_and(|output| output.status.success());
     if !is_there {
         missing(program);
     }
@@ -124,6 +129,7 @@ fn what_the_rule_does_not_cover_never_reaches_the_host() {
         "-H 'Host: other.test' https://$H/team/x",
         "-H 'Host: 127.0.0.2' https://$H/team/x",
         "-H 'Upgrade: websocket' -H 'Connection: upgrade' https://$H/team/x",
+        "-H 'Upgrade: websocket' -H 'Connection: upgrade' -H 'Sec-WebSocket-Key: x' -H 'Sec-WebSocket-Version: 13' https://$H/team/x",
         "-H 'X-HTTP-Method-Override: DELETE' https://$H/team/x",
         "-H 'TE: trailers' -H 'Trailer: X' https://$H/team/x",
         "--request-target http://other.test/ https://$H/team/x",
@@ -162,9 +168,11 @@ for raw in json.load(open("raw.json")):
 
 /// The answers to raw requests inside; `HOST` and `TOKEN` are put into them.
 fn raw(site: &PrivateSite, requests: &[&str]) -> Vec<String> {
-    let call = configured(site, "methods = [\"GET\", \"POST\"]")
-        .file("client.py", RAW_CLIENT)
-        .file("raw.json", serde_json::to_vec(requests).unwrap());
+    raw_by(configured(site, "methods = [\"GET\", \"POST\"]"), site, requests)
+}
+
+fn raw_by(call: Agent, site: &PrivateSite, requests: &[&str]) -> Vec<String> {
+    let call = call.file("client.py", RAW_CLIENT).file("raw.json", serde_json::to_vec(requests).unwrap());
     let finished = exec_by(call, site, "site", "python3 client.py $H");
     let answers: Vec<String> =
         finished.stdout.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
@@ -213,6 +221,21 @@ fn requests_that_servers_read_differently_are_refused() {
     );
     assert!(whole.iter().all(|answer| answer.contains("agent did not pass on")), "{whole:?}");
     assert!(site.requests().is_empty());
+}
+
+#[test]
+fn a_websocket_is_opened_where_the_rule_says_so_and_what_comes_back_is_searched() {
+    const OPEN: &str = "GET /socket HTTP/1.1\r\nHost: HOST\r\nAuthorization: Bearer TOKEN\r\nConnection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Extensions: permessage-deflate\r\n\r\nping\n";
+    let site = PrivateSite::start(TOKEN, None);
+    let refused = raw(&site, &[OPEN]).remove(0);
+    assert!(refused.starts_with("HTTP/1.1 403") && refused.contains("websockets is not set"), "{refused}");
+    assert!(site.requests().is_empty());
+    let answer = raw_by(configured(&site, "websockets = true"), &site, &[OPEN]).remove(0);
+    let (head, rest) = answer.split_once("\r\n\r\n").expect("a head");
+    assert!(head.starts_with("HTTP/1.1 101 ") && head.contains("upgrade: websocket"), "{head}");
+    assert!(rest.contains("ping ghp_") && rest.ends_with("end"), "{rest}");
+    let sent = &site.requests()[0];
+    assert!(sent.is_authorised && !sent.head.to_lowercase().contains("permessage-deflate"), "{}", sent.head);
 }
 
 #[test]
@@ -466,6 +489,218 @@ fn pip_downloads_a_private_package() {
         .iter()
         .any(|sent| sent.is_authorised && sent.head.starts_with("GET /simple/left/left-1.0.tar.gz"));
     assert!(got, "{}\n{}", finished.stdout, finished.stderr);
+}
+
+/// Computes the signature of a request anew, from what arrived, and compares it.
+const VERIFY: &str = r#"
+import hashlib, hmac, json, re, sys, urllib.parse
+sent = json.load(sys.stdin)
+lines = sent["head"].split("\r\n")
+method, target, _ = lines[0].split(" ")
+fields = {}
+for line in lines[1:]:
+    if line:
+        name, value = line.split(":", 1)
+        fields[name.lower()] = " ".join(value.split())
+found = re.fullmatch(r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\d+)/([^/]+)/([^/]+)/aws4_request, SignedHeaders=([^,]+), Signature=([0-9a-f]{64})", fields["authorization"])
+key, date, region, service, names, signature = found.groups()
+path, _, query = target.partition("?")
+body = hashlib.sha256(bytes(sent["body"])).hexdigest()
+query = "&".join(sorted(query.split("&"))) if query else ""
+path = path if service == "s3" else urllib.parse.quote(path, safe="/~")
+text = "\n".join([method, path, query] + [f"{name}:{fields[name]}" for name in names.split(";")] + ["", names, fields.get("x-amz-content-sha256", body)])
+text = "\n".join(["AWS4-HMAC-SHA256", fields["x-amz-date"], f"{date}/{region}/{service}/aws4_request", hashlib.sha256(text.encode()).hexdigest()])
+step = ("AWS4" + sys.argv[1]).encode()
+for part in (date, region, service, "aws4_request", text):
+    step = hmac.new(step, part.encode(), hashlib.sha256).digest()
+print(key, step.hex() == signature, fields.get("x-amz-security-token"), "x-amz-security-token" in names)
+"#;
+
+#[test]
+fn requests_are_signed_with_a_key_that_is_not_inside() {
+    const SECRET: &str = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";
+    let site = PrivateSite::start(TOKEN, None);
+    let config = format!(
+        "[credentials.cloud]\nhosts = [\"{}\"]\napply = [\"aws\"]\nmethods = [\"GET\", \"POST\"]\nca = \"{AUTHORITY}\"\n",
+        site.host()
+    );
+    let call = agent()
+        .config(&config)
+        .env("AWS_ACCESS_KEY_ID", "AKIAREALKEYOFTHEUSER")
+        .env("AWS_SECRET_ACCESS_KEY", SECRET)
+        .env("AWS_SESSION_TOKEN", "a-session-token");
+    let script = "sign() { curl -sS --aws-sigv4 \"aws:amz:eu-central-1:$1\" --user \"$AWS_ACCESS_KEY_ID:$AWS_SECRET_ACCESS_KEY\" \"$2\" -d \"$3\" -X \"$4\"; }
+        sign sts \"https://$H/a/b?y=2&x=1\" Action=GetCallerIdentity POST
+        sign s3 \"https://$H/bucket/a%20b\" '' GET
+        curl -sS -H 'x-amz-content-sha256: STREAMING-AWS4-HMAC-SHA256-PAYLOAD' --aws-sigv4 aws:amz:eu-central-1:s3 --user \"$AWS_ACCESS_KEY_ID:x\" -d x https://$H/
+        env; cat /proc/*/environ 2>/dev/null; true";
+    let finished = exec_by(call, &site, "cloud", script);
+    assert!(finished.stdout.contains("signed with the key, which is not supported"), "{}", finished.stdout);
+    for text in [SECRET, "AKIAREALKEYOFTHEUSER", "a-session-token"] {
+        assert!(!finished.stdout.contains(text) && !finished.stderr.contains(text), "{}", finished.stdout);
+    }
+    let sent = site.requests();
+    assert_eq!(sent.len(), 2, "{}\n{}", finished.stdout, finished.stderr);
+    for Sent { head, body, .. } in sent {
+        let verified = verified(SECRET, &json!({ "head": head, "body": body }));
+        assert_eq!(verified, "AKIAREALKEYOFTHEUSER True a-session-token True\n", "{head}");
+    }
+}
+
+fn verified(secret: &str, sent: &Value) -> String {
+    let mut python = Command::new("python3")
+        .args(["-c", VERIFY, secret])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python3");
+    python.stdin.take().expect("piped").write_all(sent.to_string().as_bytes()).expect("it reads");
+    String::from_utf8(python.wait_with_output().expect("it ends").stdout).expect("text")
+}
+
+/// Looks for the parts of a text in everything that a program inside can read: its memory and that of others, files and `/proc`.
+const LOOK: &str = r#"
+import glob, os, re, sys
+wanted = [part.encode()[::-1] for part in sys.argv[1:]]
+def look(name, data):
+    for text in wanted:
+        if text in data:
+            print("found in", name)
+looked = 0
+for root in [os.environ["HOME"], "/workspace", os.getcwd(), "/tmp", "/run"]:
+    for directory, _, names in os.walk(root):
+        for name in names:
+            path = os.path.join(directory, name)
+            try:
+                if os.path.isfile(path) and os.path.getsize(path) < 20_000_000:
+                    look(path, open(path, "rb").read())
+                    looked += 1
+            except OSError:
+                pass
+for process in glob.glob("/proc/[0-9]*"):
+    for name in ["environ", "cmdline"]:
+        try:
+            look(f"{process}/{name}", open(f"{process}/{name}", "rb").read())
+        except OSError:
+            pass
+    if process == f"/proc/{os.getpid()}":
+        continue
+    try:
+        memory = open(f"{process}/mem", "rb", 0)
+        for line in open(f"{process}/maps"):
+            begin, end, rights = re.match(r"([0-9a-f]+)-([0-9a-f]+) (\S+)", line).groups()
+            length = int(end, 16) - int(begin, 16)
+            if rights.startswith("r") and length < 200_000_000:
+                try:
+                    memory.seek(int(begin, 16))
+                    look(f"{process}/mem", memory.read(length))
+                    looked += 1
+                except (OSError, ValueError, OverflowError):
+                    pass
+    except OSError:
+        pass
+print("looked", looked > 10)
+"#;
+
+#[test]
+fn the_value_is_in_no_file_and_no_memory_inside() {
+    let site = PrivateSite::start(TOKEN, None).file("/x", "x\n");
+    let call = configured(&site, "preset = \"npm\"").file("look.py", LOOK);
+    // Backwards, so that the search does not find itself. A program that has used it still runs.
+    let backwards: String = TOKEN.chars().rev().collect();
+    let script = format!(
+        "curl -sS -H \"Authorization: Bearer $TOKEN\" https://$H/x > kept
+        python3 -c 'import os, sys, time, urllib.request
+request = urllib.request.Request(sys.argv[1], headers={{\"Authorization\": \"Bearer \" + os.environ[\"TOKEN\"]}})
+answer = urllib.request.urlopen(request).read(); print(\"got it\", flush=True); time.sleep(60)' https://$H/reflect > used &
+        until grep -q got used; do sleep 0.1; done
+        python3 look.py {backwards}; kill %1; cat kept"
+    );
+    let finished = exec_by(call, &site, "site", &script);
+    assert_eq!(finished.stdout, "looked True\nx\n", "{}", finished.stderr);
+    assert_eq!(site.requests().iter().filter(|sent| sent.is_authorised).count(), 2);
+}
+
+/// Runs a session twice with the credential and once without it. Its programs find another placeholder each time.
+fn run_again(on: &dyn Fn(Agent) -> Agent, options: &[&str]) {
+    let site = PrivateSite::start(TOKEN, None).file("/x", "x\n");
+    let command = format!(
+        "curl -sS -H \"Authorization: Bearer $TOKEN\" https://{0}/x; curl -sSn https://{0}/x; cat ~/.netrc >> seen; echo $TOKEN >> seen",
+        site.host()
+    );
+    let run = |call: Agent, arguments: &[&str]| {
+        let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("Done.").start();
+        let call = on(call).endpoint(&model).env("A_TOKEN", TOKEN);
+        let finished = call.args(["run", "--json"]).args(options).args(arguments).run().expect_code(0);
+        assert!(forms(TOKEN).iter().all(|form| !finished.stdout.contains(form)));
+        finished
+    };
+    let call = configured(&site, "apply = [\"bearer\", \"basic\"]");
+    let finished = run(call, &["--credential", "site", "fetch"]);
+    let id = finished.events_of("session_started")[0]["session"].as_str().expect("an id").to_owned();
+    let with = ["--session", &id, "--credential", "site", "--apply", "fetch again"];
+    let again = run(finished.again(), &with);
+    assert_eq!(again.events_of("credential_used").len(), 2, "{}", again.stdout);
+    assert_eq!(site.requests().iter().filter(|sent| sent.is_authorised).count(), 4);
+    let seen = again.host_file("seen").expect("what the programs saw");
+    let tokens: Vec<_> = seen.lines().filter(|line| line.starts_with("ghp_")).collect();
+    assert!(tokens.len() == 2 && tokens[0] != tokens[1], "{seen}");
+    assert!(tokens.iter().all(|token| seen.matches(token).count() == 2), "in the file as well: {seen}");
+    // What was left in its files is of no use without the option.
+    let without = run(finished.again(), &["--session", &id, "once more"]);
+    assert!(without.events_of("credential_used").is_empty());
+    let root = finished.again().home("data").parent().expect("a home").to_owned();
+    assert!(search(&root).found.is_empty());
+    on(finished.again()).args(["sessions", "rm", &id]).run().expect_code(0);
+}
+
+#[test]
+fn a_resumed_session_has_its_credential_again() {
+    run_again(&|call| call, &[]);
+}
+
+#[tokio::test]
+async fn a_kept_container_is_rejoined_with_its_credential() {
+    if engine().await.is_some() {
+        tokio::task::spawn_blocking(|| run_again(&|call| call.sandbox("docker"), &["--keep"]))
+            .await
+            .expect("the test passes");
+    }
+}
+
+#[test]
+fn go_downloads_a_private_module() {
+    if !has_by("go", "version") {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let package = directory.path().join("left.test/left@v1.0.0");
+    std::fs::create_dir_all(&package).expect("a directory");
+    std::fs::write(package.join("go.mod"), "module left.test/left\n\ngo 1.20\n").expect("a file");
+    std::fs::write(package.join("left.go"), "package left\n").expect("a file");
+    let pack = "import zipfile
+with zipfile.ZipFile('left.zip', 'w') as packed:
+    for name in ['go.mod', 'left.go']:
+        packed.write('left.test/left@v1.0.0/' + name)";
+    let packed = Command::new("python3").current_dir(directory.path()).args(["-c", pack]).status();
+    assert!(packed.expect("python3").success());
+    let version = "{\"Version\": \"v1.0.0\", \"Time\": \"2026-01-01T00:00:00Z\"}";
+    let site = PrivateSite::start(TOKEN, None)
+        .file("/left.test/left/@v/list", "v1.0.0\n")
+        .file("/left.test/left/@v/v1.0.0.info", version)
+        .file("/left.test/left/@v/v1.0.0.mod", "module left.test/left\n\ngo 1.20\n")
+        .file(
+            "/left.test/left/@v/v1.0.0.zip",
+            std::fs::read(directory.path().join("left.zip")).expect("the package"),
+        );
+    let call = named(&site, "apply = [\"basic\"]")
+        .file("go.mod", "module mine.test/mine\n\ngo 1.20\n\nrequire left.test/left v1.0.0\n");
+    let script = "export GOPROXY=https://server.test GONOSUMDB='*' GOSUMDB=off GOFLAGS=-modcacherw GOMODCACHE=$PWD/.mod GOTOOLCHAIN=local
+        go mod download -x left.test/left && ls .mod/left.test";
+    let finished = exec_by(call, &site, "site", script);
+    assert!(finished.stdout.contains("left@v1.0.0"), "{}\n{}", finished.stdout, finished.stderr);
+    let sent = site.requests();
+    assert!(sent.iter().any(|sent| sent.is_authorised && sent.head.contains("/@v/v1.0.0.zip ")));
 }
 
 #[test]

@@ -121,7 +121,7 @@ fn a_server_elsewhere_that_breaks_off_floods_or_never_answers_costs_one_call() {
 
 #[test]
 fn a_server_that_wants_a_login_or_redirects_is_reported_with_what_to_do() {
-    for (mode, words) in [("locked", "OAuth"), ("redirect", "status 307")] {
+    for (mode, words) in [("locked", "agent mcp login h"), ("redirect", "status 307")] {
         let remote = Remote::start(mode);
         let model = endpoint().text("Without it.").start();
         let finished = run(remote.configured(""), &model);

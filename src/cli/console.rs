@@ -138,8 +138,7 @@ pub struct User {
 
 impl User {
     async fn answer(&self, question: &Question<'_>) -> Result<Answer> {
-        let is_about_host = matches!(question, Question::Connect { .. });
-        if is_about_host && !self.answers_about_hosts.load(Ordering::Relaxed) {
+        if question.is_of_connection() && !self.answers_about_hosts.load(Ordering::Relaxed) {
             return Ok(Answer::No);
         }
         let _asked = self.asked.lock().await;
@@ -170,7 +169,7 @@ async fn ask(progress: &Progress, question: &Question<'_>) -> Result<Answer> {
 
 /// Returns what the user types for `answer`.
 fn word(question: &Question<'_>, answer: Answer) -> &'static str {
-    let about_host = matches!(question, Question::Connect { .. });
+    let about_host = question.is_of_connection();
     match answer {
         Answer::Once if about_host => "once",
         Answer::Once => "yes",

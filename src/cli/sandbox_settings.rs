@@ -70,6 +70,7 @@ pub async fn sandbox(config: &Config) -> Result<(SandboxSettings, Option<Notice>
         credentials: Arc::new(
             credentials::read(&asked.credentials, &config.machine, &config.workspace).await?,
         ),
+        offered: Arc::new(credentials::unread(&asked.offered, &config.machine, &config.workspace)?),
         ..SandboxSettings::new(backend)
     };
     Ok((settings, reason.map(notice)))

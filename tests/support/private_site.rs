@@ -125,12 +125,29 @@ fn serve(stream: TcpStream, tls: Arc<rustls::ServerConfig>, shared: &Shared) -> 
                 return Ok(());
             }
         }
+        if head.starts_with("GET /socket ") {
+            return socket(&mut reader, head, shared);
+        }
         let body = body(&mut reader, &head)?;
         let is_authorised = is_authorised(&head, shared.token);
         let sent = Sent { head, body, is_authorised };
         shared.requests.lock().unwrap().push(sent.clone());
         answer(reader.get_mut(), &sent, shared)?;
     }
+}
+
+/// Answers one line over another protocol, with the token, and closes.
+fn socket(reader: &mut BufReader<Box<dyn Duplex>>, head: String, shared: &Shared) -> std::io::Result<()> {
+    let is_authorised = is_authorised(&head, shared.token);
+    shared.requests.lock().unwrap().push(Sent { head, body: Vec::new(), is_authorised });
+    let to = reader.get_mut();
+    write!(to, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")?;
+    to.flush()?;
+    let mut line = String::new();
+    reader.read_line(&mut line)?;
+    let to = reader.get_mut();
+    write!(to, "{} {} end", line.trim(), forms(shared.token).join(" "))?;
+    to.flush()
 }
 
 fn field<'h>(head: &'h str, name: &str) -> Option<&'h str> {

@@ -130,7 +130,7 @@ pub(super) async fn serve(gateway: Arc<Gateway>, mut client: DuplexStream) {
     };
     // Reported before the program gets its response: what the program does next comes after the event.
     match reached {
-        Ok((server, _)) if request.action == Action::Connect && gateway.is_bound(host, port) => {
+        Ok((server, _)) if request.action == Action::Connect && gateway.ends_tls(host, port) => {
             let served = intercept(&gateway, &request, &rest, client, server, &meter);
             let end = gateway.until_end(watched(&meter, served)).await;
             report(!matches!(end, Err(CloseReason::Refused(_))), end.as_ref().err());

@@ -36,7 +36,7 @@ const MAX_REFUSALS: usize = 10;
 /// in any case.
 const MAX_DENIALS: usize = 100;
 /// How long a connection waits for the user's answer.
-const QUESTION_TIMEOUT: Duration = Duration::from_secs(120);
+pub(super) const QUESTION_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long the end of a session waits for the events of its connections.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 /// The limit on all connections, as events name it.
@@ -274,6 +274,16 @@ impl Gateway {
     /// Sets what the user types to allow hosts, for messages: `--network` unless there is a better way.
     pub fn allow_with(&self, command: &'static str) {
         *self.command.lock() = command;
+    }
+
+    /// Who is asked.
+    pub(super) fn approver(&self) -> Option<Arc<dyn Approver>> {
+        self.approver.lock().clone()
+    }
+
+    /// Where the user's answers for the project are kept.
+    pub(super) fn project(&self) -> Option<Project> {
+        self.project.lock().clone()
     }
 
     pub(super) fn command(&self) -> &'static str {

@@ -1,4 +1,4 @@
-//! The hosts that the user has allowed for a project: kept with the user's sessions, never in the project, which could
+//! The hosts and credentials that the user has allowed for a project: kept with the user's sessions, never in the project, which could
 //! otherwise allow itself hosts.
 
 use super::list::Entry;
@@ -30,6 +30,9 @@ struct Kept {
     /// The project's directory, for those who look into the file.
     root: String,
     hosts: Vec<String>,
+    /// Names of credentials.
+    #[serde(default)]
+    credentials: Vec<String>,
 }
 
 impl Project {
@@ -73,6 +76,22 @@ impl Project {
         let count = kept.hosts.len();
         kept.hosts.retain(|host| *host != entry);
         if kept.hosts.len() == count { Ok(()) } else { self.write(kept) }
+    }
+
+    /// Returns whether the user allowed a credential for the project.
+    pub fn allows_credential(&self, name: &str) -> bool {
+        self.read().credentials.iter().any(|known| known == name)
+    }
+
+    /// Keeps that the user allowed a credential.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn allow_credential(&self, name: &str) -> Result<()> {
+        let mut kept = self.read();
+        kept.credentials.retain(|known| known != name);
+        kept.credentials.push(name.to_owned());
+        self.write(kept)
     }
 
     fn read(&self) -> Kept {

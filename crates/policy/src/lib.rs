@@ -56,6 +56,22 @@ pub enum Question<'a> {
         /// The hosts.
         hosts: &'a [&'a str],
     },
+    /// May programs in the sandbox use a credential that is configured for a host, which has refused a request without one?
+    Credential {
+        /// The credential's name.
+        name: &'a str,
+        /// The host and the port.
+        host: &'a str,
+    },
+    /// May a program in the sandbox push with a credential?
+    Push {
+        /// The credential's name.
+        name: &'a str,
+        /// The host, the port and the repository.
+        repository: &'a str,
+        /// The branches and tags, and the number of commits.
+        changes: &'a str,
+    },
 }
 
 /// The user's answer.
@@ -65,7 +81,7 @@ pub enum Answer {
     Once,
     /// Yes, and do not ask again in this session.
     Always,
-    /// Yes, and do not ask again in any session of this project: only for [`Question::Connect`].
+    /// Yes, and do not ask again in any session of this project: only for [`Question::Connect`] and [`Question::Credential`].
     Project,
     /// Not this time.
     No,
@@ -78,9 +94,17 @@ impl Question<'_> {
     pub fn answers(&self) -> &'static [Answer] {
         match self {
             Question::ToolCall(_) => &[Answer::Once, Answer::No, Answer::Always],
-            Question::Connect { .. } => &[Answer::Once, Answer::Always, Answer::Project, Answer::Never],
+            Question::Connect { .. } | Question::Credential { .. } => {
+                &[Answer::Once, Answer::Always, Answer::Project, Answer::Never]
+            }
+            Question::Push { .. } => &[Answer::Once, Answer::Always, Answer::Never],
             Question::Reach { .. } => &[Answer::Once, Answer::No],
         }
+    }
+
+    /// Returns whether a connection of a program waits for the answer.
+    pub fn is_of_connection(&self) -> bool {
+        matches!(self, Question::Connect { .. } | Question::Credential { .. } | Question::Push { .. })
     }
 }
 
@@ -94,6 +118,14 @@ impl fmt::Display for Question<'_> {
                 remark.iter().try_for_each(|remark| write!(f, ", {remark}"))?;
                 write!(f, ". Allow it?")
             }
+            Question::Credential { name, host } => write!(
+                f,
+                "{host} refuses a program in the sandbox that does not log in (401). Use your credential {name} there?"
+            ),
+            Question::Push { name, repository, changes } => write!(
+                f,
+                "A program in the sandbox wants to push to {repository} with your credential {name}: {changes}. Allow it?"
+            ),
             Question::Reach { purpose, hosts } => {
                 write!(
                     f,

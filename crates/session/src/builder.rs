@@ -184,12 +184,15 @@ impl Builder {
         if let Some(rules) = began_with {
             gateway.begin_with(rules);
         }
-        gateway.bind(&self.sandbox.credentials, &self.machine)?;
+        let approver = frontend.approver();
+        // Only who can be asked is offered one.
+        let offered = approver.as_ref().map_or(&[][..], |_| self.sandbox.offered.as_slice());
+        if let Some(approver) = approver {
+            gateway.ask_with(approver);
+        }
+        gateway.bind(&self.sandbox.credentials, offered, &self.machine)?;
         if self.sandbox.asks_about_network(frontend) {
             gateway.ask_about_all();
-        }
-        if let Some(approver) = frontend.approver() {
-            gateway.ask_with(approver);
         }
         Ok(gateway)
     }

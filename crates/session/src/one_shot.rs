@@ -67,7 +67,7 @@ impl OneShot {
         let events = Arc::clone(frontend.events());
         let gateway = Gateway::new(&settings.network, events, network::Limits::default())?;
         gateway.through_proxy_of(machine);
-        gateway.bind(&settings.credentials, machine)?;
+        gateway.bind(&settings.credentials, &[], machine)?;
         let startup = Startup::begin(&id, settings, population, gateway, frontend);
         let sandbox = startup.ready_silently().await?.sandbox.clone();
         Ok(Self { sandbox, startup, _scratch: scratch })

@@ -84,6 +84,7 @@ fn of_server(server: &ServerSettings, session: &SandboxSettings) -> SandboxSetti
         home: Vec::new(),
         setup: None,
         credentials: Arc::default(),
+        offered: Arc::default(),
         ..session.clone()
     };
     let limits = &mut settings.limits;

@@ -11,7 +11,7 @@ use agent_event::{Limits, SandboxInfo};
 use agent_log::SessionId;
 use agent_mcp::client::ServerSettings;
 use agent_model::{ChatModel, Endpoint, OpenAi};
-use agent_network::credentials::Credential;
+use agent_network::credentials::{Credential, Offered};
 use agent_policy::Approve;
 use agent_policy::policy::Rules;
 use agent_sandbox::{Backend, HomeFile, Network, Spec, WorkspaceMount};
@@ -207,6 +207,8 @@ pub struct SandboxSettings {
     pub setup: Option<ProjectSetup>,
     /// What programs inside use without holding it.
     pub credentials: Arc<Vec<Credential>>,
+    /// The same, once the user has been asked.
+    pub offered: Arc<Vec<Offered>>,
 }
 
 /// Who says what a sandbox may reach.
@@ -265,6 +267,7 @@ impl SandboxSettings {
             home,
             setup: None,
             credentials: Arc::default(),
+            offered: Arc::default(),
         }
     }
 

@@ -2,10 +2,16 @@
 
 use crate::error::{Error, Result};
 use crate::machine::Machine;
-use crate::network::credentials::{Credential, HomeFileKind, Place, Rule, Source, SourcePlace, presets};
+use crate::network::credentials::{
+    Credential, HomeFileKind, Offered, Place, ReadValue, Rule, Source, SourcePlace, presets,
+};
+use crate::plain_file::{self, Links};
+use futures_util::FutureExt;
+use secrecy::SecretString;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The largest file of authorities.
 const MAX_AUTHORITIES: u64 = 1 << 20;
@@ -30,12 +36,16 @@ pub struct CredentialOptions {
     pub apply: Option<Vec<String>>,
     /// The hosts serve git.
     pub git: Option<bool>,
+    /// WebSockets may be opened.
+    pub websockets: bool,
     /// Paths whose answers hold tokens in exchange for it.
     pub exchange: Option<Vec<String>>,
     /// The user name beside it.
     pub login: Option<String>,
     /// Variables inside that hold the placeholder.
     pub variables: Option<Vec<String>>,
+    /// The same as `:write` where there is a user to ask.
+    pub write: bool,
     /// Source: a variable of this environment.
     pub env: Option<String>,
     /// Source: a file.
@@ -86,6 +96,16 @@ pub fn enabled(flags: &[String], file: &BTreeMap<String, CredentialOptions>) -> 
     writable.into_iter().map(one).collect()
 }
 
+/// The credentials that the file describes and neither it nor the call enables: the user may be asked about them.
+///
+/// # Errors
+/// What the file says of one is not valid.
+pub fn offered(flags: &[String], file: &BTreeMap<String, CredentialOptions>) -> Result<Vec<Enabled>> {
+    let is_named = |name: &str| flags.iter().any(|flag| flag.split(':').next() == Some(name));
+    let others = file.iter().filter(|(name, options)| !options.enabled && !is_named(name));
+    others.map(|(name, options)| one(name, false, options)).collect()
+}
+
 /// Reports what is wrong with those that the file describes.
 ///
 /// # Errors
@@ -101,6 +121,7 @@ fn one(name: &str, write: bool, options: &CredentialOptions) -> Result<Enabled> 
     }
     let mut rule = known.map_or_else(|| custom(name), |preset| preset.rule(name));
     rule.write = write;
+    rule.write_if_asked = options.write;
     if let Some(hosts) = &options.hosts {
         rule.hosts = Rule::hosts(hosts)?;
     }
@@ -131,6 +152,7 @@ fn one(name: &str, write: bool, options: &CredentialOptions) -> Result<Enabled> 
         }
     }
     rule.git = options.git.unwrap_or(rule.git);
+    rule.websockets = options.websockets;
     rule.exchanges = options.exchange.clone().unwrap_or(rule.exchanges);
     rule.login = options.login.clone().unwrap_or(rule.login);
     rule.variables = options.variables.clone().unwrap_or(rule.variables);
@@ -140,7 +162,7 @@ fn one(name: &str, write: bool, options: &CredentialOptions) -> Result<Enabled> 
         return Err(Error::config("its login, or the name of a variable, is not valid"));
     }
     let sources = known.map_or(&[][..], |preset| preset.sources);
-    let source = source(name, options, sources)?;
+    let source = if rule.signs() { source_of_key(options)? } else { source(name, options, sources)? };
     Ok(Enabled { rule, source, ca: options.ca.clone() })
 }
 
@@ -154,8 +176,10 @@ fn custom(name: &str) -> Rule {
         paths: owned(&["/"]),
         places: vec![Place::Bearer],
         git: false,
+        websockets: false,
         exchanges: Vec::new(),
         write: false,
+        write_if_asked: false,
         login: String::new(),
         variables: Vec::new(),
         files: Vec::new(),
@@ -190,6 +214,14 @@ fn source(name: &str, options: &CredentialOptions, variables: &[&str]) -> Result
     }
 }
 
+fn source_of_key(options: &CredentialOptions) -> Result<Source> {
+    match (&options.env, &options.file, &options.git_helper) {
+        (None, None, None) => Ok(Source::Aws(options.command.clone())),
+        _ => Err(Error::config("a key of AWS comes from the variables of AWS or a command")
+            .hint("leave env, file and git_helper out; a command prints what `aws configure export-credentials` does")),
+    }
+}
+
 fn sources_hint(name: &str) -> String {
     format!("write one of env, file, command and git_helper into [credentials.{name}] of config.toml")
 }
@@ -211,26 +243,43 @@ fn in_home(path: &Path, machine: &Machine) -> PathBuf {
 /// # Errors
 /// One cannot be read. No value is in a message.
 pub async fn read(enabled: &[Enabled], machine: &Machine, workspace: &Path) -> Result<Vec<Credential>> {
-    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
-    let place = SourcePlace { machine, workspace, variable: &variable };
     let mut credentials = Vec::new();
-    for Enabled { rule, source, ca } in enabled {
-        let source = match source {
-            Source::File(path) => Source::File(in_home(path, machine)),
-            other => other.clone(),
-        };
-        let value = source.read(&rule.name, place).await?;
-        let authorities = match ca {
-            Some(path) => {
-                let path = &in_home(path, machine);
-                let failed =
-                    |error| Error::config(format!("{} cannot be read", path.display())).caused_by(error);
-                let bytes = crate::plain_file::read(path, MAX_AUTHORITIES, crate::plain_file::Links::Follow);
-                bytes.map_err(|error: std::io::Error| failed(error))?
-            }
-            None => Vec::new(),
-        };
-        credentials.push(Credential { rule: rule.clone(), value, authorities });
+    for one in enabled {
+        let (rule, authorities) = (one.rule.clone(), authorities(one, machine)?);
+        credentials.push(Credential { rule, value: value(one, machine, workspace).await?, authorities });
     }
     Ok(credentials)
+}
+
+/// Those whose values are read once the user has allowed it.
+///
+/// # Errors
+/// A file of authorities cannot be read.
+pub fn unread(offered: &[Enabled], machine: &Arc<Machine>, workspace: &Path) -> Result<Vec<Offered>> {
+    let one = |one: &Enabled| {
+        let (rule, authorities) = (one.rule.clone(), authorities(one, machine)?);
+        let (one, machine, workspace) = (one.clone(), Arc::clone(machine), workspace.to_owned());
+        let read: ReadValue = Arc::new(move || {
+            let (one, machine, workspace) = (one.clone(), Arc::clone(&machine), workspace.clone());
+            async move { value(&one, &machine, &workspace).await }.boxed()
+        });
+        Ok(Offered { rule, read, authorities })
+    };
+    offered.iter().map(one).collect()
+}
+
+async fn value(one: &Enabled, machine: &Machine, workspace: &Path) -> Result<SecretString> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
+    let source = match &one.source {
+        Source::File(path) => Source::File(in_home(path, machine)),
+        other => other.clone(),
+    };
+    source.read(&one.rule.name, SourcePlace { machine, workspace, variable: &variable }).await
+}
+
+fn authorities(one: &Enabled, machine: &Machine) -> Result<Vec<u8>> {
+    let Some(path) = &one.ca else { return Ok(Vec::new()) };
+    let path = &in_home(path, machine);
+    let failed = |error| Error::config(format!("{} cannot be read", path.display())).caused_by(error);
+    plain_file::read(path, MAX_AUTHORITIES, Links::Follow).map_err(failed)
 }

@@ -106,6 +106,8 @@ pub struct SandboxConfig {
     pub env: Vec<(String, String)>,
     /// Credentials that programs use without holding them.
     pub credentials: Vec<credentials::Enabled>,
+    /// Those that the user may be asked about.
+    pub offered: Vec<credentials::Enabled>,
     /// How the workspace is made available.
     pub workspace_mode: Mode,
 }
@@ -245,6 +247,7 @@ fn sandbox(options: &Options, file: &File) -> Result<SandboxConfig> {
         limits,
         env: environment(&options.resources.env, &file.env)?,
         credentials: credentials::enabled(&options.resources.credential, &file.credentials)?,
+        offered: credentials::offered(&options.resources.credential, &file.credentials)?,
         workspace_mode: options.copy.workspace_mode.unwrap_or_default(),
     })
 }

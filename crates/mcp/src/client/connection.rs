@@ -218,7 +218,7 @@ async fn probe(link: &Link, timeouts: Timeouts) -> Result<(Era, Value), Failure>
     let mut discovering = std::pin::pin!(discover(link, timeouts));
     let refused = match tokio::time::timeout(PROBE, &mut discovering).await {
         Ok(Ok(said)) => return Ok((Era::Modern, said)),
-        Ok(Err(failure @ Failure::Ended(_))) => return Err(failure),
+        Ok(Err(failure @ (Failure::Ended(_) | Failure::Unauthorised(_)))) => return Err(failure),
         Ok(Err(_)) => true,
         Err(_) => false,
     };

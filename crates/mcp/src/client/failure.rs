@@ -12,6 +12,8 @@ pub enum Failure {
     Refused(ErrorObject),
     /// It did not answer.
     TimedOut(Duration),
+    /// It wants another token, or none was sent: the status of its answer.
+    Unauthorised(u16),
     /// It is gone, and why.
     Ended(String),
     /// An answer that is not what the protocol has there.
@@ -28,6 +30,7 @@ impl fmt::Display for Failure {
                 write!(f, "it answered: {} (code {})", one_line(&error.message, MAX_MESSAGE), error.code)
             }
             Self::TimedOut(after) => write!(f, "it did not answer within {:.0} s", after.as_secs_f64()),
+            Self::Unauthorised(status) => write!(f, "it refuses the request ({status})"),
             Self::Ended(why) => f.write_str(why),
             Self::NotTheProtocol(why) => write!(f, "its answer is not one of the protocol: {why}"),
         }

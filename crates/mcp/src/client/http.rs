@@ -1,6 +1,7 @@
 //! A server elsewhere: streamable HTTP, from this machine.
 
 use super::failure::Failure;
+use super::login::Login;
 use super::peer::{MAX_MESSAGE, OnProgress, Timeouts, answer, progress_text};
 use crate::jsonrpc::{ErrorObject, INTERNAL_ERROR, Id, Malformed, Message};
 use crate::protocol::{MODERN, meta};
@@ -12,7 +13,7 @@ use agent_model::client::sse;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::StreamExt;
-use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{RequestBuilder, Response, StatusCode, redirect};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
@@ -57,6 +58,9 @@ pub struct Http {
     client: reqwest::Client,
     url: Url,
     headers: HeaderMap,
+    /// The user's login, unless a header of the configuration has a token.
+    login: Option<Login>,
+    token: Lock<Option<SecretString>>,
     on_exchange: OnExchange,
     session: Lock<Option<HeaderValue>>,
     version: Lock<Option<HeaderValue>>,
@@ -65,11 +69,17 @@ pub struct Http {
 }
 
 impl Http {
-    /// The server at `url`, which gets these headers with each request. They go nowhere else: no redirect is followed.
+    /// The server at `url`, which gets these headers, and the token of the login, with each request. They go nowhere else: no redirect is
+    /// followed.
     ///
     /// # Errors
     /// A header is not valid.
-    pub fn new(url: Url, headers: &[(String, SecretString)], on_exchange: OnExchange) -> Result<Self> {
+    pub fn new(
+        url: Url,
+        headers: &[(String, SecretString)],
+        login: Option<Login>,
+        on_exchange: OnExchange,
+    ) -> Result<Self> {
         tls::install_provider();
         let mut fields = HeaderMap::new();
         for (name, value) in headers {
@@ -88,9 +98,10 @@ impl Http {
         let client = builder
             .build()
             .map_err(|error| Error::config("the HTTP client cannot be set up").caused_by(error))?;
-        let (session, version) = (Lock::default(), Lock::default());
+        let login = login.filter(|_| !fields.contains_key(AUTHORIZATION));
+        let (session, version, token) = (Lock::default(), Lock::default(), Lock::default());
         let (next, changed) = (AtomicI64::new(1), AtomicBool::new(false));
-        Ok(Self { client, url, headers: fields, on_exchange, session, version, next, changed })
+        Ok(Self { client, url, headers: fields, login, token, on_exchange, session, version, next, changed })
     }
 
     /// Sets the version that both sides speak.
@@ -115,13 +126,17 @@ impl Http {
         if let Some(members) = params.get_mut("_meta").and_then(Value::as_object_mut) {
             members.insert(meta::PROGRESS_TOKEN.to_owned(), id.into());
         }
+        if let Some(login) = &self.login {
+            let token = login.token().await;
+            *self.token.lock() = token;
+        }
         let request = self.build(method, &params, Some(id));
         let (started, received) = (Instant::now(), AtomicU64::new(0));
         let asked = async {
-            let response = timeout(timeouts.idle, request.1.send())
-                .await
-                .map_err(|_| Failure::TimedOut(timeouts.idle))?
-                .map_err(|error| Failure::Ended(format!("it cannot be reached: {}", reason(&error))))?;
+            let mut response = sent(request.1, timeouts).await?;
+            if response.status() == StatusCode::UNAUTHORIZED && self.has_another_token().await {
+                response = sent(self.build(method, &params, Some(id)).1, timeouts).await?;
+            }
             self.keep_session(method, &response);
             let response = self.check(response).await?;
             self.read(response, Waiting { id, started, timeouts, received: &received }, on_progress).await
@@ -130,6 +145,14 @@ impl Http {
         let received = received.load(Ordering::Relaxed);
         (self.on_exchange)(Exchange { sent: request.0, received, duration: started.elapsed() });
         outcome
+    }
+
+    /// Gets another token for one that the server does not take any more.
+    async fn has_another_token(&self) -> bool {
+        let refused = self.token.lock().clone();
+        let (Some(login), Some(refused)) = (&self.login, refused) else { return false };
+        let another = login.another(refused.expose_secret()).await;
+        another.map(|token| *self.token.lock() = Some(token)).is_some()
     }
 
     /// Tells it something. A failure is that of the next request.
@@ -141,8 +164,7 @@ impl Http {
     /// Ends the session, if the server has one.
     pub async fn end(self) {
         let Some(session) = self.session.lock().take() else { return };
-        let request =
-            self.client.delete(self.url.clone()).headers(self.headers.clone()).header(SESSION, session);
+        let request = self.client.delete(self.url.clone()).headers(self.fields()).header(SESSION, session);
         let _ = timeout(END_TIMEOUT, request.send()).await;
     }
 
@@ -177,7 +199,7 @@ impl Http {
         let mut request = self
             .client
             .post(self.url.clone())
-            .headers(self.headers.clone())
+            .headers(self.fields())
             .header(CONTENT_TYPE, "application/json")
             .header(ACCEPT, "application/json, text/event-stream")
             .body(body);
@@ -188,6 +210,19 @@ impl Http {
             request = request.header(VERSION, version);
         }
         request
+    }
+
+    /// The headers of each request.
+    fn fields(&self) -> HeaderMap {
+        let mut fields = self.headers.clone();
+        let token = self.token.lock().clone();
+        let value =
+            token.and_then(|token| HeaderValue::try_from(format!("Bearer {}", token.expose_secret())).ok());
+        if let Some(mut value) = value {
+            value.set_sensitive(true);
+            fields.insert(AUTHORIZATION, value);
+        }
+        fields
     }
 
     fn keep_session(&self, method: &str, response: &Response) {
@@ -206,11 +241,7 @@ impl Http {
             return Ok(response);
         }
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-            return Err(Failure::Ended(format!(
-                "it refuses the request ({}): name the variable with its token as bearer_token_env_var; logging in with a browser (OAuth) is \
-                 not supported",
-                status.as_u16()
-            )));
+            return Err(Failure::Unauthorised(status.as_u16()));
         }
         if status == StatusCode::NOT_FOUND && self.session.lock().take().is_some() {
             return Err(Failure::Ended("its session has ended".to_owned()));
@@ -307,6 +338,13 @@ impl Http {
             Message::Response { .. } => {}
         }
     }
+}
+
+async fn sent(request: RequestBuilder, timeouts: Timeouts) -> Result<Response, Failure> {
+    timeout(timeouts.idle, request.send())
+        .await
+        .map_err(|_| Failure::TimedOut(timeouts.idle))?
+        .map_err(|error| Failure::Ended(format!("it cannot be reached: {}", reason(&error))))
 }
 
 /// The answer that is waited for.

@@ -7,6 +7,7 @@ mod cache;
 mod connection;
 mod failure;
 mod http;
+pub mod login;
 mod names;
 mod peer;
 mod process;

@@ -4,6 +4,7 @@ use super::cache::{Cache, Offer};
 use super::connection::{Connection, Link, ResourceDescription};
 use super::failure::Failure;
 use super::http::Http;
+use super::login::Login;
 use super::peer::{OnProgress, Timeouts};
 use super::process::{HostProgram, Running};
 use super::settings::{Launch, OWN_SANDBOX_TIMEOUT, ServerSettings};
@@ -277,6 +278,17 @@ impl Server {
         Error::new(Kind::InSandbox, format!("the MCP server {} {what}", self.settings.name))
     }
 
+    /// A failure, and what the user can do about it.
+    fn explained(&self, failure: &Failure) -> String {
+        match failure {
+            Failure::Unauthorised(_) => format!(
+                "{failure}; run `agent mcp login {}`, or name the variable with its token as bearer_token_env_var",
+                self.settings.name
+            ),
+            failure => failure.to_string(),
+        }
+    }
+
     /// A result of a request; a server that did not answer, or not as it should, is ended.
     async fn of_connection<T>(&self, connection: &Arc<Connection>, result: Result<T, Failure>) -> Result<T> {
         match result {
@@ -286,7 +298,7 @@ impl Server {
                     let mut current = self.current.lock().await;
                     current.take_if(|started| Arc::ptr_eq(&started.connection, connection));
                 }
-                Err(self.failed(&format!("failed: {failure}")))
+                Err(self.failed(&format!("failed: {}", self.explained(&failure))))
             }
         }
     }
@@ -353,7 +365,8 @@ impl Server {
             }
             begun => begun,
         };
-        let connection = begun.map_err(|failure| self.failed(&format!("does not start: {failure}")))?;
+        let connection =
+            begun.map_err(|failure| self.failed(&format!("does not start: {}", self.explained(&failure))))?;
         *self.era.lock() = Some(connection.era);
         Ok(connection)
     }
@@ -390,7 +403,8 @@ impl Server {
                 self.site.check_address(url)?;
                 let (site, address) = (Arc::clone(&self.site), url.clone());
                 let on_exchange = Arc::new(move |exchange| site.record(&address, exchange));
-                Ok(Link::Http(Box::new(Http::new(url.clone(), headers, on_exchange)?)))
+                let login = Login::new(url, self.site.machine());
+                Ok(Link::Http(Box::new(Http::new(url.clone(), headers, login, on_exchange)?)))
             }
             Launch::Process { command, args, env, cwd } => {
                 let mut env = exposed(env);

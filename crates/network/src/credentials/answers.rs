@@ -49,8 +49,12 @@ enum Length {
 type Broken = Box<dyn std::error::Error + Send + Sync>;
 
 /// Returns why an answer cannot be passed on.
-pub(super) fn objection(answer: &Response<Incoming>, has_used: bool) -> Option<&'static str> {
-    if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+pub(super) fn objection(
+    answer: &Response<Incoming>,
+    has_used: bool,
+    is_websocket: bool,
+) -> Option<&'static str> {
+    if answer.status() == StatusCode::SWITCHING_PROTOCOLS && !is_websocket {
         return Some("the host changes the protocol without being asked");
     }
     let codings = answer.headers().get_all(header::CONTENT_ENCODING).iter();
@@ -100,6 +104,19 @@ pub(super) async fn pass_on(
     send(to, &mut waiting).await
 }
 
+/// Writes that the host opens a WebSocket.
+pub(super) async fn switch(
+    to: &mut (impl AsyncWrite + Unpin),
+    head: Parts,
+    needles: &Needles,
+) -> io::Result<()> {
+    let answered = Answered { method: Method::GET, has_used: true, is_last: false };
+    let mut bytes = written_head(head, &Length::None, &answered, needles)?;
+    bytes.truncate(bytes.len() - 2);
+    bytes.extend_from_slice(b"connection: Upgrade\r\nupgrade: websocket\r\n\r\n");
+    send(to, &mut bytes).await
+}
+
 async fn send(to: &mut (impl AsyncWrite + Unpin), waiting: &mut Vec<u8>) -> io::Result<()> {
     to.write_all(waiting).await?;
     waiting.clear();
@@ -141,13 +158,13 @@ fn written_head(head: Parts, length: &Length, answered: &Answered, needles: &Nee
     let reason = head.status.canonical_reason().unwrap_or_default();
     write!(bytes, "HTTP/1.1 {} {reason}\r\n", head.status.as_str())?;
     for (name, value) in &fields {
-        let mut value = value.as_bytes().to_vec();
-        needles.replace(&mut value);
         bytes.extend_from_slice(name.as_str().as_bytes());
         bytes.extend_from_slice(b": ");
-        bytes.extend_from_slice(&value);
+        bytes.extend_from_slice(value.as_bytes());
         bytes.extend_from_slice(b"\r\n");
     }
+    // A value has no spaces and no line ends, so that none reaches over several fields.
+    needles.replace(&mut bytes);
     match (length, told) {
         (Length::Chunks, _) => bytes.extend_from_slice(b"transfer-encoding: chunked\r\n"),
         (Length::Bytes(length), _) => write!(bytes, "content-length: {length}\r\n")?,

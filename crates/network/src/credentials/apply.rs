@@ -2,6 +2,7 @@
 
 use super::Bound;
 use super::rule::Place;
+use super::sign::Signed;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
@@ -25,9 +26,39 @@ impl Bound {
                     Err(_) => false,
                 },
                 Place::Query(name) => self.in_query(query, name),
+                // It is signed once its body is known.
+                Place::Aws => Signed::by(headers, &self.placeholder).is_some(),
             };
         }
         Ok(applied)
+    }
+
+    /// Adds the value to a request that has none, where the user allowed that. Returns whether it did.
+    pub(super) fn inject(&self, headers: &mut HeaderMap, path: &str) -> bool {
+        let is_of_git = self.rule.git && (path.ends_with("/info/refs") || path.contains("/git-"));
+        let basic = self.rule.places.iter().find(|place| is_of_git && **place == Place::Basic);
+        let Some(place) = basic.or(self.rule.places.first()).filter(|_| self.injects) else { return false };
+        let value = self.value.expose_secret();
+        let (name, text) = match place {
+            Place::Bearer => (AUTHORIZATION, format!("Bearer {value}")),
+            Place::Token => (AUTHORIZATION, value.to_owned()),
+            Place::Basic => {
+                let login = if self.rule.login.is_empty() { "token" } else { &self.rule.login };
+                (AUTHORIZATION, format!("Basic {}", STANDARD.encode(format!("{login}:{value}"))))
+            }
+            Place::Header(name) => match HeaderName::try_from(name) {
+                Ok(name) => (name, value.to_owned()),
+                Err(_) => return false,
+            },
+            Place::Query(_) | Place::Aws => return false,
+        };
+        let Ok(mut value) = HeaderValue::try_from(text) else { return false };
+        if headers.contains_key(&name) {
+            return false;
+        }
+        value.set_sensitive(true);
+        headers.insert(name, value);
+        true
     }
 
     fn in_field(

@@ -1,7 +1,7 @@
 //! The credentials of a session at its gateway, and the events about them.
 
-use super::{Credential, Credentials};
-use crate::gateway::Gateway;
+use super::{Credential, Credentials, Offered};
+use crate::gateway::{Gateway, QUESTION_TIMEOUT};
 use crate::host::Host;
 use agent_base::error::{Error, Result};
 use agent_base::lock::Lock;
@@ -9,16 +9,22 @@ use agent_base::machine::Machine;
 use agent_base::sanitise::one_line;
 use agent_base::tls::{AUTHORITIES, MAX_AUTHORITIES};
 use agent_event::Event;
+use agent_policy::{Answer, Question};
 use agent_sandbox::{HomeFile, Sandbox};
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
 
 /// Uses of credentials that are events.
 const MAX_EVENTS: u64 = 20_000;
 /// Columns of a method and of a path in an event.
 const MAX_METHOD: usize = 20;
 const MAX_PATH: usize = 300;
+/// Repositories about whose pushes the user's answers hold for the session.
+const MAX_REPOSITORIES: usize = 200;
 
 /// What a gateway knows of credentials.
 #[derive(Default)]
@@ -26,6 +32,8 @@ pub(crate) struct Bindings {
     credentials: Lock<Option<Arc<Credentials>>>,
     /// Events about their use.
     events: AtomicU64,
+    /// The user's answers about pushes for the session, by credential and repository. Held while the user is asked.
+    pushes: Mutex<HashMap<(String, String), bool>>,
 }
 
 /// A request: the host and its port, the method, and the path without the query.
@@ -38,21 +46,67 @@ pub(super) struct Attempt<'a> {
 }
 
 impl Gateway {
-    /// Binds credentials to their hosts, which the sandbox may reach then.
+    /// Binds credentials to their hosts, which the sandbox may reach then. About those that are offered the user is asked when a host
+    /// refuses a request. Called after [`Gateway::ask_with`], where there is a user.
     ///
     /// # Errors
     ///
     /// Connections bypass this gateway; the certificate authority cannot be made.
-    pub fn bind(&self, credentials: &[Credential], machine: &Machine) -> Result<()> {
-        if credentials.is_empty() {
-            return Ok(());
-        }
-        if self.is_full() {
+    pub fn bind(&self, credentials: &[Credential], offered: &[Offered], machine: &Machine) -> Result<()> {
+        if !credentials.is_empty() && self.is_full() {
             return Err(Error::config("credentials need the proxy, which --network full bypasses")
                 .hint("name the hosts that the sandbox may reach, or leave --network out"));
         }
-        *self.bindings.credentials.lock() = Some(Arc::new(Credentials::new(credentials, machine)?));
+        if self.is_full() || (credentials.is_empty() && offered.is_empty()) {
+            return Ok(());
+        }
+        let (mut credentials, mut offered) = (credentials.to_vec(), offered.to_vec());
+        offered.retain(|offered| offered.rule.can_be_added());
+        if self.is_anybody_asked() {
+            let rules = credentials.iter_mut().map(|credential| &mut credential.rule);
+            for rule in rules.chain(offered.iter_mut().map(|offered| &mut offered.rule)) {
+                rule.write |= rule.write_if_asked;
+            }
+        }
+        *self.bindings.credentials.lock() =
+            Some(Arc::new(Credentials::new(&credentials, &offered, machine)?));
         Ok(())
+    }
+
+    /// Returns whether there is a user to ask.
+    pub(super) fn is_anybody_asked(&self) -> bool {
+        self.approver().is_some()
+    }
+
+    /// Asks the user about a push.
+    ///
+    /// # Errors
+    /// The user does not allow it: the reason.
+    pub(super) async fn approve_push(
+        &self,
+        name: &str,
+        repository: &str,
+        changes: &str,
+    ) -> std::result::Result<(), String> {
+        let mut pushes = self.bindings.pushes.lock().await;
+        let key = (name.to_owned(), repository.to_owned());
+        let known = pushes.get(&key).map(|allowed| if *allowed { Answer::Always } else { Answer::Never });
+        let answer = match (known, self.approver()) {
+            (Some(known), _) => known,
+            (None, Some(approver)) => {
+                let question = Question::Push { name, repository, changes };
+                let answer = timeout(QUESTION_TIMEOUT, approver.ask(&question)).await;
+                answer.ok().and_then(Result::ok).unwrap_or(Answer::No)
+            }
+            (None, None) => Answer::No,
+        };
+        if matches!(answer, Answer::Always | Answer::Never) && pushes.len() < MAX_REPOSITORIES {
+            pushes.insert(key, answer == Answer::Always);
+        }
+        match answer {
+            Answer::Once | Answer::Always => Ok(()),
+            _ => Err("the user did not allow the push".to_owned()),
+        }
     }
 
     /// Files that programs in a sandbox need for them, below its `$HOME`.
@@ -68,6 +122,13 @@ impl Gateway {
     }
 
     /// Returns whether TLS to this host ends here.
+    pub(crate) fn ends_tls(&self, host: &Host, port: u16) -> bool {
+        let is_watched =
+            |credentials: Arc<Credentials>| self.is_anybody_asked() && credentials.is_watched(host, port);
+        self.is_bound(host, port) || self.credentials().is_some_and(is_watched)
+    }
+
+    /// Returns whether a credential is bound to this host.
     pub(crate) fn is_bound(&self, host: &Host, port: u16) -> bool {
         self.credentials().is_some_and(|credentials| !credentials.at(host, port).is_empty())
     }

@@ -56,7 +56,13 @@ impl Credentials {
         changed.add_plain(token, &placeholder);
         *needles = Arc::new(changed);
         let value = SecretString::from(token.to_owned());
-        kept.push_back(Arc::new(Bound { rule, value, placeholder: placeholder.clone() }));
+        kept.push_back(Arc::new(Bound {
+            rule,
+            value,
+            placeholder: placeholder.clone(),
+            injects: false,
+            key: None,
+        }));
         placeholder
     }
 }

@@ -74,6 +74,8 @@ pub struct Head {
     pub awaits_continue: bool,
     /// No other request follows on the connection.
     pub is_last: bool,
+    /// It asks for a WebSocket.
+    pub is_websocket: bool,
     /// The length of the head, in bytes.
     pub length: usize,
 }
@@ -214,9 +216,7 @@ fn head(
     mut fields: HeaderMap,
     length: usize,
 ) -> Result<Head, Malformed> {
-    if fields.contains_key(header::UPGRADE) {
-        return Err(bad("it asks for another protocol"));
-    }
+    let is_websocket = is_websocket(&method, &fields)?;
     if fields.contains_key(header::TRAILER) {
         return Err(bad("it announces trailers"));
     }
@@ -232,12 +232,26 @@ fn head(
     if framing != Framing::None && (method == Method::GET || method == Method::HEAD) {
         return Err(bad("GET and HEAD have no body"));
     }
-    let is_last = options(&fields)?;
+    if is_websocket && framing != Framing::None {
+        return Err(bad("it asks for another protocol and has a body"));
+    }
+    let is_last = options(&fields, is_websocket)?;
     for name in OF_CONNECTION {
         fields.remove(name);
     }
     fields.remove(header::EXPECT);
-    Ok(Head { method, path, query, fields, framing, awaits_continue, is_last, length })
+    fields.remove(header::UPGRADE);
+    Ok(Head { method, path, query, fields, framing, awaits_continue, is_last, is_websocket, length })
+}
+
+/// Returns whether it asks for a WebSocket (RFC 6455). Any other protocol is refused.
+fn is_websocket(method: &Method, fields: &HeaderMap) -> Result<bool, Malformed> {
+    let Some(asked) = one(fields, &header::UPGRADE)? else { return Ok(false) };
+    let is_one = *method == Method::GET
+        && asked.as_bytes().eq_ignore_ascii_case(b"websocket")
+        && one(fields, &header::SEC_WEBSOCKET_KEY)?.is_some()
+        && one(fields, &header::SEC_WEBSOCKET_VERSION)?.is_some_and(|version| version == "13");
+    if is_one { Ok(true) } else { Err(bad("it asks for another protocol")) }
 }
 
 /// The value of a field that may occur once.
@@ -270,7 +284,7 @@ fn framing(fields: &HeaderMap) -> Result<Framing, Malformed> {
 }
 
 /// Reads `Connection`. Returns whether no other request follows.
-fn options(fields: &HeaderMap) -> Result<bool, Malformed> {
+fn options(fields: &HeaderMap, is_websocket: bool) -> Result<bool, Malformed> {
     let mut is_last = false;
     for value in fields.get_all(header::CONNECTION) {
         let text = value.to_str().map_err(|_| bad("the field Connection is not valid"))?;
@@ -278,6 +292,7 @@ fn options(fields: &HeaderMap) -> Result<bool, Malformed> {
             match option.to_ascii_lowercase().as_str() {
                 "close" => is_last = true,
                 "keep-alive" | "te" | "" => {}
+                "upgrade" if is_websocket => {}
                 // It would have a proxy take away another field.
                 _ => return Err(bad("the field Connection names other fields")),
             }
@@ -341,6 +356,16 @@ mod tests {
             ("GET / HTTP/1.1", "Content-Length: 3\r\n", "no body"),
             ("GET / HTTP/1.1", "Upgrade: websocket\r\nConnection: upgrade\r\n", "another protocol"),
             ("GET / HTTP/1.1", "Upgrade: h2c\r\n", "another protocol"),
+            (
+                "GET / HTTP/1.1",
+                "Upgrade: websocket, h2c\r\nSec-WebSocket-Key: x\r\nSec-WebSocket-Version: 13\r\n",
+                "another protocol",
+            ),
+            (
+                "POST / HTTP/1.1",
+                "Upgrade: websocket\r\nSec-WebSocket-Key: x\r\nSec-WebSocket-Version: 13\r\n",
+                "another protocol",
+            ),
             ("GET / HTTP/1.1", "Trailer: X\r\n", "trailers"),
             ("POST / HTTP/1.1", "Expect: something\r\n", "expects"),
             ("GET / HTTP/1.1", "Connection: close, Host\r\n", "names other fields"),

@@ -134,7 +134,7 @@ impl HostSide {
         let (sender, connection) = opened.map_err(|_| "the host does not speak HTTP".to_owned())?;
         self.driver.abort_all();
         self.driver = JoinSet::new();
-        self.driver.spawn(async move { drop(connection.await) });
+        self.driver.spawn(async move { drop(connection.with_upgrades().await) });
         Ok(sender)
     }
 }

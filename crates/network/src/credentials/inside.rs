@@ -40,7 +40,13 @@ impl Credentials {
         let placeholders = self.bound.iter().flat_map(|bound| {
             bound.rule.variables.iter().map(|name| (name.clone(), bound.placeholder.clone()))
         });
-        names.into_iter().chain(of_java).chain(placeholders).collect()
+        let of_aws = self.bound.iter().filter(|bound| bound.key.is_some()).flat_map(|bound| {
+            // What a program signs with the second one is signed again, so that it can be anything.
+            let pair =
+                [("AWS_ACCESS_KEY_ID", &bound.placeholder), ("AWS_SECRET_ACCESS_KEY", &bound.placeholder)];
+            pair.map(|(name, value)| (name.to_owned(), value.clone()))
+        });
+        names.into_iter().chain(of_java).chain(placeholders).chain(of_aws).collect()
     }
 
     /// Files for programs inside, which trust `inside` or, where nothing is known of that, what this machine trusts.

@@ -4,16 +4,16 @@ use super::answers::{self, Answered};
 use super::bindings::Attempt;
 use super::head::{Framing, Head};
 use super::host_side::{GREETING_TIMEOUT, HostSide};
+use super::judged::{self, Judged};
 use super::outgoing::Outgoing;
-use super::requests::{Requests, Unreadable};
-use super::{Bound, Credentials, exchange, rule};
+use super::requests::{Requests, Rest, Unreadable};
+use super::{Bound, Credentials, exchange, looked_at, websocket};
 use crate::connection::CloseReason;
-use crate::host::Host;
-use http::header::{self, HeaderMap, HeaderValue};
-use http::request::Parts;
-use http::{Method, Request, Response, StatusCode, Uri};
+use http::{Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, split};
@@ -25,7 +25,7 @@ const MAX_DRAINED: usize = 16 << 20;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a connection is served no further.
-enum End {
+pub(super) enum End {
     /// A request is refused: the answer's status, and the reason.
     Refused(StatusCode, String),
     /// The host cannot be reached, or its answer cannot be passed on.
@@ -43,18 +43,17 @@ impl From<Unreadable> for End {
     }
 }
 
-fn refused(reason: impl Into<String>) -> End {
+pub(super) fn refused(reason: impl Into<String>) -> End {
     End::Refused(StatusCode::FORBIDDEN, reason.into())
 }
 
-/// A request that may be passed on.
-struct Judged {
-    /// As it is sent to the host.
-    head: Parts,
-    /// A value is in it.
-    has_used: bool,
-    /// The credential that the answer gives a token for.
-    exchanged: Option<Arc<Bound>>,
+/// Credentials that the user is asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Offers {
+    /// They are asked about when the host refuses a request.
+    Open,
+    /// They are not, on this connection.
+    Declined,
 }
 
 /// A connection whose TLS has ended here.
@@ -62,6 +61,9 @@ struct Served<R, W> {
     requests: Requests<R>,
     to_program: W,
     host_side: HostSide,
+    offers: Offers,
+    /// What the user allows for this connection.
+    once: Vec<Arc<Bound>>,
     /// An answer has begun, so that no other one can be given.
     has_begun: bool,
 }
@@ -80,7 +82,8 @@ pub(crate) async fn serve(
     };
     let (from_program, to_program) = split(client);
     let requests = Requests::new(from_program);
-    Served { requests, to_program, host_side, has_begun: false }.run().await
+    let (offers, once) = (Offers::Open, Vec::new());
+    Served { requests, to_program, host_side, offers, once, has_begun: false }.run().await
 }
 
 impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Served<R, W> {
@@ -130,100 +133,139 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Served<R, W> {
     /// Passes on a request and its answer. Returns whether another request can follow.
     async fn exchange(&mut self, head: Head) -> Result<bool, End> {
         let (framing, awaits_continue) = (head.framing, head.awaits_continue);
-        let (method, is_last) = (head.method.clone(), head.is_last);
-        let Judged { head, has_used, exchanged } = self.judged(head)?;
+        let (is_last, is_websocket) = (head.is_last, head.is_websocket);
+        let mut judged = judged::judged(&self.host_side, &self.once, head).map_err(refused)?;
         if awaits_continue {
             let wrote = self.to_program.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await;
             wrote.and(self.to_program.flush().await).map_err(|_| End::Gone)?;
         }
-        let Self { requests, to_program, host_side, has_begun, .. } = self;
-        let (feed, body) = Outgoing::new(framing);
-        let credentials = Arc::clone(&host_side.credentials);
-        let work = async {
-            let answer = host_side.send(head, body).await.map_err(End::Failed)?;
-            if let Some(reason) = answers::objection(&answer, has_used) {
-                return Err(End::Failed(reason.to_owned()));
+        let mut rest = Rest::from(framing);
+        let first = match (judged.pushing(), judged.signing()) {
+            (Some(bound), _) => {
+                looked_at::approved_push(&mut self.requests, &self.host_side, &bound, &judged.head, &mut rest)
+                    .await?
             }
-            let answered = Answered { method, has_used, is_last };
-            let passed = match exchanged.filter(|_| answer.status().is_success()) {
-                Some(bound) => {
-                    let answer =
-                        with_placeholders(&credentials, &bound, answer).await.map_err(End::Failed)?;
-                    *has_begun = true;
-                    answers::pass_on(to_program, answer, &answered, &credentials.needles()).await
-                }
-                None => {
-                    *has_begun = true;
-                    answers::pass_on(to_program, answer, &answered, &credentials.needles()).await
-                }
-            };
-            passed.map_err(|_| End::Gone)
+            (None, Some(bound)) => {
+                looked_at::signed(&mut self.requests, &bound, &mut judged.head, &mut rest).await?
+            }
+            (None, None) => Vec::new(),
         };
-        let sending = requests.body(framing, feed);
-        tokio::pin!(work, sending);
-        // The host may answer before it has read the body.
-        let mut is_sent = false;
-        loop {
-            tokio::select! {
-                biased;
-                done = &mut work => {
-                    done?;
-                    return Ok(is_sent && !is_last);
-                }
-                sent = &mut sending, if !is_sent => {
-                    is_sent = sent?;
-                    if !is_sent {
-                        // The host does not want the rest.
-                        work.await?;
-                        return Ok(false);
+        judged.report(&self.host_side);
+        let (feed, body) = Outgoing::new(framing);
+        let Self { requests, to_program, host_side, offers, once, has_begun } = self;
+        let mut answering = Answering { to_program, host_side, offers, once, has_begun };
+        let may_repeat = framing == Framing::None;
+        let switched = {
+            let work = answering.run(judged, body, may_repeat, (is_last, is_websocket));
+            let sending = requests.body(rest, first, feed);
+            tokio::pin!(work, sending);
+            // The host may answer before it has read the body.
+            let mut is_sent = false;
+            loop {
+                tokio::select! {
+                    biased;
+                    done = &mut work => match done? {
+                        Some(host) => break host,
+                        None => return Ok(is_sent && !is_last),
+                    },
+                    sent = &mut sending, if !is_sent => {
+                        is_sent = sent?;
+                        if !is_sent {
+                            // The host does not want the rest.
+                            work.await?;
+                            return Ok(false);
+                        }
                     }
                 }
             }
+        };
+        let needles = self.host_side.credentials.needles();
+        websocket::carry(&mut self.requests, &mut self.to_program, TokioIo::new(switched), needles).await?;
+        Ok(false)
+    }
+}
+
+/// The part of a connection that answers a request, while its body is still being read.
+struct Answering<'s, W> {
+    to_program: &'s mut W,
+    host_side: &'s mut HostSide,
+    offers: &'s mut Offers,
+    once: &'s mut Vec<Arc<Bound>>,
+    has_begun: &'s mut bool,
+}
+
+impl<W: AsyncWrite + Unpin> Answering<'_, W> {
+    /// Sends a request, and passes on the answer. Returns the connection where the host opens a WebSocket.
+    async fn run(
+        &mut self,
+        judged: Judged,
+        body: Outgoing,
+        may_repeat: bool,
+        (is_last, is_websocket): (bool, bool),
+    ) -> Result<Option<Upgraded>, End> {
+        let method = judged.head.method.clone();
+        let Answer { mut answer, has_value, exchanged } = self.answer(judged, body, may_repeat).await?;
+        if let Some(reason) = answers::objection(&answer, has_value, is_websocket) {
+            return Err(End::Failed(reason.to_owned()));
         }
+        let credentials = Arc::clone(&self.host_side.credentials);
+        if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+            *self.has_begun = true;
+            let switched = hyper::upgrade::on(&mut answer);
+            let (head, _) = answer.into_parts();
+            answers::switch(self.to_program, head, &credentials.needles()).await.map_err(|_| End::Gone)?;
+            return switched.await.map(Some).map_err(|_| End::Gone);
+        }
+        let answered = Answered { method, has_used: has_value, is_last };
+        let passed = match exchanged.filter(|_| answer.status().is_success()) {
+            Some(bound) => {
+                let answer = with_placeholders(&credentials, &bound, answer).await.map_err(End::Failed)?;
+                *self.has_begun = true;
+                answers::pass_on(self.to_program, answer, &answered, &credentials.needles()).await
+            }
+            None => {
+                *self.has_begun = true;
+                answers::pass_on(self.to_program, answer, &answered, &credentials.needles()).await
+            }
+        };
+        passed.map(|()| None).map_err(|_| End::Gone)
     }
 
-    /// Judges a request.
-    fn judged(&self, head: Head) -> Result<Judged, End> {
-        let HostSide { gateway, credentials, host, port, .. } = &self.host_side;
-        let at_host = credentials.at(host, *port);
-        check_host(&head.fields, host, *port)?;
-        let Head { method, path, query, mut fields, framing, .. } = head;
-        let mut query = query.unwrap_or_default();
-        let mut used = Vec::new();
-        for bound in permitted(&at_host, &method, &path, &query).map_err(refused)? {
-            if bound.apply(&mut fields, &mut query).map_err(refused)? {
-                used.push(bound);
-            }
+    /// The host's answer; where it refuses the request, and the user allows a credential then, the answer with that.
+    async fn answer(&mut self, judged: Judged, body: Outgoing, may_repeat: bool) -> Result<Answer, End> {
+        let (has_value, exchanged) = (judged.has_value(), judged.exchanged());
+        let again = (may_repeat && !has_value).then(|| judged.head.clone());
+        let answer = self.host_side.send(judged.head, body).await.map_err(End::Failed)?;
+        if answer.status() != StatusCode::UNAUTHORIZED || has_value || *self.offers == Offers::Declined {
+            return Ok(Answer { answer, has_value, exchanged });
         }
-        // What is compressed, or comes in parts, cannot be searched.
-        fields.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        if !used.is_empty() {
-            fields.remove(header::RANGE);
-            fields.remove(header::IF_RANGE);
+        let HostSide { gateway, credentials, host, port, .. } = &*self.host_side;
+        let Some((bound, is_once)) = gateway.offered(credentials, host, *port).await else {
+            *self.offers = Offers::Declined;
+            return Ok(Answer { answer, has_value, exchanged });
+        };
+        if is_once {
+            self.once.push(Arc::clone(&bound));
         }
-        match framing {
-            Framing::None if method == Method::POST || method == Method::PUT => {
-                fields.insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
-            }
-            Framing::None => {}
-            Framing::Length(length) => drop(fields.insert(header::CONTENT_LENGTH, length.into())),
-            Framing::Chunked => {
-                fields.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-            }
-        }
-        let target = if query.is_empty() { path.clone() } else { format!("{path}?{query}") };
-        let target = Uri::try_from(target).map_err(|_| refused("the target is not valid"))?;
-        for bound in &used {
-            let attempt = Attempt { host, port: *port, method: method.as_str(), path: &path };
-            gateway.credential_used(&bound.rule.name, attempt);
-        }
-        let (mut parts, ()) = Request::new(()).into_parts();
-        (parts.method, parts.uri, parts.headers) = (method, target, fields);
-        let has_used = !used.is_empty();
-        let is_exchange = |bound: &&&Arc<Bound>| bound.rule.exchanges.contains(&path);
-        let exchanged = used.iter().find(is_exchange).map(|bound| Arc::clone(bound));
-        Ok(Judged { head: parts, has_used, exchanged })
+        let Some(judged) = again.and_then(|head| Judged::with_offered(&bound, head)) else {
+            return Ok(Answer { answer, has_value, exchanged });
+        };
+        judged.report(self.host_side);
+        // What is left of the first answer is not read.
+        self.host_side.close();
+        let exchanged = judged.exchanged();
+        let answer = self.host_side.send(judged.head, Outgoing::empty()).await.map_err(End::Failed)?;
+        Ok(Answer { answer, has_value: true, exchanged })
     }
+}
+
+/// A host's answer.
+struct Answer {
+    answer: Response<Incoming>,
+    /// A value was in the request.
+    has_value: bool,
+    /// The credential that it gives a token for.
+    exchanged: Option<Arc<Bound>>,
 }
 
 /// The answer of a host that gives a token in exchange, without it.
@@ -237,38 +279,6 @@ async fn with_placeholders(
     let collected = collected.map_err(|_| "the answer with a token breaks off, or is too long".to_owned())?;
     let body = credentials.exchange(bound, &collected.to_bytes())?;
     Ok(Response::from_parts(head, Full::from(body)))
-}
-
-/// Refuses a request whose `Host` is not the host of the connection.
-fn check_host(fields: &HeaderMap, host: &Host, port: u16) -> Result<(), End> {
-    let mut hosts = fields.get_all(header::HOST).iter();
-    let named = hosts.next().and_then(|value| value.to_str().ok()).and_then(Host::with_port);
-    let is_it = named.is_some_and(|(named, on)| named == *host && on.unwrap_or(rule::PORT) == port);
-    match is_it && hosts.next().is_none() {
-        true => Ok(()),
-        false => Err(refused("the field Host names another host than the connection")),
-    }
-}
-
-/// The credentials whose rules allow a request.
-fn permitted<'b>(
-    bound: &'b [Arc<Bound>],
-    method: &Method,
-    path: &str,
-    query: &str,
-) -> Result<Vec<&'b Arc<Bound>>, String> {
-    let mut permitted = Vec::new();
-    let mut objection = None;
-    for bound in bound {
-        match bound.rule.judge(method.as_str(), path, query) {
-            Ok(()) => permitted.push(bound),
-            Err(reason) => objection = Some(reason),
-        }
-    }
-    match objection {
-        Some(reason) if permitted.is_empty() => Err(reason),
-        _ => Ok(permitted),
-    }
 }
 
 fn names(bound: &[Arc<Bound>]) -> String {

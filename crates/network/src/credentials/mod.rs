@@ -14,15 +14,24 @@ pub mod head;
 mod host_side;
 mod inside;
 mod intercept;
+mod judged;
+#[cfg(test)]
+mod kept;
+mod looked_at;
+mod offers;
 mod outgoing;
 mod path;
 pub mod presets;
+pub mod push;
 mod requests;
 mod rule;
 mod scrub;
+mod sign;
 mod source;
 mod trust_store;
+mod websocket;
 
+pub use offers::{Offered, ReadValue};
 pub use rule::{HomeFileKind, Place, Rule};
 pub use source::{Place as SourcePlace, Source};
 
@@ -37,11 +46,13 @@ use agent_base::lock::Lock;
 use agent_base::machine::Machine;
 use agent_base::tls::authorities_of;
 use authority::Authority;
+use offers::Offer;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use scrub::Needles;
 use secrecy::{ExposeSecret, SecretString};
+use sign::Key;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
@@ -69,11 +80,37 @@ pub(super) struct Bound {
     pub rule: Rule,
     value: SecretString,
     pub placeholder: String,
+    /// It is added to requests that have none: the user allowed that when the host asked for it.
+    injects: bool,
+    /// What requests are signed with.
+    key: Option<Key>,
+}
+
+impl Bound {
+    /// Makes a placeholder, and has the value searched for.
+    fn new(rule: &Rule, value: &SecretString, injects: bool, needles: &mut Needles) -> Result<Self> {
+        let (rule, value) = (rule.clone(), value.clone());
+        if !rule.signs() {
+            let placeholder = placeholder(value.expose_secret());
+            needles.add(value.expose_secret(), &placeholder);
+            return Ok(Self { rule, value, placeholder, injects, key: None });
+        }
+        let Some(key) = Key::parse(value.expose_secret()) else {
+            return Err(Error::config(format!("the value of the credential {rule} is not a key of AWS")));
+        };
+        let placeholder = placeholder("AKIA----------------").to_ascii_uppercase();
+        for secret in [&key.secret_access_key].into_iter().chain(&key.session_token) {
+            needles.add(secret.expose_secret(), &placeholder);
+        }
+        Ok(Self { rule, value, placeholder, injects, key: Some(key) })
+    }
 }
 
 /// The credentials of a session.
 pub(super) struct Credentials {
     bound: Vec<Arc<Bound>>,
+    /// Those that the user is asked about.
+    offers: Vec<Offer>,
     /// What hosts gave in exchange.
     exchanged: Lock<VecDeque<Arc<Bound>>>,
     authority: Authority,
@@ -85,26 +122,27 @@ pub(super) struct Credentials {
 
 impl Credentials {
     /// Makes an authority and placeholders.
-    pub fn new(credentials: &[Credential], machine: &Machine) -> Result<Self> {
+    pub fn new(credentials: &[Credential], offered: &[Offered], machine: &Machine) -> Result<Self> {
         let authority = Authority::new()?;
         let mut needles = Needles::default();
-        let bound = credentials.iter().map(|credential| {
-            let value = credential.value.expose_secret();
-            let placeholder = placeholder(value);
-            needles.add(value, &placeholder);
-            Arc::new(Bound { rule: credential.rule.clone(), value: credential.value.clone(), placeholder })
-        });
-        let bound = bound.collect();
-        let (client, trusted) = (client(credentials)?, authorities_of(machine));
-        let needles = Lock::new(Arc::new(needles));
-        Ok(Self { bound, exchanged: Lock::default(), authority, needles, client, trusted })
+        let mut bound = Vec::new();
+        for Credential { rule, value, .. } in credentials {
+            bound.push(Arc::new(Bound::new(rule, value, false, &mut needles)?));
+        }
+        let own = credentials.iter().map(|credential| (&credential.rule, credential.authorities.as_slice()));
+        let of_offers = offered.iter().map(|offered| (&offered.rule, offered.authorities.as_slice()));
+        let (client, trusted) = (client(own.chain(of_offers))?, authorities_of(machine));
+        let (needles, exchanged) = (Lock::new(Arc::new(needles)), Lock::default());
+        let offers = offered.iter().cloned().map(Offer::new).collect();
+        Ok(Self { bound, offers, exchanged, authority, needles, client, trusted })
     }
 
     /// Those that are bound to a host, with what hosts gave in exchange for them.
     pub fn at(&self, host: &Host, port: u16) -> Vec<Arc<Bound>> {
         let is_there = |bound: &&Arc<Bound>| bound.rule.is_bound_to(host, port);
         let exchanged = self.exchanged.lock();
-        self.bound.iter().chain(exchanged.iter()).filter(is_there).cloned().collect()
+        let own = self.bound.iter().chain(exchanged.iter()).filter(is_there).cloned();
+        own.chain(self.offers.iter().filter_map(Offer::taken).filter(|bound| is_there(&bound))).collect()
     }
 
     /// What is searched for in what comes back.
@@ -119,13 +157,13 @@ impl Credentials {
 }
 
 /// What checks the hosts' certificates: this machine's authorities, and those that the credentials name.
-fn client(credentials: &[Credential]) -> Result<Arc<ClientConfig>> {
+fn client<'c>(authorities: impl Iterator<Item = (&'c Rule, &'c [u8])>) -> Result<Arc<ClientConfig>> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    for credential in credentials {
-        for certificate in CertificateDer::pem_slice_iter(&credential.authorities) {
+    for (rule, authorities) in authorities {
+        for certificate in CertificateDer::pem_slice_iter(authorities) {
             let unusable = |error: &dyn fmt::Display| {
-                Error::config(format!("[credentials.{}] ca cannot be used: {error}", credential.rule))
+                Error::config(format!("[credentials.{rule}] ca cannot be used: {error}"))
             };
             let certificate = certificate.map_err(|error| unusable(&error))?;
             roots.add(certificate).map_err(|error| unusable(&error))?;

@@ -1,7 +1,6 @@
 //! Credentials of well-known services, as a table.
 
 use super::rule::{HomeFileKind, Place, Rule};
-use crate::host::Host;
 use crate::list::Entry;
 
 /// A well-known service.
@@ -161,6 +160,14 @@ pub const ALL: &[Preset] = &[
         prefixes: &["sk-proj-", "sk-"],
         ..PLAIN
     },
+    Preset {
+        name: "aws",
+        hosts: &["*.amazonaws.com"],
+        sources: &["AWS_ACCESS_KEY_ID"],
+        places: &[Place::Aws],
+        prefixes: &["AKIA"],
+        ..PLAIN
+    },
 ];
 
 /// The preset with this name.
@@ -175,14 +182,16 @@ impl Preset {
         let fields = self.fields.iter().map(|field| Place::Header((*field).to_owned()));
         Rule {
             name: name.to_owned(),
-            hosts: self.hosts.iter().map(|host| Entry::Host(Host::Name((*host).to_owned()), None)).collect(),
+            hosts: self.hosts.iter().filter_map(|host| Entry::parse(host).ok()).collect(),
             methods: owned(self.methods),
             write_methods: owned(self.write_methods),
             paths: vec!["/".to_owned()],
             places: [self.places.to_vec(), fields.collect()].concat(),
             git: self.git,
+            websockets: false,
             exchanges: owned(self.exchanges),
             write: false,
+            write_if_asked: false,
             login: self.login.to_owned(),
             variables: owned(self.variables),
             files: self.files.to_vec(),

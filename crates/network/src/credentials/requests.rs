@@ -20,6 +20,26 @@ pub(super) struct Requests<R> {
     bytes: BytesMut,
 }
 
+/// What is left of a body.
+pub(super) enum Rest {
+    /// There is no body.
+    None,
+    /// So many bytes.
+    Length(u64),
+    /// Chunks.
+    Chunks(Chunks),
+}
+
+impl From<Framing> for Rest {
+    fn from(framing: Framing) -> Self {
+        match framing {
+            Framing::None => Self::None,
+            Framing::Length(length) => Self::Length(length),
+            Framing::Chunked => Self::Chunks(Chunks::default()),
+        }
+    }
+}
+
 /// Why there is no request, or no body.
 pub(super) enum Unreadable {
     /// The program is gone.
@@ -68,20 +88,17 @@ impl<R: AsyncRead + Unpin> Requests<R> {
         (words.next().unwrap_or_default(), words.next().unwrap_or_default())
     }
 
-    /// Passes on a body. Returns whether all of it was: the host may not want it.
-    pub async fn body(&mut self, framing: Framing, to: Feed) -> Result<bool, Unreadable> {
-        match framing {
-            Framing::None => Ok(true),
-            Framing::Length(length) => self.with_length(length, to).await,
-            Framing::Chunked => self.in_chunks(to).await,
+    /// Passes on a body, of which some pieces have been read. Returns whether all of it was: the host may not want it.
+    pub async fn body(&mut self, mut rest: Rest, first: Vec<Bytes>, to: Feed) -> Result<bool, Unreadable> {
+        if let Rest::None = rest {
+            return Ok(true);
         }
-    }
-
-    async fn with_length(&mut self, mut left: u64, to: Feed) -> Result<bool, Unreadable> {
-        while left > 0 {
-            let length = usize::try_from(left).unwrap_or(usize::MAX);
-            let piece = self.piece(length).await?;
-            left -= piece.len() as u64;
+        for piece in first {
+            if let Err(Gone) = to.data(piece).await {
+                return Ok(false);
+            }
+        }
+        while let Some(piece) = self.piece(&mut rest).await? {
             if let Err(Gone) = to.data(piece).await {
                 return Ok(false);
             }
@@ -91,34 +108,36 @@ impl<R: AsyncRead + Unpin> Requests<R> {
         Ok(true)
     }
 
-    async fn in_chunks(&mut self, to: Feed) -> Result<bool, Unreadable> {
-        let mut chunks = Chunks::default();
-        loop {
-            match chunks.step(&self.bytes)? {
-                Step::Data(length) => {
-                    let piece = self.bytes.split_to(length).freeze();
-                    if let Err(Gone) = to.data(piece).await {
-                        return Ok(false);
-                    }
+    /// The next piece of a body; `None` at its end.
+    pub async fn piece(&mut self, rest: &mut Rest) -> Result<Option<Bytes>, Unreadable> {
+        match rest {
+            Rest::None | Rest::Length(0) => Ok(None),
+            Rest::Length(left) => {
+                if self.bytes.is_empty() && !self.fill().await? {
+                    return Err(Unreadable::Gone);
                 }
-                Step::Skip(length) => drop(self.bytes.split_to(length)),
-                Step::Ended => {
-                    let _ = to.end().await;
-                    return Ok(true);
-                }
-                Step::More if self.fill().await? => {}
-                Step::More => return Err(Unreadable::Gone),
+                let length = usize::try_from(*left).unwrap_or(usize::MAX).min(self.bytes.len());
+                *left -= length as u64;
+                Ok(Some(self.bytes.split_to(length).freeze()))
             }
+            Rest::Chunks(chunks) => loop {
+                match chunks.step(&self.bytes)? {
+                    Step::Data(length) => return Ok(Some(self.bytes.split_to(length).freeze())),
+                    Step::Skip(length) => drop(self.bytes.split_to(length)),
+                    Step::Ended => return Ok(None),
+                    Step::More if self.fill().await? => {}
+                    Step::More => return Err(Unreadable::Gone),
+                }
+            },
         }
     }
 
-    /// Some bytes, at most `most`.
-    async fn piece(&mut self, most: usize) -> Result<Bytes, Unreadable> {
+    /// What comes next, whatever it is; `None` at the end.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, Unreadable> {
         if self.bytes.is_empty() && !self.fill().await? {
-            return Err(Unreadable::Gone);
+            return Ok(None);
         }
-        let length = most.min(self.bytes.len());
-        Ok(self.bytes.split_to(length).freeze())
+        Ok(Some(self.bytes.split().freeze()))
     }
 
     /// Reads more. Returns whether there was more.

@@ -18,10 +18,12 @@ pub enum Place {
     Header(String),
     /// A parameter of the query.
     Query(String),
+    /// A signature of AWS, Version 4.
+    Aws,
 }
 
 impl Place {
-    /// Reads `bearer`, `basic`, `token`, `header:NAME` or `query:NAME`.
+    /// Reads `bearer`, `basic`, `token`, `aws`, `header:NAME` or `query:NAME`.
     ///
     /// # Errors
     /// It is none of them.
@@ -47,10 +49,11 @@ impl Place {
             None if text == "bearer" => Ok(Self::Bearer),
             None if text == "basic" => Ok(Self::Basic),
             None if text == "token" => Ok(Self::Token),
+            None if text == "aws" => Ok(Self::Aws),
             Some(("header", name)) if is_field(name) => Ok(Self::Header(name.to_ascii_lowercase())),
             Some(("query", name)) if is_parameter(name) => Ok(Self::Query(name.to_owned())),
             _ => Err(Error::config(format!("{text:?} is not a valid place for a credential"))
-                .hint("write bearer, basic, token, header:NAME or query:NAME")),
+                .hint("write bearer, basic, token, aws, header:NAME or query:NAME")),
         }
     }
 }
@@ -85,10 +88,14 @@ pub struct Rule {
     pub places: Vec<Place>,
     /// The host serves git: fetching posts to `git-upload-pack`, pushing to `git-receive-pack`.
     pub git: bool,
+    /// WebSockets may be opened, after which nothing is judged.
+    pub websockets: bool,
     /// Paths whose answers hold tokens in exchange for it.
     pub exchanges: Vec<String>,
     /// The user said `write`.
     pub write: bool,
+    /// The same as `write` where there is a user to ask.
+    pub write_if_asked: bool,
     /// The user name of `basic`, for the files inside.
     pub login: String,
     /// Variables inside that hold the placeholder.
@@ -132,9 +139,24 @@ impl Rule {
         )
     }
 
+    /// Returns whether it can be added to requests that have no placeholder.
+    pub(super) fn can_be_added(&self) -> bool {
+        !matches!(self.places.first(), None | Some(Place::Query(_) | Place::Aws))
+    }
+
+    /// Returns whether requests are signed with it.
+    pub fn signs(&self) -> bool {
+        self.places.contains(&Place::Aws)
+    }
+
     /// Returns whether it is bound to a host and a port.
     pub fn is_bound_to(&self, host: &Host, port: u16) -> bool {
         self.hosts.iter().any(|entry| entry.covers(host, port) && (entry.names_port() || port == PORT))
+    }
+
+    /// Returns whether a request brings a push.
+    pub(super) fn is_push(&self, method: &http::Method, path: &str) -> bool {
+        self.git && *method == http::Method::POST && path.ends_with(&format!("/{RECEIVE}"))
     }
 
     /// Judges whether a request is one that the credential may be used for.

@@ -28,7 +28,12 @@ pub enum Source {
     Command(Vec<String>),
     /// git's credential helper, for this host.
     Git(String),
+    /// A key of AWS: of the usual variables, or what a program prints as `aws configure export-credentials` does.
+    Aws(Option<Vec<String>>),
 }
+
+/// What prints a key of AWS.
+const EXPORT: [&str; 3] = ["aws", "configure", "export-credentials"];
 
 /// Where a value is looked for.
 #[derive(Clone, Copy)]
@@ -82,10 +87,35 @@ impl Source {
                 let password = answer.expose_secret().lines().find_map(|line| line.strip_prefix("password="));
                 first_line(password.unwrap_or_default())
             }
+            Self::Aws(words) => match (words, of_variables(place)) {
+                (None, Some(key)) => key,
+                (words, _) => {
+                    let words = words.clone().unwrap_or_else(|| EXPORT.map(str::to_owned).to_vec());
+                    in_one_line(name, run(name, &words, b"", place).await?.expose_secret())?
+                }
+            },
         };
         check(name, &value)?;
         Ok(value)
     }
+}
+
+fn of_variables(place: Place<'_>) -> Option<SecretString> {
+    let variable = |name: &str| (place.variable)(name);
+    let key = serde_json::json!({
+        "AccessKeyId": variable("AWS_ACCESS_KEY_ID")?,
+        "SecretAccessKey": variable("AWS_SECRET_ACCESS_KEY")?,
+        "SessionToken": variable("AWS_SESSION_TOKEN"),
+    });
+    Some(key.to_string().into())
+}
+
+fn in_one_line(name: &str, text: &str) -> Result<SecretString> {
+    // The text is in no message.
+    let value: serde_json::Value = serde_json::from_str(text).map_err(|_| {
+        Error::config(format!("the value of the credential {name} is not a key of AWS as JSON"))
+    })?;
+    Ok(value.to_string().into())
 }
 
 fn first_line(text: &str) -> SecretString {

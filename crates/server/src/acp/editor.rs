@@ -173,7 +173,9 @@ impl User {
     async fn answer(&self, question: &Question<'_>) -> Result<Answer> {
         let (kind, options): (_, &[_]) = match question {
             Question::ToolCall(_) => ("execute", &[ONCE, ALWAYS, NO]),
-            Question::Connect { .. } => ("fetch", &[ONCE, ALWAYS, NEVER]),
+            Question::Connect { .. } | Question::Credential { .. } | Question::Push { .. } => {
+                ("fetch", &[ONCE, ALWAYS, NEVER])
+            }
             Question::Reach { .. } => ("fetch", &[ONCE, NO]),
         };
         let number = self.asked.fetch_add(1, Ordering::Relaxed);

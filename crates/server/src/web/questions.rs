@@ -105,7 +105,7 @@ impl Questions {
     }
 
     async fn put(&self, question: &Question<'_>) -> Result<Answer> {
-        let about_host = matches!(question, Question::Connect { .. });
+        let about_host = question.is_of_connection();
         if !self.may_widen_network && (about_host || matches!(question, Question::Reach { .. })) {
             return Ok(Answer::No);
         }

@@ -28,6 +28,14 @@ impl Approver for OfPart {
                     };
                     self.user.ask(&Question::Connect { host, port: *port, remark: Some(&remark) }).await
                 }
+                Question::Credential { name, host } => {
+                    let host = format!("{host}, for {part},");
+                    self.user.ask(&Question::Credential { name, host: &host }).await
+                }
+                Question::Push { name, repository, changes } => {
+                    let changes = format!("{changes}, for {part}");
+                    self.user.ask(&Question::Push { name, repository, changes: &changes }).await
+                }
                 Question::Reach { purpose, hosts } => {
                     let purpose = format!("{purpose} for {part}");
                     self.user.ask(&Question::Reach { purpose: &purpose, hosts }).await

@@ -6,6 +6,7 @@ mod check;
 mod config_file;
 mod import;
 mod list;
+mod login;
 mod serve;
 mod server_line;
 mod sources;
@@ -34,6 +35,10 @@ enum McpCommand {
     List(list::ListArgs),
     /// Run servers in a throw-away sandbox: their tools, how long they take to start, the hosts that they try to reach
     Check(Box<check::CheckServersArgs>),
+    /// Log in to a server elsewhere by OAuth; the token stays on this machine
+    Login(login::LoginArgs),
+    /// Forget the login to a server
+    Logout(login::LogoutArgs),
     /// Show the servers of .mcp.json in the workspace, and approve them
     Approve(approve::ApproveServersArgs),
     /// Add the servers of another program to config.toml
@@ -47,6 +52,8 @@ pub async fn mcp(machine: &Arc<Machine>, arguments: McpArgs) -> Result<ExitCode>
         Some(McpCommand::Add(arguments)) => add::add(machine, *arguments),
         Some(McpCommand::List(arguments)) => list::list(machine, &arguments),
         Some(McpCommand::Check(arguments)) => check::check(machine, *arguments).await,
+        Some(McpCommand::Login(arguments)) => login::login(machine, arguments).await,
+        Some(McpCommand::Logout(arguments)) => login::logout(machine, &arguments),
         Some(McpCommand::Approve(arguments)) => approve::approve(machine, &arguments).await,
         Some(McpCommand::Import(arguments)) => import::import(machine, &arguments).await,
     }

@@ -1,0 +1,78 @@
+//! Requests whose bodies are looked at before they are sent: pushes, which the user sees, and what is signed.
+
+use super::Bound;
+use super::host_side::HostSide;
+use super::intercept::{End, refused};
+use super::push;
+use super::requests::{Requests, Rest};
+use super::sign::{self, Signed};
+use agent_base::hash::Hash;
+use bytes::Bytes;
+use http::header;
+use http::request::Parts;
+use tokio::io::AsyncRead;
+
+/// The longest body that is read to sign it.
+const MAX_SIGNED: usize = 8 << 20;
+
+/// Has the user see what a push changes. Returns the pieces of it that were read for that.
+pub(super) async fn approved_push(
+    requests: &mut Requests<impl AsyncRead + Unpin>,
+    HostSide { gateway, host, port, .. }: &HostSide,
+    bound: &Bound,
+    head: &Parts,
+    rest: &mut Rest,
+) -> Result<Vec<Bytes>, End> {
+    if !gateway.is_anybody_asked() {
+        return Ok(Vec::new());
+    }
+    if head.headers.contains_key(header::CONTENT_ENCODING) {
+        return Err(refused("the push is compressed, so that the user cannot see what it changes"));
+    }
+    let (mut pieces, mut bytes) = (Vec::new(), Vec::new());
+    while bytes.len() < push::MAX_LOOKED_AT
+        && let Some(piece) = requests.piece(rest).await?
+    {
+        bytes.extend_from_slice(&piece);
+        pieces.push(piece);
+    }
+    let push = push::read(&bytes).map_err(refused)?;
+    if push.updates.is_empty() {
+        return Ok(pieces);
+    }
+    let path = head.uri.path().trim_end_matches("/git-receive-pack");
+    let repository = format!("{host}:{port}{path}");
+    let changes = push.description();
+    let asked = gateway.approve_push(&bound.rule.name, &repository, &changes);
+    asked.await.map_err(refused)?;
+    Ok(pieces)
+}
+
+/// Signs a request. Returns the pieces of its body that were read for that.
+pub(super) async fn signed(
+    requests: &mut Requests<impl AsyncRead + Unpin>,
+    bound: &Bound,
+    head: &mut Parts,
+    rest: &mut Rest,
+) -> Result<Vec<Bytes>, End> {
+    let (Some(key), Some(signed)) = (&bound.key, Signed::by(&head.headers, &bound.placeholder)) else {
+        return Ok(Vec::new());
+    };
+    if let Some(reason) = sign::objection(&head.headers) {
+        return Err(refused(reason));
+    }
+    let (mut pieces, mut bytes) = (Vec::new(), Vec::new());
+    if sign::content_hash(&head.headers).is_none() {
+        while let Some(piece) = requests.piece(rest).await? {
+            bytes.extend_from_slice(&piece);
+            pieces.push(piece);
+            if bytes.len() > MAX_SIGNED {
+                return Err(refused("its body is longer than 8 MiB, and the request does not name its hash"));
+            }
+        }
+    }
+    let (path, query) = (head.uri.path().to_owned(), head.uri.query().unwrap_or_default().to_owned());
+    let request = (&head.method, path.as_str(), query.as_str());
+    signed.sign(key, request, &mut head.headers, Some(Hash::of(&bytes))).map_err(refused)?;
+    Ok(pieces)
+}
