@@ -1,6 +1,6 @@
 //! The command line of QEMU.
 
-use crate::host::{Accelerator, Host};
+use super::host::{Accelerator, Host};
 use agent_wire::boot_spec::{DISK, PORT};
 use std::ffi::OsString;
 use std::path::PathBuf;

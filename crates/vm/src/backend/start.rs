@@ -1,11 +1,12 @@
 //! The start of a sandbox: images, disk and initial file system are made, QEMU is launched, and the guest is waited for.
 
-use crate::backend::Vm;
-use crate::host::{self, Accelerator, Host};
-use crate::initial::{self, Shown};
-use crate::qemu::{self, KERNEL_MEMORY, OWN_MEMORY, Parts};
+use super::Vm;
+use super::host::{self, Accelerator, Host};
+use super::initial::{self, Shown};
+use super::qemu::{self, KERNEL_MEMORY, OWN_MEMORY, Parts};
+use super::{disk, images, kernel, modules, status};
 use crate::settings::Settings;
-use crate::{CAPABILITIES, NAME, disk, images, kernel, modules, status};
+use crate::{CAPABILITIES, NAME};
 use agent_base::error::{Error, Result};
 use agent_base::machine::Machine;
 use agent_event::{Limits, SandboxInfo};

@@ -1,7 +1,7 @@
 //! The initial file system of a virtual machine: the guest, kernel modules, the small files of this machine, and what to do with them.
 
-use crate::cpio::Archive;
-use crate::modules::Module;
+use super::cpio::Archive;
+use super::modules::Module;
 use agent_base::error::{Error, Result};
 use agent_base::plain_file::{self, Links};
 use agent_sandbox::host_tree::HostTree;
