@@ -62,6 +62,11 @@ impl<'a> Session<'a> {
         result
     }
 
+    /// Starts an interpreter, which takes seconds where the processor is emulated, so that a time limit is the program's alone.
+    async fn start(&self, language: &str) {
+        assert_eq!(self.run(language, "1").await, "value: 1");
+    }
+
     /// Runs code, and returns the result without its first line.
     async fn run(&self, language: &str, code: &str) -> String {
         let result = self.call(json!({ "language": language, "code": code })).await;
@@ -72,6 +77,12 @@ impl<'a> Session<'a> {
         let there = Toolchains::ask(&self.inside.sandbox).await.expect("the sandbox answers").runs(language);
         // A toolchain of rustup's is in the home of the user who installed it.
         let is_rustup_of_root = language == Language::Rust && is_ordinary_user();
+        if language == Language::Go && self.inside.backend == "vm" {
+            left_out(
+                "not tested on vm: Go, whose standard library an emulated processor compiles for five minutes",
+            );
+            return false;
+        }
         let is_required = std::env::var_os("AGENT_TEST_REQUIRE_LANGUAGES").is_some() && !is_rustup_of_root;
         assert!(
             there || !is_required,
@@ -288,6 +299,7 @@ async fn a_long_cell_reaches_an_interpreter_that_prints_before_it_reads() {
 async fn a_program_that_ignores_the_interrupt_is_killed_and_the_loss_reported() {
     on_every_backend(async |inside| {
         let session = Session::new(inside);
+        session.start("python").await;
         let code =
             "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: time.sleep(1)";
         let result = session.call(json!({ "language": "python", "code": code, "timeout_s": 1 })).await;
@@ -325,9 +337,10 @@ async fn endless_output_is_bounded_and_ends_at_the_time_limit() {
             ("python", "while True: print('x' * 1000)"),
             ("javascript", "while (true) console.log('x'.repeat(1000))"),
         ] {
+            session.start(language).await;
             let begun = Instant::now();
             let result = session.call(json!({ "language": language, "code": code, "timeout_s": 1 })).await;
-            assert!(result.text.starts_with("Timed out after 1 s"), "{}", &result.text[..200]);
+            assert!(result.text.starts_with("Timed out after 1 s"), "{:.200}", result.text);
             assert!(result.truncated && result.text.len() < 64 << 10, "{} bytes", result.text.len());
             assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
             assert!(session.run(language, "1 + 1").await.ends_with("value: 2"));
