@@ -9,6 +9,7 @@ mod initial;
 mod kernel;
 mod modules;
 mod qemu;
+mod snapshot;
 mod start;
 mod status;
 mod tool;

@@ -77,6 +77,14 @@ impl Keeper {
         started
     }
 
+    /// The directory that a program finds at `/workspace`.
+    ///
+    /// # Errors
+    /// The session's name is not one.
+    pub fn directory(&self, session: &str) -> Result<PathBuf> {
+        Ok(self.local.directory(session)?.path().join("workspace"))
+    }
+
     /// See [`Backend::attach`].
     pub async fn attach(&self, session: &str) -> Result<Channel> {
         self.local.attach(session).await

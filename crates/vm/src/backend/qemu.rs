@@ -3,7 +3,7 @@
 use super::host::{Accelerator, Host};
 use agent_wire::boot_spec::{DISK, PORT};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,6 @@ const MEASURED: Duration = Duration::from_millis(50);
 
 /// What a machine is made of. The paths are those in the sandbox that QEMU runs in.
 pub struct Parts {
-    pub kernel: PathBuf,
-    pub initial: PathBuf,
     pub images: Vec<PathBuf>,
     pub disk: PathBuf,
     /// Bytes and processors.
@@ -47,9 +45,6 @@ pub fn command(host: &Host, parts: &Parts) -> Vec<OsString> {
     ] {
         add(name, value.into());
     }
-    add("-kernel", parts.kernel.clone().into());
-    add("-initrd", parts.initial.clone().into());
-    add("-append", kernel_arguments(&host.accelerator).into());
     add("-device", "virtio-serial-device".into());
     add("-device", format!("virtserialport,chardev=port,name={PORT}").into());
     let images = parts.images.iter().enumerate();
@@ -62,6 +57,13 @@ pub fn command(host: &Host, parts: &Parts) -> Vec<OsString> {
     }
     command.extend(["-nodefaults", "-no-user-config", "-no-reboot"].map(OsString::from));
     command
+}
+
+/// What is added where the machine boots, and is not restored.
+pub fn boot_arguments(host: &Host, kernel: &Path, initial: &Path) -> Vec<OsString> {
+    let append = kernel_arguments(&host.accelerator);
+    ["-kernel".into(), kernel.into(), "-initrd".into(), initial.into(), "-append".into(), append.into()]
+        .into()
 }
 
 /// Whole processors, as many as this machine has at most.
@@ -117,15 +119,9 @@ mod tests {
             accelerator: Accelerator::Emulated(String::new()),
             boot_timeout: 1,
         };
-        let parts = Parts {
-            kernel: "/k".into(),
-            initial: "/i".into(),
-            images: vec!["/a".into()],
-            disk: "/d".into(),
-            memory: (1 << 30) + 1,
-            cpus: 0.5,
-        };
-        let command = command(&host, &parts);
+        let parts = Parts { images: vec!["/a".into()], disk: "/d".into(), memory: (1 << 30) + 1, cpus: 0.5 };
+        let mut command = command(&host, &parts);
+        command.extend(boot_arguments(&host, Path::new("/k"), Path::new("/i")));
         let text = command.join(&OsString::from(" ")).into_string().unwrap();
         for expected in [
             "-nic none",
