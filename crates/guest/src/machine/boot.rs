@@ -48,7 +48,10 @@ fn run() -> Result<(), Failure> {
     let spec = spec.step("read the boot specification")?;
     basic_mounts()?;
     for module in &spec.modules {
-        modules::load(&below(Path::new(INITIAL), module)).step_at("load", module)?;
+        let file = below(Path::new(INITIAL), module);
+        modules::load(&file).step_at("load", module)?;
+        // The initial file system is memory.
+        fs::remove_file(&file).step_at("remove", module)?;
     }
     let port = wait_for(find_port).step("find the port")?;
     let mut mux = Mux::new(port).step("open the port")?;
@@ -73,7 +76,7 @@ fn run() -> Result<(), Failure> {
 fn become_a_sandbox(spec: &BootSpec, mux: &mut Mux) -> Result<Child, Failure> {
     for index in 0..spec.images {
         let target = Path::new(IMAGES).join(index.to_string());
-        mount_disk(&format!("image{index}"), &target, "erofs", MS_RDONLY | MS_NOSUID | MS_NODEV)?;
+        mount_disk(&format!("image{index}"), &target, "erofs", MS_RDONLY | MS_NOSUID | MS_NODEV, "")?;
     }
     // As on most machines, whose memory is larger than a sandbox's limit: what asks for too much is ended by its control group.
     fs::write("/proc/sys/vm/overcommit_memory", "1").step("let memory be promised")?;
@@ -88,7 +91,8 @@ fn become_a_sandbox(spec: &BootSpec, mux: &mut Mux) -> Result<Child, Failure> {
     crate::sys::add_entropy(entropy).step("stir the random numbers")?;
     let session = SessionSpec::decode(session).step("read the session")?;
     disk.bind().step("take the disk")?;
-    mount_disk(DISK, Path::new(WRITABLE), "ext4", MS_NOSUID | MS_NODEV)?;
+    // The rest of the file is zeros already, and the machine need not write them.
+    mount_disk(DISK, Path::new(WRITABLE), "ext4", MS_NOSUID | MS_NODEV, "noinit_itable")?;
     let limit = |name: &str, value: u64| {
         let file = Path::new(CGROUP).join(name);
         fs::write(&file, value.to_string()).step_at("write", &file)
@@ -98,9 +102,11 @@ fn become_a_sandbox(spec: &BootSpec, mux: &mut Mux) -> Result<Child, Failure> {
     launch(&session)
 }
 
+/// Waits for a session, and for the time: how late it is when the session is read, the other side does not know.
 fn wait_for_session(mux: &mut Mux) -> io::Result<Vec<u8>> {
     let mut poll = Poll::default();
     let mut events = Vec::new();
+    let mut session = Vec::new();
     loop {
         poll.clear();
         mux.interest(&mut poll);
@@ -109,9 +115,12 @@ fn wait_for_session(mux: &mut Mux) -> io::Result<Vec<u8>> {
         for event in events.drain(..) {
             match event {
                 Event::Notice(Notice::Session, content) => {
-                    // How late it is when this is read, the other side does not know.
+                    session = content;
                     mux.send(Notice::Clock, &[]);
-                    return Ok(content);
+                }
+                Event::Notice(Notice::Clock, content) if !session.is_empty() => {
+                    set_clock(&content);
+                    return Ok(session);
                 }
                 Event::Notice(Notice::Ping, content) => mux.send(Notice::Pong, &content),
                 _ => {}
@@ -165,10 +174,10 @@ fn basic_mounts() -> Result<(), Failure> {
 }
 
 /// Mounts the disk with this serial number.
-fn mount_disk(serial: &str, target: &Path, kind: &str, flags: u64) -> Result<(), Failure> {
+fn mount_disk(serial: &str, target: &Path, kind: &str, flags: u64, options: &str) -> Result<(), Failure> {
     fs::create_dir_all(target).step_at("make", target)?;
     let device = wait_for(|| find_disk(serial)).step_at("find the disk of", target)?;
-    mount(device, target, kind, flags, "")
+    mount(device, target, kind, flags, options)
 }
 
 fn find_disk(serial: &str) -> Option<PathBuf> {

@@ -27,7 +27,7 @@ pub struct Parts {
 pub fn command(host: &Host, parts: &Parts) -> Vec<OsString> {
     let (accelerator, processor) = match host.accelerator {
         Accelerator::Kvm { .. } => ("kvm", "host"),
-        Accelerator::Emulated(_) => ("tcg,tb-size=128", "max"),
+        Accelerator::Emulated(_) => ("tcg,tb-size=64", "max"),
     };
     let mut command = vec![host.qemu.clone().into_os_string()];
     let mut add = |name: &str, value: OsString| command.extend([OsString::from(name), value]);
