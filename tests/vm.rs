@@ -177,7 +177,11 @@ async fn machines_of_one_state_share_no_random_number_and_know_the_time() {
 
 #[tokio::test]
 async fn a_machine_boots_where_its_state_is_damaged() {
-    let Some(_) = virtual_machines() else { return };
+    let Some(vm) = virtual_machines() else { return };
+    // So that there is a state.
+    let before = spec();
+    drop(started(&vm, &before).await);
+    vm.destroy(&before.session).await.expect("removed");
     let cache = tempfile::tempdir_in(vm_cache().parent().expect("a directory")).expect("a directory");
     let mut states = Vec::new();
     for entry in fs::read_dir(vm_cache()).expect("images").map(|entry| entry.expect("an image")) {

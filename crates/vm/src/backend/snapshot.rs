@@ -51,7 +51,7 @@ fn key(plan: &Plan) -> String {
     let processor = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let processor = processor.lines().find(|line| line.starts_with("model name")).unwrap_or_default();
     let parts = (qemu::command(&plan.host, &plan.parts), &plan.kernel, file(&plan.host.qemu), processor);
-    Hash::of(format!("{} {parts:?}", Hash::of(&plan.initial))).short(8)
+    Hash::of(format!("{} {} {parts:?}", Hash::of(&plan.initial), qemu::KERNEL_ARGUMENTS)).short(8)
 }
 
 /// Boots a machine that becomes nobody's, and keeps its state.
