@@ -13,11 +13,13 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 const PREFIX: &str = "state-";
 /// States of other memory sizes, or of before an update, are kept up to this number.
 const KEPT: usize = 3;
+/// How long machines boot after a state could not be made or restored.
+const GIVEN_UP_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The state of a machine like `plan`, which is made where it is missing. `None` where machines like it have to boot.
 pub(super) async fn ready(vm: &Vm, plan: &Plan, spec: &Spec, on_progress: OnProgress<'_>) -> Option<PathBuf> {
@@ -25,9 +27,9 @@ pub(super) async fn ready(vm: &Vm, plan: &Plan, spec: &Spec, on_progress: OnProg
         return None;
     }
     let state = plan.cache.join(format!("{PREFIX}{}", key(plan)));
-    if !state.exists() {
+    if is_wanted(&state) {
         let _lock = images::lock(&plan.cache, on_progress).await.ok()?;
-        if !state.exists() {
+        if is_wanted(&state) {
             on_progress("booting a virtual machine, once for all that are like it", 0, 0);
             if make(vm, plan, spec, &state).await.is_err() {
                 give_up(&state);
@@ -37,6 +39,13 @@ pub(super) async fn ready(vm: &Vm, plan: &Plan, spec: &Spec, on_progress: OnProg
     }
     // An empty one was given up.
     fs::metadata(&state).is_ok_and(|metadata| metadata.len() > 0).then_some(state)
+}
+
+/// Returns whether a state is missing, or was given up so long ago that it is tried again.
+fn is_wanted(state: &Path) -> bool {
+    let Ok(metadata) = fs::metadata(state) else { return true };
+    let age = metadata.modified().ok().and_then(|at| at.elapsed().ok());
+    metadata.len() == 0 && age.is_some_and(|age| age > GIVEN_UP_FOR)
 }
 
 /// Has machines boot for which this state was.
@@ -103,11 +112,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_state_that_was_given_up_is_tried_again_after_a_day() {
+        let cache = tempfile::tempdir().unwrap();
+        let state = cache.path().join("state-1");
+        assert!(is_wanted(&state));
+        give_up(&state);
+        assert!(!is_wanted(&state));
+        let long_ago = SystemTime::now() - GIVEN_UP_FOR - Duration::from_secs(1);
+        File::options().write(true).open(&state).unwrap().set_modified(long_ago).unwrap();
+        assert!(is_wanted(&state));
+        fs::write(&state, "a state").unwrap();
+        assert!(!is_wanted(&state));
+    }
+
+    #[test]
     fn the_newest_states_stay() {
         let cache = tempfile::tempdir().unwrap();
         for age in 0..5 {
             let file = File::create(cache.path().join(format!("{PREFIX}{age}"))).unwrap();
-            file.set_modified(SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(100 - age)).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(100 - age)).unwrap();
         }
         File::create(cache.path().join("kernel-1")).unwrap();
         remove_former(cache.path());
