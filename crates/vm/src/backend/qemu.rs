@@ -7,8 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Memory for the machine's kernel and its tables, beyond the sandbox's.
-pub const KERNEL_MEMORY: u64 = 128 << 20;
+/// Memory for the machine's kernel, beyond the sandbox's `limit`: its code, and 64 bytes for each page of 4 KiB.
+pub fn kernel_memory(limit: u64) -> u64 {
+    const CODE: u64 = 120 << 20;
+    CODE + limit / 64
+}
+
 /// Memory of QEMU itself, translated code included.
 pub const OWN_MEMORY: u64 = 256 << 20;
 /// How long the processor's clock is measured.

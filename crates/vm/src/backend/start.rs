@@ -3,7 +3,7 @@
 use super::Vm;
 use super::host::{self, Accelerator, Host};
 use super::initial::{self, Shown};
-use super::qemu::{self, KERNEL_MEMORY, OWN_MEMORY, Parts};
+use super::qemu::{self, OWN_MEMORY, Parts};
 use super::{disk, images, kernel, modules, snapshot, status};
 use crate::settings::Settings;
 use crate::{CAPABILITIES, NAME};
@@ -147,7 +147,7 @@ impl Plan {
         let parts = Parts {
             images: images.iter().map(|image| in_cache(image)).collect(),
             disk: Path::new(WORKSPACE).join(DISK_FILE),
-            memory: spec.limits.memory.saturating_add(KERNEL_MEMORY),
+            memory: spec.limits.memory.saturating_add(qemu::kernel_memory(spec.limits.memory)),
             cpus: spec.limits.cpus,
         };
         let guest = bootstrap::bytes(&vm.machine)?;
