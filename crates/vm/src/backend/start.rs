@@ -105,12 +105,12 @@ impl Vm {
             outer_sandbox(plan, spec, way)
         };
         let channel = self.keeper.start(spec, &outer, prepare).await?;
+        let launcher = self.keeper.launcher(&spec.session);
         let boot = Duration::from_secs(plan.host.boot_timeout.into());
         match status::admitted(channel, boot).await {
             Ok(channel) => Ok(channel),
             Err(error) => {
-                // The first error is reported; what cannot be removed now is swept later.
-                let _ = self.keeper.destroy(&spec.session).await;
+                self.keeper.remove_failed(&spec.session, launcher).await;
                 Err(error)
             }
         }
