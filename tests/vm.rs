@@ -124,8 +124,11 @@ async fn a_kept_machine_is_paused_and_after_its_end_started_again_with_its_disk(
     assert_eq!(output_of(&sandbox, "echo kept > file; cat file").await, "kept");
     vm.pause(&spec.session).await.expect("paused");
     assert_eq!(state().await, Some(State::Paused));
+    tokio::time::sleep(Duration::from_secs(6)).await;
     vm.resume(&spec.session).await.expect("resumed");
     assert_eq!(output_of(&sandbox, "cat file").await, "kept");
+    let drift = drift(&sandbox).await;
+    assert!((-0.5..5.0).contains(&drift), "the clock went on while it was paused: {drift} s");
     drop(sandbox);
     let deadline = Instant::now() + LONG;
     while state().await != Some(State::Stopped) {
@@ -137,6 +140,112 @@ async fn a_kept_machine_is_paused_and_after_its_end_started_again_with_its_disk(
     assert_eq!(output_of(&sandbox, "cat file").await, "kept");
     vm.destroy(&spec.session).await.expect("removed");
     assert_eq!(state().await, None);
+}
+
+/// Seconds since 1970 here, and how far the machine's clock is from it.
+async fn drift(sandbox: &Sandbox) -> f64 {
+    let inside: f64 = output_of(sandbox, "date +%s.%N").await.parse().expect("a number");
+    let here = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+    here.as_secs_f64() - inside
+}
+
+#[tokio::test]
+async fn machines_of_one_state_share_no_random_number_and_know_the_time() {
+    let Some(vm) = virtual_machines() else { return };
+    let mut seen = Vec::new();
+    for _ in 0..2 {
+        let spec = spec();
+        let (sandbox, qemu) = started(&vm, &spec).await;
+        let arguments = fs::read_to_string(format!("/proc/{qemu}/cmdline")).expect("QEMU runs");
+        assert!(arguments.contains("-incoming\0fd:") && !arguments.contains("-kernel"), "{arguments}");
+        let drift = drift(&sandbox).await;
+        assert!((-0.5..5.0).contains(&drift), "{drift} s");
+        seen.extend(
+            output_of(&sandbox, "cd /proc/sys/kernel/random; cat boot_id uuid")
+                .await
+                .lines()
+                .map(str::to_owned),
+        );
+        seen.push(output_of(&sandbox, "od -An -N16 -tx8 /dev/urandom").await);
+        vm.destroy(&spec.session).await.expect("removed");
+    }
+    let all = seen.len();
+    seen.sort();
+    seen.dedup();
+    assert_eq!((all, seen.len()), (6, 6), "{seen:?}");
+}
+
+#[tokio::test]
+async fn a_machine_boots_where_its_state_is_damaged() {
+    let Some(vm) = virtual_machines() else { return };
+    // So that there is a state.
+    let before = spec();
+    drop(started(&vm, &before).await);
+    vm.destroy(&before.session).await.expect("removed");
+    let cache = tempfile::tempdir_in(vm_cache().parent().expect("a directory")).expect("a directory");
+    let mut states = Vec::new();
+    for entry in fs::read_dir(vm_cache()).expect("images").map(|entry| entry.expect("an image")) {
+        let (name, here) = (entry.file_name(), cache.path().join(entry.file_name()));
+        match name.to_string_lossy().starts_with("state-") {
+            true => {
+                fs::write(&here, "no state").expect("written");
+                states.push(here);
+            }
+            false => fs::hard_link(entry.path(), here).expect("linked"),
+        }
+    }
+    let machine = Arc::new(Machine::of_this_process());
+    Settings { cache: Some(cache.path().to_owned()), ..Settings::default() }.keep(&machine);
+    let vm = Vm::connect(machine).expect("QEMU and a kernel are there");
+    let spec = spec();
+    let (sandbox, qemu) = started(&vm, &spec).await;
+    let arguments = fs::read_to_string(format!("/proc/{qemu}/cmdline")).expect("QEMU runs");
+    assert!(arguments.contains("-kernel"), "{arguments}");
+    assert_eq!(output_of(&sandbox, "echo booted").await, "booted");
+    // Others like it boot at once from then on.
+    assert!(states.iter().any(|state| fs::metadata(state).is_ok_and(|found| found.len() == 0)), "{states:?}");
+    vm.destroy(&spec.session).await.expect("removed");
+}
+
+#[test]
+fn a_machine_has_terminals_and_its_ports_are_forwarded() {
+    use crate::support::endpoint::endpoint;
+    use crate::support::terminal::terminal;
+    use std::io::{Read, Write};
+    if virtual_machines().is_none() {
+        return;
+    }
+    let builder = terminal();
+    share_images(&builder.directory("agent/cache"));
+    let command = "tty; stty size; read x; echo \"<$x>\"; exit 3";
+    let mut shown = builder.args(["exec", "--sandbox", "vm", "--", "sh", "-c", command]).start();
+    shown.wait_for("\n40 100");
+    shown.type_line("typed");
+    shown.wait_for("<typed>");
+    assert_eq!(shown.wait(), 3);
+
+    let server = "import http.server as h\nh.HTTPServer((\"127.0.0.1\", 5173), h.SimpleHTTPRequestHandler).serve_forever()";
+    let model = endpoint()
+        .tool_call("run_commands", serde_json::json!({ "command": format!("echo served > page; python3 -c '{server}'"), "background": true }))
+        .text("It runs.")
+        .start();
+    let call =
+        agent().deadline(LONG).sandbox("vm").endpoint(&model).args(["run", "--keep", "--json", "serve it"]);
+    let finished = call.run().expect_code(0);
+    let local = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    let forwarding = finished.again().args(["forward", &format!("5173:{}", local.port())]).start();
+    let mut answer = String::new();
+    wait_until("the server answers", || {
+        answer.clear();
+        let Ok(mut stream) = std::net::TcpStream::connect(local) else { return false };
+        let asked = stream.write_all(b"GET /page HTTP/1.0\r\n\r\n");
+        asked.and_then(|()| stream.read_to_string(&mut answer)).is_ok_and(|length| length > 0)
+    });
+    assert!(answer.ends_with("served\n"), "{answer}");
+    forwarding.signal(libc::SIGINT);
+    forwarding.wait();
+    let id = finished.events()[0]["session"].as_str().expect("an id").to_owned();
+    finished.again().args(["sandbox", "rm", &id]).run().expect_code(0);
 }
 
 /// The private directory of the only machine of this home, and its QEMU.

@@ -6,3 +6,4 @@ pub mod boot;
 pub mod keeper;
 mod modules;
 mod mux;
+mod saved;

@@ -51,7 +51,7 @@ const USAGE: &str =
        guest enter SPEC
        guest probe ADDRESS:PORT[/NAME],...
        guest launch DIR
-       guest keep --idle-ttl SECS --boot SECS QEMU ARGUMENT...
+       guest keep --idle-ttl SECS --boot SECS [--save | --restore FILE] QEMU ARGUMENT... [-- BOOT ARGUMENT...]
        guest boot
        guest remove DIR
        guest show DIR TARGET UID GID";

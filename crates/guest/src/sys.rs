@@ -182,6 +182,7 @@ pub mod ffi {
         pub fn chroot(path: *const c_char) -> c_int;
         pub fn sync();
         pub fn reboot(action: c_int) -> c_int;
+        pub fn clock_settime(clock: c_int, time: *const u64) -> c_int;
     }
 }
 
@@ -306,6 +307,33 @@ pub fn reboot() -> io::Result<()> {
     const RB_AUTOBOOT: c_int = 0x0123_4567;
     // SAFETY: takes no pointer.
     check(unsafe { ffi::reboot(RB_AUTOBOOT) }).map(drop)
+}
+
+/// Sets the clock to a number of nanoseconds since 1970.
+pub fn set_clock(nanoseconds: u64) -> io::Result<()> {
+    const CLOCK_REALTIME: c_int = 0;
+    let parts = [nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000];
+    // SAFETY: on 64-bit Linux the structure is two numbers of 64 bits.
+    check(unsafe { ffi::clock_settime(CLOCK_REALTIME, parts.as_ptr()) }).map(drop)
+}
+
+/// Adds to the kernel's random bytes, and has it draw from them at once.
+pub fn add_entropy(bytes: &[u8; 64]) -> io::Result<()> {
+    const RNDADDENTROPY: c_ulong = 0x4008_5203;
+    const RNDRESEEDCRNG: c_ulong = 0x5207;
+    #[repr(C)]
+    struct Pool {
+        bits: c_int,
+        length: c_int,
+        bytes: [u8; 64],
+    }
+    let pool = Pool { bits: 64 * 8, length: 64, bytes: *bytes };
+    let device = File::options().write(true).open("/dev/urandom")?;
+    // SAFETY: the structure has as many bytes as it says, and the second request takes no argument.
+    unsafe {
+        check(ffi::ioctl(device.as_raw_fd(), RNDADDENTROPY, &raw const pool))?;
+        check(ffi::ioctl(device.as_raw_fd(), RNDRESEEDCRNG)).map(drop)
+    }
 }
 
 /// Leaves `fd` open for the program that this process becomes.

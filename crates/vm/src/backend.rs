@@ -1,7 +1,22 @@
 //! The backend: machines of this user's, one a session.
 
-use crate::host::{Accelerator, Host};
-use crate::{CAPABILITIES, NAME, status};
+mod checks;
+mod cpio;
+mod disk;
+mod host;
+mod images;
+mod initial;
+mod kernel;
+mod modules;
+mod qemu;
+mod snapshot;
+mod start;
+mod status;
+mod tool;
+
+pub use checks::{Checks, checks};
+
+use crate::{CAPABILITIES, NAME};
 use agent_base::error::Result;
 use agent_base::machine::Machine;
 use agent_event::SandboxInfo;
@@ -9,6 +24,7 @@ use agent_sandbox::local::Keeper;
 use agent_sandbox::{Backend, Capabilities, Channel, Listed, OnProgress, Reopen, Reopened, Spec};
 use async_trait::async_trait;
 use futures_util::FutureExt;
+use host::{Accelerator, Host};
 use std::sync::Arc;
 use std::time::Duration;
 

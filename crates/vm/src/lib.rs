@@ -8,35 +8,9 @@ mod settings;
 
 #[cfg(feature = "qemu")]
 mod backend;
-#[cfg(feature = "qemu")]
-mod checks;
-#[cfg(feature = "qemu")]
-mod cpio;
-#[cfg(feature = "qemu")]
-mod disk;
-#[cfg(feature = "qemu")]
-mod host;
-#[cfg(feature = "qemu")]
-mod images;
-#[cfg(feature = "qemu")]
-mod initial;
-#[cfg(feature = "qemu")]
-mod kernel;
-#[cfg(feature = "qemu")]
-mod modules;
-#[cfg(feature = "qemu")]
-mod qemu;
-#[cfg(feature = "qemu")]
-mod start;
-#[cfg(feature = "qemu")]
-mod status;
-#[cfg(feature = "qemu")]
-mod tool;
 
 #[cfg(feature = "qemu")]
-pub use backend::Vm;
-#[cfg(feature = "qemu")]
-pub use checks::{Checks, checks};
+pub use backend::{Checks, Vm, checks};
 pub use settings::Settings;
 
 use agent_sandbox::{Capabilities, EnforcedLimits, Networks};

@@ -1,5 +1,5 @@
-//! How the guest makes a sandbox of a virtual machine that it is process 1 of: a file in the initial file system, written by
-//! the host for one machine.
+//! How the guest makes a sandbox of a virtual machine that it is process 1 of: a file in the initial file system, which is the same for
+//! all sessions, so that a machine can be kept that has booted and begun none; and what it is given of the session.
 
 use crate::codec::{self, Field, WireError, record};
 use crate::launch_spec::LaunchSpec;
@@ -8,6 +8,9 @@ use std::path::PathBuf;
 
 /// The path of the file in the initial file system.
 pub const FILE: &str = "/boot.spec";
+/// Files of a machine, named as the sandbox around QEMU sees them: the [`SessionSpec`], and the state that is saved.
+pub const SESSION_FILE: &str = "/workspace/session";
+pub const STATE_FILE: &str = "/workspace/state";
 /// The name of the virtio port that carries the streams, and the serial number of the writable disk.
 pub const PORT: &str = "agent";
 pub const DISK: &str = "disk";
@@ -28,6 +31,13 @@ record! {
         modules: Vec<PathBuf>,
         /// How many images there are.
         images: u32,
+    }
+}
+
+record! {
+    /// What a machine that has booted is given to become a session's.
+    #[derive(Default)]
+    SessionSpec {
         /// Limits of the sandbox within the machine: bytes and processes.
         memory: u64,
         pids: u64,
@@ -46,6 +56,18 @@ impl BootSpec {
     pub fn decode(input: &[u8]) -> io::Result<Self> {
         codec::decode(input, "the boot specification")
     }
+}
+
+impl SessionSpec {
+    /// The file's content.
+    pub fn encode(&self) -> Vec<u8> {
+        codec::encode(self)
+    }
+
+    /// Reads what [`SessionSpec::encode`] wrote.
+    pub fn decode(input: &[u8]) -> io::Result<Self> {
+        codec::decode(input, "the specification of a session")
+    }
 
     /// The sandbox to launch.
     pub fn launch(&self) -> io::Result<LaunchSpec> {
@@ -60,14 +82,10 @@ mod tests {
     #[test]
     fn decode_returns_what_was_encoded() {
         let launch = LaunchSpec { uid: 7, ..LaunchSpec::default() };
-        let spec = BootSpec {
-            modules: vec!["/modules/erofs.ko".into()],
-            images: 2,
-            memory: 1 << 30,
-            pids: 512,
-            launch: launch.encode(),
-        };
-        let decoded = BootSpec::decode(&spec.encode()).unwrap();
+        let boot = BootSpec { modules: vec!["/modules/erofs.ko".into()], images: 2 };
+        assert_eq!(BootSpec::decode(&boot.encode()).unwrap(), boot);
+        let spec = SessionSpec { memory: 1 << 30, pids: 512, launch: launch.encode() };
+        let decoded = SessionSpec::decode(&spec.encode()).unwrap();
         assert_eq!(decoded, spec);
         assert_eq!(decoded.launch().unwrap(), launch);
         assert!(BootSpec::decode(&[1]).is_err());

@@ -259,6 +259,18 @@ pub fn lower_limit(resource: i32, limit: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// Raises a hard limit to `limit` where it is lower.
+pub fn raise_limit(resource: i32, limit: u64) -> io::Result<()> {
+    let mut now = ResourceLimit { soft: 0, hard: 0 };
+    // SAFETY: both pointers are to structures of the C library's layout on 64-bit Linux.
+    unsafe {
+        check(getrlimit(resource, &raw mut now))?;
+        let new = ResourceLimit { soft: now.soft, hard: limit.max(now.hard) };
+        check(setrlimit(resource, &raw const new))?;
+    }
+    Ok(())
+}
+
 /// Brings the loopback interface of this network namespace up.
 pub fn loopback_up() -> io::Result<()> {
     const AF_INET: c_int = 2;

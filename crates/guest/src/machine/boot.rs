@@ -2,13 +2,13 @@
 //! this machine, and carries its clients' streams over the virtio port. When the sandbox has ended, it switches the machine off.
 
 use super::modules;
-use super::mux::{Event, Mux, Notice};
+use super::mux::{ENTROPY, Event, Mux, Notice};
 use crate::launch::step::{Failure, Step};
 use crate::launch::sys::{self, MS_BIND, MS_MOVE, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY};
 use crate::sys::{Poll, reboot, synchronise};
-use agent_wire::boot_spec::{self, BootSpec, CGROUP, DISK, IMAGES, INITIAL, PORT, WRITABLE};
+use agent_wire::boot_spec::{self, BootSpec, CGROUP, DISK, IMAGES, INITIAL, PORT, SessionSpec, WRITABLE};
 use agent_wire::launch_spec;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -16,7 +16,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, chown};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How long devices may take to appear after their modules were loaded.
 const DEVICES: Duration = Duration::from_secs(20);
@@ -24,6 +24,8 @@ const DEVICES: Duration = Duration::from_secs(20);
 const LAST_WORDS: Duration = Duration::from_secs(2);
 /// How long is waited for something to do before it is looked whether the sandbox has ended.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// How wrong the clock may be.
+const MAX_DRIFT: Duration = Duration::from_millis(200);
 /// The new root, while it is made.
 const ROOT: &str = "/root";
 
@@ -46,11 +48,14 @@ fn run() -> Result<(), Failure> {
     let spec = spec.step("read the boot specification")?;
     basic_mounts()?;
     for module in &spec.modules {
-        modules::load(&below(Path::new(INITIAL), module)).step_at("load", module)?;
+        let file = below(Path::new(INITIAL), module);
+        modules::load(&file).step_at("load", module)?;
+        // The initial file system is memory.
+        fs::remove_file(&file).step_at("remove", module)?;
     }
     let port = wait_for(find_port).step("find the port")?;
     let mut mux = Mux::new(port).step("open the port")?;
-    match prepare(&spec).and_then(|()| launch(&spec)) {
+    match become_a_sandbox(&spec, &mut mux) {
         Ok(launcher) => {
             mux.send(Notice::Ready, &[]);
             serve(&mut mux, launcher);
@@ -64,6 +69,83 @@ fn run() -> Result<(), Failure> {
         std::thread::sleep(Duration::from_millis(1));
     }
     Ok(())
+}
+
+/// Prepares all that is the same for every session, waits for one, and launches its sandbox. While it waits, the machine may be
+/// saved, and restored any number of times.
+fn become_a_sandbox(spec: &BootSpec, mux: &mut Mux) -> Result<Child, Failure> {
+    for index in 0..spec.images {
+        let target = Path::new(IMAGES).join(index.to_string());
+        mount_disk(&format!("image{index}"), &target, "erofs", MS_RDONLY | MS_NOSUID | MS_NODEV, "")?;
+    }
+    // As on most machines, whose memory is larger than a sandbox's limit: what asks for too much is ended by its control group.
+    fs::write("/proc/sys/vm/overcommit_memory", "1").step("let memory be promised")?;
+    fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+memory +pids").step("delegate control groups")?;
+    fs::create_dir(CGROUP).step("make the control group")?;
+    let disk = Unbound::new(DISK).step("give up the disk")?;
+    mux.send(Notice::Booted, &[]);
+    let session = wait_for_session(mux).step("wait for the session")?;
+    let Some((entropy, session)) = session.split_first_chunk::<ENTROPY>() else {
+        return Err(Failure::new("read the session", io::ErrorKind::InvalidData.into()));
+    };
+    crate::sys::add_entropy(entropy).step("stir the random numbers")?;
+    let session = SessionSpec::decode(session).step("read the session")?;
+    disk.bind().step("take the disk")?;
+    // The rest of the file is zeros already, and the machine need not write them.
+    mount_disk(DISK, Path::new(WRITABLE), "ext4", MS_NOSUID | MS_NODEV, "noinit_itable")?;
+    let limit = |name: &str, value: u64| {
+        let file = Path::new(CGROUP).join(name);
+        fs::write(&file, value.to_string()).step_at("write", &file)
+    };
+    limit("memory.max", session.memory)?;
+    limit("pids.max", session.pids)?;
+    launch(&session)
+}
+
+/// Waits for a session, and for the time: how late it is when the session is read, the other side does not know.
+fn wait_for_session(mux: &mut Mux) -> io::Result<Vec<u8>> {
+    let mut poll = Poll::default();
+    let mut events = Vec::new();
+    let mut session = Vec::new();
+    loop {
+        poll.clear();
+        mux.interest(&mut poll);
+        poll.wait(None);
+        mux.step(&poll, &mut events)?;
+        for event in events.drain(..) {
+            match event {
+                Event::Notice(Notice::Session, content) => {
+                    session = content;
+                    mux.send(Notice::Clock, &[]);
+                }
+                Event::Notice(Notice::Clock, content) if !session.is_empty() => {
+                    set_clock(&content);
+                    return Ok(session);
+                }
+                Event::Notice(Notice::Ping, content) => mux.send(Notice::Pong, &content),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// A disk without its driver, which reads nothing of it and remembers nothing: the machine may be restored with another one in its place.
+struct Unbound(OsString);
+
+const DRIVER: &str = "/sys/bus/virtio/drivers/virtio_blk";
+
+impl Unbound {
+    fn new(serial: &str) -> io::Result<Self> {
+        let device = wait_for(|| find_disk(serial))?;
+        let block = Path::new("/sys/block").join(device.file_name().unwrap_or_default());
+        let virtio = fs::canonicalize(block.join("device"))?.file_name().unwrap_or_default().to_owned();
+        fs::write(Path::new(DRIVER).join("unbind"), virtio.as_encoded_bytes())?;
+        Ok(Self(virtio))
+    }
+
+    fn bind(self) -> io::Result<()> {
+        fs::write(Path::new(DRIVER).join("bind"), self.0.as_encoded_bytes())
+    }
 }
 
 /// The file systems of the kernel, in the root that the sandbox is launched from.
@@ -91,29 +173,11 @@ fn basic_mounts() -> Result<(), Failure> {
     mount("cgroup2", Path::new("/sys/fs/cgroup"), "cgroup2", MS_NOSUID | MS_NODEV | MS_NOEXEC, "")
 }
 
-fn prepare(spec: &BootSpec) -> Result<(), Failure> {
-    for index in 0..spec.images {
-        let target = Path::new(IMAGES).join(index.to_string());
-        mount_disk(&format!("image{index}"), &target, "erofs", MS_RDONLY | MS_NOSUID | MS_NODEV)?;
-    }
-    mount_disk(DISK, Path::new(WRITABLE), "ext4", MS_NOSUID | MS_NODEV)?;
-    let limit = |name: &str, value: String| {
-        let file = Path::new(CGROUP).join(name);
-        fs::write(&file, value).step_at("write", &file)
-    };
-    // As on most machines, whose memory is larger than a sandbox's limit: what asks for too much is ended by its control group.
-    fs::write("/proc/sys/vm/overcommit_memory", "1").step("let memory be promised")?;
-    fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+memory +pids").step("delegate control groups")?;
-    fs::create_dir(CGROUP).step("make the control group")?;
-    limit("memory.max", spec.memory.to_string())?;
-    limit("pids.max", spec.pids.to_string())
-}
-
 /// Mounts the disk with this serial number.
-fn mount_disk(serial: &str, target: &Path, kind: &str, flags: u64) -> Result<(), Failure> {
+fn mount_disk(serial: &str, target: &Path, kind: &str, flags: u64, options: &str) -> Result<(), Failure> {
     fs::create_dir_all(target).step_at("make", target)?;
     let device = wait_for(|| find_disk(serial)).step_at("find the disk of", target)?;
-    mount(device, target, kind, flags, "")
+    mount(device, target, kind, flags, options)
 }
 
 fn find_disk(serial: &str) -> Option<PathBuf> {
@@ -148,8 +212,12 @@ fn wait_for<T>(find: impl Fn() -> Option<T>) -> io::Result<T> {
 }
 
 /// Launches the sandbox, whose directory is on the writable disk, and waits until its guest listens.
-fn launch(spec: &BootSpec) -> Result<Child, Failure> {
+fn launch(spec: &SessionSpec) -> Result<Child, Failure> {
     let sandbox = spec.launch().step("read the launch specification")?;
+    // A kernel begins with fewer open files than a sandbox may have, and the launcher only lowers limits.
+    for (resource, limit) in &sandbox.rlimits {
+        sys::raise_limit(*resource, *limit).step("raise the resource limits")?;
+    }
     let directory = Path::new(WRITABLE).join("sandbox");
     for (name, is_private) in [("", true), ("root", true), ("workspace", false), ("home", false)] {
         let path = directory.join(name);
@@ -197,11 +265,23 @@ fn serve(mux: &mut Mux, mut launcher: Child) {
             match event {
                 Event::Opened(id) => connect(mux, id),
                 Event::Notice(Notice::Ping, content) => mux.send(Notice::Pong, &content),
+                Event::Notice(Notice::Clock, content) => set_clock(&content),
                 Event::Notice(..) => {}
             }
         }
         // Orphans of the sandbox are its own process 1's; those of the launcher end with it.
         let _ = mux.flush();
+    }
+}
+
+/// Sets the clock where it is wrong by more than [`MAX_DRIFT`]: after a restore, or when the machine was stopped.
+fn set_clock(content: &[u8]) {
+    let Ok(bytes) = <[u8; 8]>::try_from(content) else { return };
+    let right = Duration::from_nanos(u64::from_le_bytes(bytes));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    if now.abs_diff(right) > MAX_DRIFT {
+        // Without it the clock stays as it was.
+        let _ = crate::sys::set_clock(u64::from_le_bytes(bytes));
     }
 }
 

@@ -3,17 +3,19 @@
 //!
 //! The first byte that a client reads is `r`, after which comes the guest's protocol, or `f` and why there is no guest.
 
-use super::mux::{Event, Mux, Notice};
+use super::mux::{ENTROPY, Event, MAX_CONTENT, Mux, Notice};
+use super::saved::save;
 use crate::client::would_block;
 use crate::sys::{self, POLLIN, Poll};
+use agent_wire::boot_spec::{SESSION_FILE, STATE_FILE};
 use std::collections::VecDeque;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Clients at once; more are refused.
 const MAX_CLIENTS: usize = 16;
@@ -36,7 +38,13 @@ struct Options {
     idle_ttl: Duration,
     /// How long the machine may take to boot.
     boot: Duration,
+    /// Set where the machine is booted to be saved, and becomes nobody's.
+    is_saved: bool,
+    /// The state to restore. Where it is not there any more, the machine boots.
+    state: Option<String>,
     command: Vec<String>,
+    /// What is added to the command where the machine boots.
+    boot_arguments: Vec<String>,
 }
 
 /// A client that waits for the machine.
@@ -67,6 +75,8 @@ struct Keeper {
     listener: UnixListener,
     mux: Mux,
     machine: Child,
+    /// QEMU's monitor, where the machine is to be saved.
+    monitor: Option<UnixStream>,
     console: Option<File>,
     errors: Option<File>,
     console_tail: Tail,
@@ -120,35 +130,25 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String>
         value.filter(|_| is_it).map(|value| Duration::from_secs(value.into())).ok_or(crate::USAGE)
     };
     let (idle_ttl, boot) = (number("--idle-ttl")?, number("--boot")?);
-    let command: Vec<String> = arguments.collect();
-    if command.is_empty() { Err(crate::USAGE.to_owned()) } else { Ok(Options { idle_ttl, boot, command }) }
+    let mut arguments = arguments.peekable();
+    let is_saved = arguments.next_if(|argument| argument == "--save").is_some();
+    let state = match arguments.next_if(|argument| argument == "--restore") {
+        Some(_) => Some(arguments.next().ok_or(crate::USAGE)?),
+        None => None,
+    };
+    let command: Vec<String> = arguments.by_ref().take_while(|argument| argument != "--").collect();
+    if command.is_empty() {
+        return Err(crate::USAGE.to_owned());
+    }
+    Ok(Options { idle_ttl, boot, is_saved, state, command, boot_arguments: arguments.collect() })
 }
 
 type Started = Result<Keeper, (Vec<Waiting>, io::Error)>;
 
 impl Keeper {
     fn start(options: Options, listener: UnixListener, waiting: Vec<Waiting>) -> Started {
-        let started = || {
-            let (port, of_machine) = UnixStream::pair()?;
-            let mux = Mux::new(port.into())?;
-            sys::keep_on_exec(of_machine.as_raw_fd())?;
-            let mut machine = Command::new(&options.command[0])
-                .args(&options.command[1..])
-                .args(["-chardev", &format!("socket,id=port,fd={}", of_machine.as_raw_fd())])
-                .stdin(Stdio::null())
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped())
-                .spawn()?;
-            drop(of_machine);
-            let console = machine.stdout.take().map(OwnedFd::from).map(File::from);
-            let errors = machine.stderr.take().map(OwnedFd::from).map(File::from);
-            for file in console.iter().chain(&errors) {
-                sys::set_nonblocking(file.as_raw_fd())?;
-            }
-            Ok((mux, machine, console, errors))
-        };
-        let (mux, machine, console, errors) = match started() {
-            Ok(started) => started,
+        let Launched { mux, machine, monitor, console, errors } = match launch(&options) {
+            Ok(launched) => launched,
             Err(error) => return Err((waiting, error)),
         };
         let now = Instant::now();
@@ -157,6 +157,7 @@ impl Keeper {
             listener,
             mux,
             machine,
+            monitor,
             console,
             errors,
             console_tail: Tail::default(),
@@ -181,6 +182,7 @@ impl Keeper {
             if began.elapsed() > FROZEN {
                 self.last_heard = Instant::now();
                 self.alone_since = Instant::now();
+                self.mux.send(Notice::Clock, &now_in_bytes());
             }
             self.listen_to_machine(&poll);
             self.accept(&poll);
@@ -197,8 +199,18 @@ impl Keeper {
                         return End::Failure(format!("the virtual machine did not become a sandbox: {why}"));
                     }
                     Event::Notice(Notice::Ended, _) => return End::Clean,
+                    Event::Notice(Notice::Booted, _) => {
+                        if let Err(error) = self.booted() {
+                            return End::Failure(format!("the virtual machine cannot be saved: {error}"));
+                        }
+                    }
+                    // One who asks and does not read gets no answer.
+                    Event::Notice(Notice::Clock, _) if self.mux.has_space() => {
+                        self.mux.send(Notice::Clock, &now_in_bytes());
+                    }
+                    Event::Notice(Notice::Clock, _) => {}
                     Event::Notice(Notice::Ping | Notice::Pong, _) => {}
-                    Event::Opened(_) => return self.lost(),
+                    Event::Notice(Notice::Session, _) | Event::Opened(_) => return self.lost(),
                 }
             }
             if self.machine.try_wait().is_ok_and(|ended| ended.is_some()) {
@@ -256,6 +268,18 @@ impl Keeper {
         }
     }
 
+    /// Saves the machine, which stands still from then on, or tells it whose it is.
+    fn booted(&mut self) -> io::Result<()> {
+        match self.monitor.take() {
+            Some(monitor) => {
+                save(monitor, File::create(STATE_FILE)?)?;
+                self.ready();
+            }
+            None => send_session(&mut self.mux)?,
+        }
+        Ok(())
+    }
+
     fn ready(&mut self) {
         self.is_ready = true;
         for client in std::mem::take(&mut self.waiting) {
@@ -297,6 +321,7 @@ impl Keeper {
         }
         if now > self.last_heard + PING_AFTER && now > self.last_ping + PING_AFTER {
             self.mux.send(Notice::Ping, &[]);
+            self.mux.send(Notice::Clock, &now_in_bytes());
             self.last_ping = now;
         }
         None
@@ -373,6 +398,65 @@ impl Keeper {
     }
 }
 
+/// QEMU, and what it is connected by.
+struct Launched {
+    mux: Mux,
+    machine: Child,
+    monitor: Option<UnixStream>,
+    console: Option<File>,
+    errors: Option<File>,
+}
+
+fn launch(options: &Options) -> io::Result<Launched> {
+    let (port, of_machine) = UnixStream::pair()?;
+    let mut mux = Mux::new(port.into())?;
+    let mut command = Command::new(&options.command[0]);
+    command.args(&options.command[1..]);
+    sys::keep_on_exec(of_machine.as_raw_fd())?;
+    command.args(["-chardev", &format!("socket,id=port,fd={}", of_machine.as_raw_fd())]);
+    let state = options.state.as_ref().and_then(|path| File::open(path).ok());
+    match &state {
+        Some(state) => {
+            sys::keep_on_exec(state.as_raw_fd())?;
+            command.args(["-incoming", &format!("fd:{}", state.as_raw_fd())]);
+            send_session(&mut mux)?;
+        }
+        None => {
+            command.args(&options.boot_arguments);
+        }
+    }
+    let monitor = if options.is_saved { Some(UnixStream::pair()?) } else { None };
+    if let Some((_, of_machine)) = &monitor {
+        sys::keep_on_exec(of_machine.as_raw_fd())?;
+        command.args(["-chardev", &format!("socket,id=monitor,fd={}", of_machine.as_raw_fd())]);
+        command.args(["-mon", "chardev=monitor,mode=control"]);
+    }
+    let mut machine = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let console = machine.stdout.take().map(OwnedFd::from).map(File::from);
+    let errors = machine.stderr.take().map(OwnedFd::from).map(File::from);
+    for file in console.iter().chain(&errors) {
+        sys::set_nonblocking(file.as_raw_fd())?;
+    }
+    Ok(Launched { mux, machine, monitor: monitor.map(|(monitor, _)| monitor), console, errors })
+}
+
+/// Tells the machine whose it is.
+fn send_session(mux: &mut Mux) -> io::Result<()> {
+    let mut content = vec![0; ENTROPY];
+    File::open("/dev/urandom")?.read_exact(&mut content)?;
+    content.extend(fs::read(SESSION_FILE)?);
+    if content.len() > MAX_CONTENT {
+        return Err(io::Error::other("the specification of the session is too long"));
+    }
+    mux.send(Notice::Session, &content);
+    Ok(())
+}
+
+fn now_in_bytes() -> [u8; 8] {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX).to_le_bytes()
+}
+
 fn accepted(listener: &UnixListener) -> Option<Waiting> {
     let (stream, _) = listener.accept().ok()?;
     let output = stream.try_clone().ok()?.into();
@@ -419,6 +503,9 @@ mod tests {
         let options = Options {
             idle_ttl: Duration::from_secs(1),
             boot: Duration::from_secs(60),
+            is_saved: false,
+            state: None,
+            boot_arguments: Vec::new(),
             command: vec!["/bin/sh".into(), "-c".into(), script.into()],
         };
         let copy = mine.try_clone().unwrap();

@@ -14,7 +14,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 /// Bytes of a frame before its content: the kind, the stream's number, the length.
 const HEADER: usize = 9;
 /// The most that a frame holds.
-const MAX_CONTENT: usize = 64 << 10;
+pub const MAX_CONTENT: usize = 64 << 10;
 /// Bytes that may be under way in one direction of a stream.
 const WINDOW: usize = 256 << 10;
 /// With so many bytes waiting for the port, nothing more is read from the clients.
@@ -34,7 +34,16 @@ pub enum Notice {
     /// A question whether the other side is there, and its answer.
     Ping = 4,
     Pong = 5,
+    /// The machine has booted and waits for its session.
+    Booted = 6,
+    /// The session, after [`ENTROPY`] bytes that nobody knows.
+    Session = 7,
+    /// What time it is: nothing, or the nanoseconds since 1970 as the answer.
+    Clock = 8,
 }
+
+/// Random bytes before a session's specification: machines that were restored from one state have none of their own.
+pub const ENTROPY: usize = 64;
 
 const OPEN: u8 = 10;
 const DATA: u8 = 11;
@@ -126,7 +135,7 @@ impl Mux {
     pub fn interest(&self, poll: &mut Poll) {
         let events = if self.waiting.is_empty() { POLLIN } else { POLLIN | POLLOUT };
         poll.add(self.port.as_raw_fd(), events);
-        let has_space = self.waiting.len() < CONGESTED;
+        let has_space = self.has_space();
         for stream in self.streams.values() {
             let Some(client) = &stream.client else { continue };
             if has_space && stream.credit > 0 && !stream.is_closing {
@@ -165,6 +174,11 @@ impl Mux {
     /// Writes what the port takes now.
     pub fn flush(&mut self) -> io::Result<()> {
         write_some(&mut self.port, &mut self.waiting).map(drop)
+    }
+
+    /// Returns whether the other side reads what it is sent.
+    pub fn has_space(&self) -> bool {
+        self.waiting.len() < CONGESTED
     }
 
     /// Returns whether something waits for the port.
@@ -208,7 +222,16 @@ impl Mux {
     }
 
     fn handle_frame(&mut self, kind: u8, id: u32, content: &[u8], events: &mut Vec<Event>) -> io::Result<()> {
-        let notices = [Notice::Ready, Notice::Failed, Notice::Ended, Notice::Ping, Notice::Pong];
+        let notices = [
+            Notice::Ready,
+            Notice::Failed,
+            Notice::Ended,
+            Notice::Ping,
+            Notice::Pong,
+            Notice::Booted,
+            Notice::Session,
+            Notice::Clock,
+        ];
         if let Some(notice) = notices.into_iter().find(|notice| *notice as u8 == kind) {
             events.push(Event::Notice(notice, content.to_vec()));
             return Ok(());

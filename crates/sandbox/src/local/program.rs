@@ -1,11 +1,13 @@
 //! A program in the namespaces of a local sandbox, which serves a guest that is elsewhere: the keeper of a virtual machine. Its life,
 //! its directory and its ownership are those of a sandbox.
 
-use super::{Local, Record, launch, reap, resource_limits};
+use super::process::Signals;
+use super::{Local, REMOVAL, Record, launch, reap, resource_limits};
 use crate::ownership::{Ownership, sandbox_name};
 use crate::{Backend, Channel, Listed, Spec, cgroup, host_ids, session_ids};
 use agent_base::error::{Error, Result};
 use agent_base::machine::Machine;
+use agent_base::process_id::ProcessId;
 use agent_event::Limits;
 use agent_wire::launch_spec::LaunchSpec;
 use std::path::PathBuf;
@@ -75,6 +77,28 @@ impl Keeper {
             cgroup::remove(&groups.directories);
         }
         started
+    }
+
+    /// The directory that a program finds at `/workspace`.
+    ///
+    /// # Errors
+    /// The session's name is not one.
+    pub fn directory(&self, session: &str) -> Result<PathBuf> {
+        Ok(self.local.directory(session)?.path().join("workspace"))
+    }
+
+    /// The launcher of a sandbox that runs. It removes the directory when the sandbox has ended by itself.
+    pub fn launcher(&self, session: &str) -> Option<ProcessId> {
+        self.local.directory(session).ok()?.processes().map(|(launcher, _)| launcher)
+    }
+
+    /// Removes a sandbox that has failed, and waits until its launcher removes nothing any more: the session may get another one.
+    pub async fn remove_failed(&self, session: &str, launcher: Option<ProcessId>) {
+        // The failure is the one to tell; what cannot be removed now is swept later.
+        let _ = self.local.destroy(session).await;
+        if let Some(launcher) = launcher {
+            let _ = tokio::time::timeout(REMOVAL, launcher.ended()).await;
+        }
     }
 
     /// See [`Backend::attach`].

@@ -69,7 +69,7 @@ pub fn ready(kernel: &Path, cache: &Path) -> Result<PathBuf> {
     let mut bytes = Vec::new();
     File::open(kernel).and_then(|file| file.take(MAX_KERNEL).read_to_end(&mut bytes)).map_err(failed)?;
     let unpacked = payload(&bytes).and_then(unpack).unwrap_or(bytes);
-    crate::images::write_whole(&target, &unpacked).map_err(failed)?;
+    super::images::write_whole(&target, &unpacked).map_err(failed)?;
     Ok(target)
 }
 

@@ -1,7 +1,8 @@
-//! The initial file system of a virtual machine: the guest, kernel modules, the small files of this machine, and what to do with them.
+//! The initial file system of a virtual machine: the guest, kernel modules and the small files of this machine. It is the same for all
+//! sessions.
 
-use crate::cpio::Archive;
-use crate::modules::Module;
+use super::cpio::Archive;
+use super::modules::Module;
 use agent_base::error::{Error, Result};
 use agent_base::plain_file::{self, Links};
 use agent_sandbox::host_tree::HostTree;
@@ -74,7 +75,7 @@ impl Shown {
 ///
 /// # Errors
 /// The small files take more than they may.
-pub fn archive(guest: &[u8], modules: Vec<Module>, shown: &Shown, spec: &BootSpec) -> Result<Vec<u8>> {
+pub fn archive(guest: &[u8], modules: Vec<Module>, shown: &Shown) -> Result<Vec<u8>> {
     let mut archive = Archive::default();
     archive.file(Path::new("/init"), guest, true);
     let mut paths = Vec::new();
@@ -83,7 +84,7 @@ pub fn archive(guest: &[u8], modules: Vec<Module>, shown: &Shown, spec: &BootSpe
         archive.file(&path, &module.content, false);
         paths.push(path);
     }
-    let spec = BootSpec { modules: paths, ..spec.clone() };
+    let spec = BootSpec { modules: paths, images: shown.images.len() as u32 };
     archive.file(Path::new(boot_spec::FILE), &spec.encode(), false);
     let mut space = Space { bytes: MAX_SMALL, files: MAX_FILES };
     for (host, there) in &shown.small {

@@ -1,6 +1,6 @@
 //! Programs of this machine that make files for virtual machines.
 
-use crate::host::missing;
+use super::host::missing;
 use agent_base::error::{Error, Result};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

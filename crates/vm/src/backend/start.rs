@@ -1,11 +1,12 @@
 //! The start of a sandbox: images, disk and initial file system are made, QEMU is launched, and the guest is waited for.
 
-use crate::backend::Vm;
-use crate::host::{self, Accelerator, Host};
-use crate::initial::{self, Shown};
-use crate::qemu::{self, KERNEL_MEMORY, OWN_MEMORY, Parts};
+use super::Vm;
+use super::host::{self, Accelerator, Host};
+use super::initial::{self, Shown};
+use super::qemu::{self, OWN_MEMORY, Parts};
+use super::{disk, images, kernel, modules, snapshot, status};
 use crate::settings::Settings;
-use crate::{CAPABILITIES, NAME, disk, images, kernel, modules, status};
+use crate::{CAPABILITIES, NAME};
 use agent_base::error::{Error, Result};
 use agent_base::machine::Machine;
 use agent_event::{Limits, SandboxInfo};
@@ -14,12 +15,13 @@ use agent_sandbox::ownership::sandbox_name;
 use agent_sandbox::{
     Channel, HOME, OnProgress, Spec, WORKSPACE, bootstrap, environment, run_bytes, seccomp, session_ids,
 };
-use agent_wire::boot_spec::{BootSpec, CGROUP};
+use agent_wire::boot_spec::{CGROUP, SESSION_FILE, SessionSpec};
 use agent_wire::launch_spec::LaunchSpec;
 use std::ffi::OsString;
 use std::fs::DirBuilder;
 use std::os::unix::fs::{DirBuilderExt, chown};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Where the sandbox that QEMU runs in shows the cache.
@@ -59,57 +61,108 @@ impl Vm {
         spec: &Spec,
         on_progress: OnProgress<'_>,
     ) -> Result<(Channel, SandboxInfo)> {
-        let cache = cache(&self.machine)?;
-        let tree = host_tree(&self.machine);
-        let shown = Shown::of(&tree);
-        let kernel = kernel::ready(&host.kernel, &cache)?;
-        let images = images::ready(&shown.images, &cache, on_progress).await?;
-        let slow = if matches!(host.accelerator, Accelerator::Emulated(_)) {
-            ", whose processor is emulated and slow"
-        } else {
-            ""
-        };
+        let plan = Plan::make(self, host, spec, on_progress).await?;
+        let state = snapshot::ready(self, &plan, spec, on_progress).await;
+        let slow = if plan.is_emulated() { ", whose processor is emulated and slow" } else { "" };
         on_progress(&format!("starting the virtual machine{slow}"), 0, 0);
-        let in_cache = |path: &PathBuf| Path::new(CACHE).join(path.file_name().unwrap_or_default());
-        let parts = Parts {
-            kernel: in_cache(&kernel),
-            initial: Path::new(WORKSPACE).join(INITIAL_FILE),
-            images: images.iter().map(in_cache).collect(),
-            disk: Path::new(WORKSPACE).join(DISK_FILE),
-            memory: spec.limits.memory.saturating_add(KERNEL_MEMORY),
-            cpus: spec.limits.cpus,
+        let restored = match &state {
+            Some(state) => self.launch(&plan, spec, &Way::Restored(state)).await,
+            None => self.launch(&plan, spec, &Way::Booted).await,
         };
+        let channel = match (restored, state) {
+            (Err(_), Some(state)) => {
+                snapshot::give_up(&state);
+                self.launch(&plan, spec, &Way::Booted).await?
+            }
+            (launched, _) => launched?,
+        };
+        Ok((self.reopened(channel, &spec.session), spec.describe(NAME, sandbox_name(&spec.session)?, None)))
+    }
+
+    /// Launches QEMU in a sandbox, and waits until its keeper says that there is a guest.
+    pub(super) async fn launch(&self, plan: &Plan, spec: &Spec, way: &Way<'_>) -> Result<Channel> {
         let outer = Limits {
-            memory: parts.memory.saturating_add(OWN_MEMORY),
+            memory: plan.parts.memory.saturating_add(OWN_MEMORY),
             cpus: spec.limits.cpus,
             pids: THREADS,
             disk: disk::bytes(spec.limits.disk),
         };
-        let prepare = |directory: PathBuf, owner| {
-            let (machine, tree, shown, parts) = (&self.machine, &tree, &shown, &parts);
-            let cache = &cache;
-            async move {
-                let (disk, initial) = (directory.join(DISK_FILE), directory.join(INITIAL_FILE));
-                disk::make(&disk, spec.limits.disk, owner, !spec.ephemeral).await?;
-                let archive = initial_archive(machine, host, tree, shown, spec)?;
-                write_owned(&initial, &archive, owner)?;
-                outer_sandbox(host, tree, parts, spec, cache)
+        let prepare = |directory: PathBuf, owner| async move {
+            disk::make(&directory.join(DISK_FILE), spec.limits.disk, owner, !spec.ephemeral).await?;
+            // Where a sandbox is kept, it may have to boot once its state is gone.
+            if !matches!(way, Way::Restored(_)) || !spec.ephemeral {
+                write_owned(&directory.join(INITIAL_FILE), &plan.initial, owner)?;
             }
+            if !matches!(way, Way::Saved) {
+                let session = SessionSpec {
+                    memory: spec.limits.memory,
+                    pids: spec.limits.pids,
+                    launch: inner_sandbox(&plan.tree, &plan.shown, spec)?.encode(),
+                };
+                let file = Path::new(SESSION_FILE).file_name().unwrap_or_default();
+                write_owned(&directory.join(file), &session.encode(), owner)?;
+            }
+            outer_sandbox(plan, spec, way)
         };
         let channel = self.keeper.start(spec, &outer, prepare).await?;
-        let boot = Duration::from_secs(host.boot_timeout.into());
+        let launcher = self.keeper.launcher(&spec.session);
+        let boot = Duration::from_secs(plan.host.boot_timeout.into());
         match status::admitted(channel, boot).await {
-            Ok(channel) => Ok((
-                self.reopened(channel, &spec.session),
-                spec.describe(NAME, sandbox_name(&spec.session)?, None),
-            )),
+            Ok(channel) => Ok(channel),
             Err(error) => {
-                // The first error is reported; what cannot be removed now is swept later.
-                let _ = self.keeper.destroy(&spec.session).await;
+                self.keeper.remove_failed(&spec.session, launcher).await;
                 Err(error)
             }
         }
     }
+}
+
+/// How a machine comes to be.
+pub(super) enum Way<'a> {
+    Booted,
+    /// From this file of the cache.
+    Restored(&'a Path),
+    /// It boots, and its state is written to a file of its own.
+    Saved,
+}
+
+/// What a machine is made of, and what it shows of this one.
+pub(super) struct Plan {
+    pub host: Host,
+    pub cache: PathBuf,
+    pub parts: Parts,
+    pub kernel: PathBuf,
+    pub initial: Vec<u8>,
+    tree: Arc<HostTree>,
+    shown: Shown,
+}
+
+impl Plan {
+    async fn make(vm: &Vm, host: &Host, spec: &Spec, on_progress: OnProgress<'_>) -> Result<Self> {
+        let cache = cache(&vm.machine)?;
+        let tree = host_tree(&vm.machine);
+        let shown = Shown::of(&tree);
+        let kernel = in_cache(&kernel::ready(&host.kernel, &cache)?);
+        let images = images::ready(&shown.images, &cache, on_progress).await?;
+        let parts = Parts {
+            images: images.iter().map(|image| in_cache(image)).collect(),
+            disk: Path::new(WORKSPACE).join(DISK_FILE),
+            memory: spec.limits.memory.saturating_add(qemu::kernel_memory(spec.limits.memory)),
+            cpus: spec.limits.cpus,
+        };
+        let guest = bootstrap::bytes(&vm.machine)?;
+        let initial = initial::archive(&guest, modules::read(&host.modules)?, &shown)?;
+        Ok(Self { host: host.clone(), cache, parts, kernel, initial, tree, shown })
+    }
+
+    pub fn is_emulated(&self) -> bool {
+        matches!(self.host.accelerator, Accelerator::Emulated(_))
+    }
+}
+
+/// Where a file of the cache is in the sandbox that QEMU runs in.
+fn in_cache(path: &Path) -> PathBuf {
+    Path::new(CACHE).join(path.file_name().unwrap_or_default())
 }
 
 /// Where kernels and images are kept.
@@ -124,25 +177,6 @@ pub(crate) fn cache(machine: &Machine) -> Result<PathBuf> {
         .create(&cache)
         .map_err(|error| Error::sandbox(format!("{} cannot be made", cache.display())).caused_by(error))?;
     Ok(cache)
-}
-
-/// The initial file system.
-fn initial_archive(
-    machine: &Machine,
-    host: &Host,
-    tree: &HostTree,
-    shown: &Shown,
-    spec: &Spec,
-) -> Result<Vec<u8>> {
-    let guest = bootstrap::bytes(machine)?;
-    let boot = BootSpec {
-        modules: Vec::new(),
-        images: shown.images.len() as u32,
-        memory: spec.limits.memory,
-        pids: spec.limits.pids,
-        launch: inner_sandbox(tree, shown, spec)?.encode(),
-    };
-    initial::archive(&guest, modules::read(&host.modules)?, shown, &boot)
 }
 
 fn write_owned(path: &Path, content: &[u8], (uid, gid): (u32, u32)) -> Result<()> {
@@ -193,16 +227,20 @@ fn inner_sandbox(tree: &HostTree, shown: &Shown, spec: &Spec) -> Result<LaunchSp
 }
 
 /// The sandbox around QEMU: this machine's programs and the cache, both read-only.
-fn outer_sandbox(
-    host: &Host,
-    tree: &HostTree,
-    parts: &Parts,
-    spec: &Spec,
-    cache: &Path,
-) -> Result<LaunchSpec> {
+fn outer_sandbox(plan: &Plan, spec: &Spec, way: &Way<'_>) -> Result<LaunchSpec> {
+    let (host, tree) = (&plan.host, &plan.tree);
     let idle_ttl = spec.idle_ttl.as_secs().clamp(1, u64::from(u32::MAX)).to_string();
     let boot = host.boot_timeout.to_string();
-    let keep = ["/proc/self/exe", "keep", "--idle-ttl", &idle_ttl, "--boot", &boot];
+    let mut argv: Vec<OsString> =
+        ["/proc/self/exe", "keep", "--idle-ttl", &idle_ttl, "--boot", &boot].map(OsString::from).into();
+    match way {
+        Way::Booted => {}
+        Way::Restored(state) => argv.extend(["--restore".into(), in_cache(state).into()]),
+        Way::Saved => argv.push("--save".into()),
+    }
+    argv.extend(qemu::command(host, &plan.parts));
+    argv.push("--".into());
+    argv.extend(qemu::boot_arguments(host, &plan.kernel, &Path::new(WORKSPACE).join(INITIAL_FILE)));
     let is_system = |inside: &Path| {
         ["/usr", "/bin", "/sbin", "/lib", "/nix"].iter().any(|root| inside.starts_with(root))
             || inside.to_string_lossy().starts_with("/lib")
@@ -210,8 +248,8 @@ fn outer_sandbox(
     };
     let mut binds: Vec<(PathBuf, PathBuf)> =
         tree.binds.iter().filter(|(_, inside)| is_system(inside)).cloned().collect();
-    let real = std::fs::canonicalize(cache)
-        .map_err(|error| Error::sandbox(format!("{} is not there", cache.display())).caused_by(error))?;
+    let real = std::fs::canonicalize(&plan.cache)
+        .map_err(|error| Error::sandbox(format!("{} is not there", plan.cache.display())).caused_by(error))?;
     binds.push((real, CACHE.into()));
     // Only root can become a member of the group.
     // SAFETY: only reads the process's credentials.
@@ -223,7 +261,7 @@ fn outer_sandbox(
     Ok(LaunchSpec {
         gid,
         devices,
-        argv: keep.map(OsString::from).into_iter().chain(qemu::command(host, parts)).collect(),
+        argv,
         env: vec![("PATH".into(), "/usr/bin:/bin".into())],
         binds,
         symlinks: tree.symlinks.clone(),

@@ -1,7 +1,7 @@
 //! What of this machine a virtual machine needs: QEMU, a kernel with its modules, tools.
 
+use super::{kernel, tool};
 use crate::settings::Settings;
-use crate::{kernel, tool};
 use agent_base::error::{Error, Result};
 use agent_base::machine::Machine;
 use std::fs::{self, File};
@@ -126,8 +126,8 @@ const WITHOUT_KVM: &str = "without-kvm";
 /// Emulates from now on: KVM says that it works on this machine, and no machine boots with it.
 pub fn give_up_kvm(machine: &Machine) {
     let write = || -> Option<()> {
-        let path = crate::start::cache(machine).ok()?.join(WITHOUT_KVM);
-        crate::images::write_whole(&path, boot_id(machine)?.as_bytes()).ok()
+        let path = super::start::cache(machine).ok()?.join(WITHOUT_KVM);
+        super::images::write_whole(&path, boot_id(machine)?.as_bytes()).ok()
     };
     // Where it cannot be written down, it is found out again.
     let _ = write();
@@ -140,7 +140,7 @@ fn boot_id(machine: &Machine) -> Option<String> {
 
 /// Returns whether this machine's kernel helps, and who may ask it to.
 fn accelerator(machine: &Machine) -> Accelerator {
-    let given_up = crate::start::cache(machine).ok();
+    let given_up = super::start::cache(machine).ok();
     let given_up = given_up.and_then(|cache| fs::read_to_string(cache.join(WITHOUT_KVM)).ok());
     match given_up.is_some() && given_up == boot_id(machine) {
         true => Accelerator::Emulated("/dev/kvm is there, and no machine boots with it".to_owned()),

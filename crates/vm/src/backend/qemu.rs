@@ -1,14 +1,18 @@
 //! The command line of QEMU.
 
-use crate::host::{Accelerator, Host};
+use super::host::{Accelerator, Host};
 use agent_wire::boot_spec::{DISK, PORT};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Memory for the machine's kernel and its tables, beyond the sandbox's.
-pub const KERNEL_MEMORY: u64 = 128 << 20;
+/// Memory for the machine's kernel, beyond the sandbox's `limit`: its code, and 64 bytes for each page of 4 KiB.
+pub fn kernel_memory(limit: u64) -> u64 {
+    const CODE: u64 = 120 << 20;
+    CODE + limit / 64
+}
+
 /// Memory of QEMU itself, translated code included.
 pub const OWN_MEMORY: u64 = 256 << 20;
 /// How long the processor's clock is measured.
@@ -16,8 +20,6 @@ const MEASURED: Duration = Duration::from_millis(50);
 
 /// What a machine is made of. The paths are those in the sandbox that QEMU runs in.
 pub struct Parts {
-    pub kernel: PathBuf,
-    pub initial: PathBuf,
     pub images: Vec<PathBuf>,
     pub disk: PathBuf,
     /// Bytes and processors.
@@ -29,7 +31,7 @@ pub struct Parts {
 pub fn command(host: &Host, parts: &Parts) -> Vec<OsString> {
     let (accelerator, processor) = match host.accelerator {
         Accelerator::Kvm { .. } => ("kvm", "host"),
-        Accelerator::Emulated(_) => ("tcg,tb-size=128", "max"),
+        Accelerator::Emulated(_) => ("tcg,tb-size=64", "max"),
     };
     let mut command = vec![host.qemu.clone().into_os_string()];
     let mut add = |name: &str, value: OsString| command.extend([OsString::from(name), value]);
@@ -47,9 +49,6 @@ pub fn command(host: &Host, parts: &Parts) -> Vec<OsString> {
     ] {
         add(name, value.into());
     }
-    add("-kernel", parts.kernel.clone().into());
-    add("-initrd", parts.initial.clone().into());
-    add("-append", kernel_arguments(&host.accelerator).into());
     add("-device", "virtio-serial-device".into());
     add("-device", format!("virtserialport,chardev=port,name={PORT}").into());
     let images = parts.images.iter().enumerate();
@@ -64,6 +63,13 @@ pub fn command(host: &Host, parts: &Parts) -> Vec<OsString> {
     command
 }
 
+/// What is added where the machine boots, and is not restored.
+pub fn boot_arguments(host: &Host, kernel: &Path, initial: &Path) -> Vec<OsString> {
+    let append = kernel_arguments(&host.accelerator);
+    ["-kernel".into(), kernel.into(), "-initrd".into(), initial.into(), "-append".into(), append.into()]
+        .into()
+}
+
 /// Whole processors, as many as this machine has at most.
 fn processors(limit: f64) -> usize {
     let here = std::thread::available_parallelism().map_or(1, usize::from);
@@ -71,14 +77,18 @@ fn processors(limit: f64) -> usize {
     (limit.ceil().max(1.0) as usize).min(here)
 }
 
-/// `cryptomgr.notests` takes 0.4 s off an emulated boot. What follows `--` is the guest's.
+/// `cryptomgr.notests` takes 0.4 s off an emulated boot, and `rcu_expedited` the waits for each namespace and control group that is made.
+pub const KERNEL_ARGUMENTS: &str =
+    "console=ttyS0 quiet reboot=t panic=-1 cryptomgr.notests rcupdate.rcu_expedited=1";
+
+/// What follows `--` is the guest's.
 fn kernel_arguments(accelerator: &Accelerator) -> String {
     let clock = match accelerator {
         Accelerator::Kvm { .. } => String::new(),
         // An emulated machine has no timer that its kernel could measure the clock with, and hangs where it tries.
         Accelerator::Emulated(_) => format!(" tsc_early_khz={}", clock_khz()),
     };
-    format!("console=ttyS0 quiet reboot=t panic=-1 cryptomgr.notests{clock} rdinit=/init -- boot")
+    format!("{KERNEL_ARGUMENTS}{clock} rdinit=/init -- boot")
 }
 
 /// The frequency of this processor's time stamp counter.
@@ -117,15 +127,9 @@ mod tests {
             accelerator: Accelerator::Emulated(String::new()),
             boot_timeout: 1,
         };
-        let parts = Parts {
-            kernel: "/k".into(),
-            initial: "/i".into(),
-            images: vec!["/a".into()],
-            disk: "/d".into(),
-            memory: (1 << 30) + 1,
-            cpus: 0.5,
-        };
-        let command = command(&host, &parts);
+        let parts = Parts { images: vec!["/a".into()], disk: "/d".into(), memory: (1 << 30) + 1, cpus: 0.5 };
+        let mut command = command(&host, &parts);
+        command.extend(boot_arguments(&host, Path::new("/k"), Path::new("/i")));
         let text = command.join(&OsString::from(" ")).into_string().unwrap();
         for expected in [
             "-nic none",

@@ -1,7 +1,7 @@
 //! The writable disk of a virtual machine: a sparse file with an empty file system in it.
 
-use crate::host::MKE2FS;
-use crate::tool;
+use super::host::MKE2FS;
+use super::tool;
 use agent_base::error::{Error, Result};
 use std::ffi::OsString;
 use std::fs::File;

@@ -1,6 +1,6 @@
 //! The facts about virtual machines for `agent doctor`.
 
-use crate::host::{Accelerator, Host};
+use super::host::{Accelerator, Host};
 use agent_base::error::Result;
 use agent_base::machine::Machine;
 

@@ -4,8 +4,8 @@
 //! directories that programs are installed to, which takes some milliseconds. What no package manager changed, deeper within a
 //! package, is seen after the next change elsewhere.
 
-use crate::host::MKFS_EROFS;
-use crate::tool;
+use super::host::MKFS_EROFS;
+use super::tool;
 use agent_base::error::{Error, Result};
 use agent_base::file_lock::{Attempt, FileLock};
 use agent_base::hash::Hash;
