@@ -1,6 +1,7 @@
 //! Every integration test, one module a capability, in one binary: it links once.
 
 mod acp;
+mod add_dir;
 mod alternation;
 mod apply_branch;
 mod artifacts;

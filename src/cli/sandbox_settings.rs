@@ -5,6 +5,7 @@ use crate::cli::config::{Config, SandboxConfig, credentials};
 use crate::error::Result;
 use crate::machine::Machine;
 use crate::session::{Governance, Notice, Retention, SandboxSettings, WorkspaceSettings};
+use crate::workspace::AddedDirectory;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -69,9 +70,31 @@ pub async fn sandbox(config: &Config) -> Result<(SandboxSettings, Option<Notice>
         credentials: Arc::new(
             credentials::read(&asked.credentials, &config.machine, &config.workspace).await?,
         ),
+        added: added(config)?,
         ..SandboxSettings::new(backend)
     };
     Ok((settings, reason.map(notice)))
+}
+
+/// The directories beside the workspace: those of the call, and those of the user's configuration that do not overlap the workspace or
+/// one of them.
+fn added(config: &Config) -> Result<Vec<AddedDirectory>> {
+    let named = |text: &String| AddedDirectory::named(text, &config.machine);
+    let mut added: Vec<AddedDirectory> = Vec::new();
+    for directory in config.options.copy.add_dir.iter().map(named) {
+        let directory = directory?;
+        if !added.contains(&directory) {
+            added.push(directory);
+        }
+    }
+    for directory in config.file.workspace.add_dir.iter().map(named) {
+        let directory = directory.map_err(|error| error.context("add_dir in config.toml"))?;
+        let is_there = added.iter().any(|other| directory.overlaps(&other.path));
+        if !is_there && !directory.overlaps(&config.workspace) {
+            added.push(directory);
+        }
+    }
+    Ok(added)
 }
 
 /// The backend, and the image of its sandboxes. That of the project is used where the call names none and the backend has images.

@@ -15,8 +15,9 @@ pub use program::Keeper;
 use super::cgroup::{self, Cgroups};
 use super::ownership::{Ownership, ProcessId, sandbox_name};
 use super::{
-    Backend, Capabilities, Channel, Copied, EnforcedLimits, Listed, Network, Networks, OnProgress, Spec,
-    State, WorkspaceMount, bootstrap, environment, host_ids, layer, run_bytes, seccomp, session_ids,
+    Access, AddedMount, Backend, Capabilities, Channel, Copied, EnforcedLimits, Listed, Network, Networks,
+    OnProgress, Spec, State, WorkspaceMount, bootstrap, environment, host_ids, layer, run_bytes, seccomp,
+    session_ids,
 };
 use crate::project::{Beneath, Project};
 use agent_base::error::{Error, Result};
@@ -109,6 +110,7 @@ impl Local {
             }
             let project = Project::of(&self.machine, spec, true);
             project.prepare(directory.path(), owner, spec.workspace.forked())?;
+            project.prepare_added(directory.path(), owner)?;
             directory.write_spec(&LaunchSpec {
                 beneath_workspace: beneath.as_ref().and_then(|beneath| beneath.workspace.clone()),
                 beneath_home: beneath.as_ref().and_then(|beneath| beneath.home.clone()),
@@ -290,6 +292,8 @@ fn launch_spec(
     for (_, inside) in &project.caches {
         argv.extend([OsString::from("--disk-directory"), inside.clone().into()]);
     }
+    let added = project.added.iter().map(|added| (added.path.clone(), added.path.clone()));
+    let read_only = |added: &&AddedMount| added.access == Access::ReadOnly;
     let memory = spec.limits.memory;
     let (overlay, bind_workspace) = match &spec.workspace {
         WorkspaceMount::Empty => (None, None),
@@ -307,7 +311,9 @@ fn launch_spec(
         symlinks: project.symlinks.clone(),
         place: project.place.clone(),
         home: project.home.clone(),
-        caches: project.caches.clone(),
+        caches: project.caches.iter().cloned().chain(added).collect(),
+        added: project.added.iter().map(|added| added.path.clone()).collect(),
+        read_only: project.added.iter().filter(read_only).map(|added| added.path.clone()).collect(),
         overlay,
         beneath_workspace: None,
         beneath_home: None,

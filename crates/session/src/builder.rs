@@ -9,12 +9,13 @@ use super::hooks::Hooks;
 use super::mcp::SessionServers;
 use super::ports::Ports;
 use super::settings::{Governance, ModelSettings, NetworkOrigin, SandboxSettings, WorkspaceSettings};
-use super::startup::{ForkedFrom, Population, Startup};
+use super::startup::{ForkedFrom, Population, Startup, destroy};
 use super::{Resume, Session};
 use agent_assist::Helper;
 use agent_base::error::{Error, Result};
 use agent_base::lock::Lock;
 use agent_base::machine::Machine;
+use agent_base::visible::visible_name;
 use agent_core::{
     Budget, Conversation, Earlier, RunLimits, SandboxFacts, Setup, Shared, Skills, Spent, Window,
     instructions_not_followed,
@@ -33,7 +34,7 @@ use agent_policy::policy::Gate;
 use agent_sandbox::local::Local;
 use agent_tools::code::RunCode;
 use agent_tools::{Plan, Registry, UpdatePlan};
-use agent_workspace::{Mode, Workspace, secrets};
+use agent_workspace::{AddedDirectory, Mode, Workspace, secrets};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -116,6 +117,7 @@ impl Builder {
     /// Opens the session. Its sandbox starts in the background, or when it is needed.
     pub async fn open(mut self, frontend: Arc<dyn Frontend>) -> Result<Session> {
         self.workspace.validate()?;
+        self.sandbox.check_added(&self.workspace.root, &self.machine)?;
         self.check_price()?;
         self.check_delegation()?;
         let Opened { id, file, earlier, population, plan, parent, network } = self.open_file().await?;
@@ -235,6 +237,7 @@ impl Builder {
                 return Ok(Opened { id, file, earlier, population, plan, parent, network: None });
             }
         };
+        let population = self.take_recorded(&resume, population).await?;
         if let Some(Population::Reattach(..)) = population {
             self.sandbox = self.sandbox.clone().reattached(&resume.history.sandbox);
         }
@@ -256,6 +259,45 @@ impl Builder {
         Ok(Opened { id, file, earlier, population, plan, parent: None, network })
     }
 
+    /// Takes the directories over that the session has had beside its workspace. A sandbox that lacks one is started again.
+    async fn take_recorded(
+        &mut self,
+        resume: &Resume,
+        population: Option<Population>,
+    ) -> Result<Option<Population>> {
+        let given = std::mem::take(&mut self.sandbox.added);
+        for agent_event::AddedDirectory { path, read_only } in &resume.history.added {
+            let directory = AddedDirectory { path: path.into(), read_only: *read_only };
+            match directory.path.is_dir() {
+                true => self.sandbox.added.push(directory),
+                false => {
+                    let path = visible_name(path.as_bytes());
+                    let text =
+                        format!("{path} is not a directory any more: the session continues without it.");
+                    self.notices.push(Notice::Always(text));
+                }
+            }
+        }
+        let recorded = self.sandbox.added.clone();
+        for directory in given {
+            match self.sandbox.added.iter_mut().find(|other| other.path == directory.path) {
+                Some(other) => other.read_only &= directory.read_only,
+                None => self.sandbox.added.push(directory),
+            }
+        }
+        self.sandbox.check_added(&self.workspace.root, &self.machine)?;
+        match population {
+            Some(Population::Reattach(workspace, _)) if self.sandbox.added != recorded => {
+                destroy(self.sandbox.backend.as_ref(), resume.id.as_str()).await?;
+                let text = "The sandbox is started again with the added directory: processes in it end, and files outside of the \
+                            workspace and $HOME are lost.";
+                self.notices.push(Notice::Usual(text.to_owned()));
+                Ok(Some(Population::Restore(workspace)))
+            }
+            population => Ok(population),
+        }
+    }
+
     fn announce(&self, id: &SessionId, events: &Events, parent: Option<&Parent>) -> Result<()> {
         events.emit(Event::SessionStarted {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -263,6 +305,7 @@ impl Builder {
             base_url: self.model.base_url.clone(),
             workspace: self.workspace.root.display().to_string(),
             directory: self.sandbox.directory.display().to_string(),
+            added: self.sandbox.added.iter().map(recorded).collect(),
             sandbox: self.sandbox.describe(id),
             parent: parent.map(|parent| parent.session.to_string()),
         })
@@ -431,6 +474,11 @@ struct Beginning {
     plan: Arc<Plan>,
     facts: SandboxFacts,
     programs: Vec<String>,
+}
+
+/// A directory beside the workspace as `session_started` names it.
+fn recorded(AddedDirectory { path, read_only }: &AddedDirectory) -> agent_event::AddedDirectory {
+    agent_event::AddedDirectory { path: path.display().to_string(), read_only: *read_only }
 }
 
 /// The conversation so far. Instructions of the project that it lacks are named.

@@ -17,7 +17,7 @@ use agent_policy::policy::Rules;
 use agent_sandbox::{Backend, HomeFile, Network, Spec, WorkspaceMount};
 use agent_tools::Bounds;
 use agent_workspace::tree_path::TreePath;
-use agent_workspace::{self as workspace, Mode, Workspace, mode, select};
+use agent_workspace::{self as workspace, AddedDirectory, Mode, Workspace, added, mode, select};
 use futures_util::FutureExt;
 use serde_json::Value;
 use std::os::unix::ffi::OsStrExt;
@@ -207,6 +207,8 @@ pub struct SandboxSettings {
     pub setup: Option<ProjectSetup>,
     /// What programs inside use without holding it.
     pub credentials: Arc<Vec<Credential>>,
+    /// Directories of this machine beside the workspace that are shown at their own paths.
+    pub added: Vec<AddedDirectory>,
 }
 
 /// Who says what a sandbox may reach.
@@ -265,6 +267,7 @@ impl SandboxSettings {
             home,
             setup: None,
             credentials: Arc::default(),
+            added: Vec::new(),
         }
     }
 
@@ -301,6 +304,30 @@ impl SandboxSettings {
         }
     }
 
+    /// Refuses directories that sandboxes of this backend cannot show beside the workspace `root`.
+    ///
+    /// # Errors
+    /// The backend mounts nothing of this machine, or one of them cannot be shown anywhere.
+    pub(super) fn check_added(&self, root: &Path, machine: &Machine) -> Result<()> {
+        let Some(first) = self.added.first() else { return Ok(()) };
+        if !self.backend.capabilities().own_paths {
+            let (path, name) = (first.path.display(), self.backend.name());
+            let text =
+                format!("{path} cannot be added: the {name} sandbox mounts no directories of this machine");
+            return Err(
+                Error::config(text).hint("use --sandbox local or docker, or copy it into the workspace")
+            );
+        }
+        if let Some(written) = self.added.iter().find(|added| !added.read_only) {
+            let path = written.path.display();
+            return Err(Error::config(format!(
+                "{path} cannot be added: a session writes to its workspace alone"
+            ))
+            .hint(format!("add it to be read: --add-dir {path}:ro")));
+        }
+        added::check(&self.added, root, machine)
+    }
+
     pub fn spec(&self, id: &SessionId) -> Spec {
         let (idle_ttl, ephemeral, delete_after) = match self.retention {
             Retention::Remove => (IDLE_TTL, true, None),
@@ -319,6 +346,7 @@ impl SandboxSettings {
             place: None,
             snapshot: None,
             beneath: None,
+            added: Vec::new(),
         }
     }
 }

@@ -14,9 +14,11 @@ use agent_base::sanitise::one_line;
 use agent_event::{Event, Events, SandboxInfo};
 use agent_log::SessionId;
 use agent_network::Gateway;
-use agent_sandbox::{Backend, Channel, EntryKind, HomeFile, Sandbox, Spec, WorkspaceMount, layer, own_place};
+use agent_sandbox::{
+    AddedMount, Backend, Channel, EntryKind, HomeFile, Sandbox, Spec, WorkspaceMount, layer, own_place,
+};
 use agent_tools::Reach;
-use agent_workspace::{CopyReport, Workspace, mode};
+use agent_workspace::{AddedDirectory, CopyReport, Workspace, added, mode};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use std::path::{Path, PathBuf};
@@ -97,6 +99,7 @@ impl Startup {
             directory: settings.directory.clone(),
             env: settings.env.clone(),
             home: settings.home.clone(),
+            added: settings.added.clone(),
             setup: settings.setup.clone().map(|setup| Preparation::new(setup, settings, &frontend)),
             gateway: Arc::clone(&gateway),
             frontend: Arc::clone(&frontend),
@@ -226,6 +229,7 @@ struct Start {
     directory: PathBuf,
     env: Vec<(String, String)>,
     home: Vec<HomeFile>,
+    added: Vec<AddedDirectory>,
     setup: Option<Preparation>,
     gateway: Arc<Gateway>,
     frontend: Arc<dyn Frontend>,
@@ -279,6 +283,7 @@ impl Start {
             },
         };
         self.spec.place = self.place_of(&workspace);
+        self.spec.added = self.added_mounts(&workspace).await?;
         if !is_new {
             let notice = workspace.reopen(self.backend.capabilities().host_paths).await?;
             notice.into_iter().for_each(|text| self.notice(text));
@@ -351,6 +356,7 @@ impl Start {
         }
         self.spec.beneath = workspace.beneath().await;
         self.spec.place = self.place_of(workspace);
+        self.spec.added = self.added_mounts(workspace).await?;
         self.backend.capabilities().check(self.backend.name(), &self.spec)?;
         // The backend takes the layer.
         let has_home = match from {
@@ -382,6 +388,19 @@ impl Start {
         let info = SandboxInfo { backend: self.backend.name().to_owned(), id, ..SandboxInfo::default() };
         let sandbox = self.in_directory(sandbox).await?;
         Ok(Ready { sandbox, info, workspace: Arc::clone(workspace), reattached: true })
+    }
+
+    /// How the backend shows the directories beside the workspace.
+    async fn added_mounts(&self, workspace: &Workspace) -> Result<Vec<AddedMount>> {
+        let (added, machine) = (self.added.clone(), workspace.machine());
+        let read_only = move || {
+            let read_only = added.iter().filter(|directory| directory.read_only);
+            read_only.map(|directory| added::read_only_mount(&directory.path, &machine)).collect()
+        };
+        let found = tokio::task::spawn_blocking(read_only).await;
+        found.map_err(|error| {
+            Error::unexpected("the added directories were not looked through").caused_by(error)
+        })?
     }
 
     /// The path of the workspace inside, where the backend gives it its own.
