@@ -77,7 +77,7 @@ pub async fn sandbox(config: &Config) -> Result<(SandboxSettings, Option<Notice>
 }
 
 /// The directories beside the workspace: those of the call, and those of the user's configuration that do not overlap the workspace or
-/// one of them.
+/// one of them. Where the call is about one directory, none of these is written to.
 fn added(config: &Config) -> Result<Vec<AddedDirectory>> {
     let named = |text: &String| AddedDirectory::named(text, &config.machine);
     let mut added: Vec<AddedDirectory> = Vec::new();
@@ -87,14 +87,27 @@ fn added(config: &Config) -> Result<Vec<AddedDirectory>> {
             added.push(directory);
         }
     }
+    let is_alone = config.file.delegate.unwrap_or(false)
+        || config.sandbox.workspace_mode == crate::workspace::Mode::Bind;
     for directory in config.file.workspace.add_dir.iter().map(named) {
         let directory = directory.map_err(|error| error.context("add_dir in config.toml"))?;
         let is_there = added.iter().any(|other| directory.overlaps(&other.path));
-        if !is_there && !directory.overlaps(&config.workspace) {
+        if !is_there && !directory.overlaps(&config.workspace) && (directory.read_only || !is_alone) {
             added.push(directory);
         }
     }
     Ok(added)
+}
+
+/// Settings for `what`, which writes to one directory: those of the user's configuration are left out.
+///
+/// # Errors
+/// The call names one that could be written to.
+pub fn for_one_directory(settings: &mut SandboxSettings, config: &Config, what: &str) -> Result<()> {
+    if config.options.copy.add_dir.is_empty() {
+        settings.added.retain(|added| added.read_only);
+    }
+    settings.refuse_written(what)
 }
 
 /// The backend, and the image of its sandboxes. That of the project is used where the call names none and the backend has images.

@@ -14,7 +14,9 @@ use agent_event::Limits;
 use agent_sandbox::environment::variables;
 use agent_sandbox::ownership::Ownership;
 use agent_sandbox::project::Project;
-use agent_sandbox::{EnforcedLimits, HOME, Network, Spec, WORKSPACE, WorkspaceMount, bootstrap, run_bytes};
+use agent_sandbox::{
+    Access, EnforcedLimits, HOME, Network, Spec, WORKSPACE, WorkspaceMount, bootstrap, run_bytes,
+};
 use bollard::models::{
     ContainerCreateBody, HostConfig, HostConfigLogConfig, Mount, MountBindOptions, MountType,
     ResourcesUlimits,
@@ -91,6 +93,11 @@ fn serve_arguments(planned: &Planned<'_>, image: &Image, machine: &Machine) -> R
     arguments.extend(["--workspace", planned.places()?[0]]);
     for (_, inside) in planned.on_host_programs(image).iter().flat_map(|project| &project.caches) {
         arguments.extend(["--disk-directory", text(inside)?]);
+    }
+    for added in planned.project.iter().flat_map(|project| &project.added) {
+        if added.access != Access::ReadOnly {
+            arguments.extend(["--disk-directory", text(&added.path)?]);
+        }
     }
     Ok(arguments.into_iter().map(str::to_owned).collect())
 }
@@ -208,9 +215,8 @@ fn mounts(planned: &Planned<'_>, image: &Image, machine: &Machine) -> Result<Vec
         Some(project) => mounts.extend(around(project, machine, &spec.session)?),
         None => mounts.push(overlay::volume(HOME, None)),
     }
-    let has_overlays = arrangement.empty.is_some() || !arrangement.shows_host();
     for added in planned.project.iter().flat_map(Project::added) {
-        mounts.push(overlay::added(machine, &spec.session, added, has_overlays)?);
+        mounts.push(overlay::added(machine, &spec.session, added, arrangement.empty.is_some())?);
     }
     let places = planned.places()?;
     mounts.extend(match &spec.workspace {

@@ -236,12 +236,17 @@ pub(super) fn cache(
     index: usize,
     (lower, inside): &(PathBuf, PathBuf),
 ) -> Result<Mount> {
+    let options = layer_options(machine, session, index, lower)?;
+    let inside = inside.to_str().ok_or_else(|| not_plain(inside))?;
+    Ok(volume(inside, Some(&options)))
+}
+
+/// The options of an overlay of `lower` below the layer with this index.
+fn layer_options(machine: &Machine, session: &str, index: usize, lower: &Path) -> Result<String> {
     let private = layer(machine, session)?;
     let layers = Project::layers(&private, index);
     let lowers = [beneath(&private, &cache_layer(index))?, Some(lower_of(&layers, lower))];
-    let options = options(&layers.join(layer::UPPER), &layers.join("work"), &lowers)?;
-    let inside = inside.to_str().ok_or_else(|| not_plain(inside))?;
-    Ok(volume(inside, Some(&options)))
+    options(&layers.join(layer::UPPER), &layers.join("work"), &lowers)
 }
 
 /// How to mount a directory beside the workspace, with the index of its layer. Where the engine has no overlays, what can only be read
@@ -256,9 +261,18 @@ pub(super) fn added(
     has_overlays: bool,
 ) -> Result<Mount> {
     let path = added.path.to_str().ok_or_else(|| not_plain(&added.path))?;
+    if added.access == Access::Copy {
+        let own = Project::layers(&layer(machine, session)?, index).join(layer::UPPER);
+        return container::bind(&own, &added.path, false);
+    }
     if has_overlays {
-        let mount = cache(machine, session, index, &(added.path.clone(), added.path.clone()))?;
-        return Ok(Mount { read_only: Some(added.access == Access::ReadOnly), ..mount });
+        let options = layer_options(machine, session, index, &added.path)?;
+        // Engines take no read-only volume without a name.
+        let access = if added.access == Access::ReadOnly { "ro,nosuid,nodev," } else { "" };
+        return Ok(volume(path, Some(&format!("{access}{options}"))));
+    }
+    if added.access == Access::CopyOnWrite {
+        return Err(Error::sandbox("the engine mounts no overlays of this machine's directories"));
     }
     if let Some(hidden) = added.hidden.first() {
         let text = format!(
@@ -300,7 +314,9 @@ pub(super) fn prepare(
     make(private.join(WORKSPACE_COPY))?;
     project.prepare_added(&private, ids)?;
     for (index, added) in project.added() {
-        map(&Project::layers(&private, index), &added.path, ids).map_err(failed)?;
+        if added.access != Access::Copy {
+            map(&Project::layers(&private, index), &added.path, ids).map_err(failed)?;
+        }
     }
     if !is_around {
         return Ok(());

@@ -58,12 +58,13 @@ impl Events {
     }
 
     /// Names the session that all further events belong to, and its `log`, which is written synchronously before any
-    /// other listener gets the event. The next event has at least number `next_seq`.
+    /// other listener gets the event. The next event has at least number `next_seq`. It may be a session that has ended.
     pub fn begin(&self, session: &str, next_seq: u64, log: Box<dyn Listener>) {
         let mut state = self.state.lock();
         session.clone_into(&mut state.session);
         state.seq = state.seq.max(next_seq);
         state.log = Some(log);
+        state.has_ended = false;
     }
 
     /// Adds a listener, which gets all further events on a thread of its own.

@@ -197,6 +197,10 @@ pub struct AddedMount {
 pub enum Access {
     /// Read it.
     ReadOnly,
+    /// Everything; what they write stays in a layer of the sandbox's own.
+    CopyOnWrite,
+    /// Everything, in a directory of the sandbox's own that the host fills.
+    Copy,
 }
 
 /// How `/workspace` comes to be.

@@ -15,9 +15,8 @@ pub use program::Keeper;
 use super::cgroup::{self, Cgroups};
 use super::ownership::{Ownership, ProcessId, sandbox_name};
 use super::{
-    Access, AddedMount, Backend, Capabilities, Channel, Copied, EnforcedLimits, Listed, Network, Networks,
-    OnProgress, Spec, State, WorkspaceMount, bootstrap, environment, host_ids, layer, run_bytes, seccomp,
-    session_ids,
+    Access, Backend, Capabilities, Channel, Copied, EnforcedLimits, Listed, Network, Networks, OnProgress,
+    Spec, State, WorkspaceMount, bootstrap, environment, host_ids, layer, run_bytes, seccomp, session_ids,
 };
 use crate::project::{Beneath, Project};
 use agent_base::error::{Error, Result};
@@ -289,11 +288,15 @@ fn launch_spec(
     let argv = ["/proc/self/exe", "serve", "--listen-fd", "3", "--idle-ttl", &idle_ttl, "--disk", &disk];
     let mut argv: Vec<OsString> = argv.map(OsString::from).into();
     argv.extend([OsString::from("--workspace"), project.place.clone().into()]);
-    for (_, inside) in &project.caches {
+    let written = project.added.iter().filter(|added| added.access != Access::ReadOnly);
+    for inside in project.caches.iter().map(|(_, inside)| inside).chain(written.map(|added| &added.path)) {
         argv.extend([OsString::from("--disk-directory"), inside.clone().into()]);
     }
     let added = project.added.iter().map(|added| (added.path.clone(), added.path.clone()));
-    let read_only = |added: &&AddedMount| added.access == Access::ReadOnly;
+    let with = |access| {
+        let of_it = project.added.iter().filter(|added| added.access == access);
+        of_it.map(|added| added.path.clone()).collect()
+    };
     let memory = spec.limits.memory;
     let (overlay, bind_workspace) = match &spec.workspace {
         WorkspaceMount::Empty => (None, None),
@@ -313,7 +316,8 @@ fn launch_spec(
         home: project.home.clone(),
         caches: project.caches.iter().cloned().chain(added).collect(),
         added: project.added.iter().map(|added| added.path.clone()).collect(),
-        read_only: project.added.iter().filter(read_only).map(|added| added.path.clone()).collect(),
+        read_only: with(Access::ReadOnly),
+        own: with(Access::Copy),
         overlay,
         beneath_workspace: None,
         beneath_home: None,

@@ -5,7 +5,7 @@ use crate::caches::{self, Cache, Caches};
 use crate::host_tree::{self, HostTree};
 use crate::layer::Contents;
 use crate::place::can_be_a_place;
-use crate::{AddedMount, HOME, Spec, WORKSPACE, WorkspaceMount, layer};
+use crate::{Access, AddedMount, HOME, Spec, WORKSPACE, WorkspaceMount, layer};
 use agent_base::error::{Error, Result};
 use agent_base::machine::Machine;
 use std::collections::BTreeMap;
@@ -112,6 +112,9 @@ impl Project {
                 make_writable(&layers.join("work"), owner)?;
                 let upper = layers.join(layer::UPPER);
                 make_writable(&upper, owner)?;
+                if added.access == Access::Copy {
+                    return fs::write(layers.join(layer::SHOWN_AT), added.path.as_os_str().as_bytes());
+                }
                 let hidden: Vec<PathBuf> = added.hidden.iter().chain(&added.to_come).cloned().collect();
                 layer::hide(&upper, &added.path, &hidden, owner)?;
                 fs::write(layers.join(layer::SHOWN_AT), added.path.as_os_str().as_bytes())

@@ -268,13 +268,19 @@ impl Builder {
         let given = std::mem::take(&mut self.sandbox.added);
         for agent_event::AddedDirectory { path, read_only } in &resume.history.added {
             let directory = AddedDirectory { path: path.into(), read_only: *read_only };
-            match directory.path.is_dir() {
+            let is_there = directory.path.is_dir()
+                && directory.path.canonicalize().is_ok_and(|path| path == directory.path);
+            let path = visible_name(path.as_bytes());
+            match is_there {
                 true => self.sandbox.added.push(directory),
-                false => {
-                    let path = visible_name(path.as_bytes());
-                    let text =
-                        format!("{path} is not a directory any more: the session continues without it.");
+                false if *read_only => {
+                    let text = format!("{path} is not there any more: the session continues without it.");
                     self.notices.push(Notice::Always(text));
+                }
+                false => {
+                    let text = format!("{path}, which the session writes to, is not there any more");
+                    return Err(Error::usage(text)
+                        .hint(format!("put it back; `agent diff {}` shows what changed in it", resume.id)));
                 }
             }
         }
@@ -287,15 +293,27 @@ impl Builder {
         }
         self.sandbox.check_added(&self.workspace.root, &self.machine)?;
         match population {
-            Some(Population::Reattach(workspace, _)) if self.sandbox.added != recorded => {
+            Some(population) if self.sandbox.added == recorded => Ok(Some(population)),
+            Some(Population::Reattach(workspace, _)) => {
                 destroy(self.sandbox.backend.as_ref(), resume.id.as_str()).await?;
-                let text = "The sandbox is started again with the added directory: processes in it end, and files outside of the \
-                            workspace and $HOME are lost.";
+                let text = "The sandbox is started again with the added directory, without its processes and what is in no diff.";
                 self.notices.push(Notice::Usual(text.to_owned()));
-                Ok(Some(Population::Restore(workspace)))
+                Ok(Some(Population::Restore(with_written(self.written(resume), workspace).await?)))
+            }
+            Some(Population::Restore(workspace)) => {
+                Ok(Some(Population::Restore(with_written(self.written(resume), workspace).await?)))
+            }
+            Some(Population::Forked(workspace, from)) => {
+                Ok(Some(Population::Forked(with_written(self.written(resume), workspace).await?, from)))
             }
             population => Ok(population),
         }
+    }
+
+    /// The directories that the session writes to beside its workspace, and where its records of them are.
+    fn written(&self, resume: &Resume) -> (PathBuf, Vec<PathBuf>) {
+        let written = self.sandbox.written().map(|added| added.path.clone());
+        (self.store.dir(&resume.id), written.collect())
     }
 
     fn announce(&self, id: &SessionId, events: &Events, parent: Option<&Parent>) -> Result<()> {
@@ -439,6 +457,9 @@ impl Builder {
 
     /// A part is done in a copy of the workspace.
     fn check_delegation(&self) -> Result<()> {
+        if self.delegates {
+            self.sandbox.refuse_written("a session that delegates (--delegate)")?;
+        }
         match self.delegates && self.workspace.mode == Mode::Bind {
             true => Err(Error::config(
                 "--delegate has no copy of the workspace to hand on with --workspace-mode bind",
@@ -474,6 +495,17 @@ struct Beginning {
     plan: Arc<Plan>,
     facts: SandboxFacts,
     programs: Vec<String>,
+}
+
+/// The session's workspace with the directories that it is to write to and has not had.
+async fn with_written(
+    (records, written): (PathBuf, Vec<PathBuf>),
+    workspace: Arc<Workspace>,
+) -> Result<Arc<Workspace>> {
+    let Ok(workspace) = Arc::try_unwrap(workspace) else {
+        return Err(Error::unexpected("the workspace of the session is in use"));
+    };
+    Ok(Arc::new(workspace.adding(&records, &written).await?))
 }
 
 /// A directory beside the workspace as `session_started` names it.

@@ -158,6 +158,9 @@ impl WorkspaceSettings {
     /// The sandbox could not write to a bound directory, or a glob is not valid.
     pub(super) fn populate(&self, directory: &Path, sandbox: &SandboxSettings) -> Result<Population> {
         let backend = sandbox.backend.as_ref();
+        if self.mode == Mode::Bind {
+            sandbox.refuse_written("--workspace-mode bind")?;
+        }
         if self.mode == Mode::Bind && !backend.capabilities().maps_owners {
             mode::bindable(&self.root)?;
         }
@@ -173,6 +176,7 @@ impl WorkspaceSettings {
             object_stores: self.object_stores.clone(),
             max_kept: None,
             is_layered: sandbox.setup.is_some(),
+            added: sandbox.written().map(|added| added.path.clone()).collect(),
         };
         Ok(Population::Fill(async move { Workspace::open(&root, &directory, options).await }.boxed()))
     }
@@ -318,14 +322,23 @@ impl SandboxSettings {
                 Error::config(text).hint("use --sandbox local or docker, or copy it into the workspace")
             );
         }
-        if let Some(written) = self.added.iter().find(|added| !added.read_only) {
-            let path = written.path.display();
-            return Err(Error::config(format!(
-                "{path} cannot be added: a session writes to its workspace alone"
-            ))
-            .hint(format!("add it to be read: --add-dir {path}:ro")));
-        }
         added::check(&self.added, root, machine)
+    }
+
+    /// The directories beside the workspace that are reviewed with it.
+    pub fn written(&self) -> impl Iterator<Item = &AddedDirectory> {
+        self.added.iter().filter(|added| !added.read_only)
+    }
+
+    /// Refuses directories that could be written to, for `what`, which is about one workspace.
+    ///
+    /// # Errors
+    /// There is one.
+    pub fn refuse_written(&self, what: &str) -> Result<()> {
+        let Some(added) = self.written().next() else { return Ok(()) };
+        let path = added.path.display();
+        Err(Error::config(format!("{path} cannot be added: {what} writes to one directory"))
+            .hint(format!("add it to be read: --add-dir {path}:ro")))
     }
 
     pub fn spec(&self, id: &SessionId) -> Spec {

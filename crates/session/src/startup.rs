@@ -283,11 +283,11 @@ impl Start {
             },
         };
         self.spec.place = self.place_of(&workspace);
-        self.spec.added = self.added_mounts(&workspace).await?;
         if !is_new {
-            let notice = workspace.reopen(self.backend.capabilities().host_paths).await?;
-            notice.into_iter().for_each(|text| self.notice(text));
+            let notices = workspace.reopen(self.backend.capabilities().host_paths).await?;
+            notices.into_iter().for_each(|text| self.notice(text));
         }
+        self.spec.added = self.added_mounts(&workspace).await?;
         self.spec.workspace = workspace.mount().await;
         if let Some(setup) = self.setup.as_ref().filter(|_| is_new && self.spec.is_overlay()) {
             setup.prepare(&workspace).await?;
@@ -298,6 +298,7 @@ impl Start {
                 // The rest of the failed attempt would make the next one fail.
                 self.backend.destroy(&self.spec.session).await?;
                 self.spec.workspace = workspace.mount().await;
+                self.spec.added = self.added_mounts(&workspace).await?;
                 self.spec.beneath = None;
                 let ready = self.attempt(&workspace, is_new).await?;
                 self.notice(mode::copied(&error.to_string()));
@@ -356,6 +357,8 @@ impl Start {
         }
         self.spec.beneath = workspace.beneath().await;
         self.spec.place = self.place_of(workspace);
+        let notices = workspace.reopen_added(self.backend.capabilities().host_paths).await?;
+        notices.into_iter().for_each(|text| self.notice(text));
         self.spec.added = self.added_mounts(workspace).await?;
         self.backend.capabilities().check(self.backend.name(), &self.spec)?;
         // The backend takes the layer.
@@ -373,6 +376,7 @@ impl Start {
             workspace.rejoin(&sandbox).await?;
         }
         workspace.begin_forked(&sandbox, has_home).await?;
+        workspace.restore_added_into(&sandbox, &mut |_, _| {}).await?;
         self.gateway.attach(&sandbox).await?;
         self.put_home(&sandbox, workspace).await?;
         let sandbox = self.in_directory(sandbox).await?;
@@ -397,10 +401,11 @@ impl Start {
             let read_only = added.iter().filter(|directory| directory.read_only);
             read_only.map(|directory| added::read_only_mount(&directory.path, &machine)).collect()
         };
-        let found = tokio::task::spawn_blocking(read_only).await;
-        found.map_err(|error| {
-            Error::unexpected("the added directories were not looked through").caused_by(error)
-        })?
+        let found: Result<Vec<AddedMount>> =
+            tokio::task::spawn_blocking(read_only).await.map_err(|error| {
+                Error::unexpected("the added directories were not looked through").caused_by(error)
+            })?;
+        Ok([found?, workspace.added_mounts().await].concat())
     }
 
     /// The path of the workspace inside, where the backend gives it its own.

@@ -7,7 +7,10 @@ use crate::{secrets, transfer};
 use agent_base::error::{Error, Result};
 use agent_base::machine::Machine;
 use agent_base::plain_file::{self, Links};
+use agent_base::visible::visible_name;
 use agent_sandbox::{Access, AddedMount};
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -59,6 +62,14 @@ impl AddedDirectory {
     }
 }
 
+/// As it is written after `--add-dir`.
+impl fmt::Display for AddedDirectory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let access = if self.read_only { ":ro" } else { "" };
+        write!(f, "{}{access}", visible_name(self.path.as_os_str().as_bytes()))
+    }
+}
+
 /// Refuses directories that cannot be shown beside the workspace `root`.
 ///
 /// # Errors
@@ -71,15 +82,17 @@ pub fn check(added: &[AddedDirectory], root: &Path, machine: &Machine) -> Result
     let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
     for (index, directory) in added.iter().enumerate() {
         let overlapped = || added[..index].iter().find(|other| directory.overlaps(&other.path));
-        let reason = if directory.path.starts_with(&root) {
+        let reason = if let Some(refusal) = refusal(&directory.path, machine) {
+            Some(refusal)
+        } else if directory.path.starts_with(&root) {
             Some(("it is in the workspace already".to_owned(), "leave it out: the session sees it"))
         } else if root.starts_with(&directory.path) {
             Some(("the workspace is in it".to_owned(), "name it with -C instead, to work on all of it"))
-        } else if let Some(other) = overlapped() {
-            let text = format!("{} is added too, and one is in the other", other.path.display());
-            Some((text, "name the outer one alone"))
         } else {
-            refusal(&directory.path, machine)
+            overlapped().map(|other| {
+                let text = format!("{} is added too, and one is in the other", other.path.display());
+                (text, "name the outer one alone")
+            })
         };
         if let Some((reason, hint)) = reason {
             let path = directory.path.display();

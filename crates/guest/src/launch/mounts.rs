@@ -198,6 +198,10 @@ fn caches(plan: &Plan<'_>, mounts: &[PathBuf]) -> Result<(), Failure> {
             }
             continue;
         }
+        if plan.spec.own.contains(inside) {
+            bind(&plan.private.join(format!("caches/{index}/upper")), &target, MS_NOSUID | MS_NODEV)?;
+            continue;
+        }
         mount_point(&target, true).step_at("make a mount point", &target)?;
         let owner = fs::metadata(host).map(|found| (found.uid(), found.gid())).ok();
         let owners = plan.cache_owners.iter().find(|known| Some(known.owner) == owner);

@@ -12,7 +12,7 @@ use crate::selection::{Picked, PickedKind, Stamp};
 use crate::transfer;
 use crate::tree_path::TreePath;
 use crate::withheld::withhold_new;
-use agent_base::error::Result;
+use agent_base::error::{Error, Result};
 use agent_sandbox::{Sandbox, WorkspaceMount};
 use std::collections::BTreeMap;
 
@@ -90,8 +90,10 @@ impl State {
 }
 
 impl Workspace {
-    /// Brings the sandbox up to date with the host, as far as it has not changed the same files itself.
-    pub async fn refresh(&self, sandbox: &Sandbox) -> Result<Refreshed> {
+    pub(super) async fn own_refresh(&self, sandbox: &Sandbox) -> Result<Refreshed> {
+        if self.is_added && !self.root.canonicalize().is_ok_and(|root| root == self.root) {
+            return Err(Error::usage(format!("{} leads elsewhere now", self.root.display())));
+        }
         let mut state = self.state().await?;
         let refreshed = match state.mount {
             WorkspaceMount::Bind(_) => self.refresh_bound(&mut state, sandbox).await,
@@ -132,7 +134,7 @@ impl Workspace {
     /// Compares the whole of the host's tree ahead of the next [`Workspace::refresh`], which then need not do that. Nothing
     /// is done where that was done lately, where the tree cannot be watched, or before the first look of a process that
     /// attached to a running sandbox.
-    pub async fn prepare_refresh(&self) -> Result<()> {
+    pub(super) async fn own_prepare_refresh(&self) -> Result<()> {
         let mut state = self.state().await?;
         let Some(mut view) = state.view.take_if(|view| view.is_due()) else { return Ok(()) };
         let (root, base) = (self.root.clone(), std::mem::take(&mut state.base));
@@ -196,6 +198,7 @@ impl Workspace {
         state.base.left_out.extend(left_out);
         let git_is_changed = state.history.delta().keys().any(is_git_beyond_index);
         let (mut refreshed, mut taken, mut merged) = (Refreshed::default(), Vec::new(), Vec::new());
+        let mut edits: Vec<(TreePath, Change)> = Vec::new();
         let accepted = state.accepted.len();
         let mut delta = state.history.delta().clone();
         for changed in self.observe(paths).await? {
@@ -208,8 +211,9 @@ impl Workspace {
             };
             if let Step::Conflict = step
                 && is_news
-                && let Some(node) = self.merged_with_host(state, &changed, before, &delta).await?
+                && let Some(node) = self.merged_with_host(state, &changed, before.clone(), &delta).await?
             {
+                edits.push((changed.path.clone(), Change { before, after: changed.now.clone() }));
                 refreshed.merged.push(changed.path.clone());
                 merged.push((changed, node));
                 continue;
@@ -218,6 +222,11 @@ impl Workspace {
                 Step::Take | Step::Shown if is_news => refreshed.followed.push(changed.path.clone()),
                 Step::Conflict if is_news => refreshed.conflicts.push(changed.path.clone()),
                 _ => {}
+            }
+            if let Step::Take | Step::Shown = step
+                && is_news
+            {
+                edits.push((changed.path.clone(), Change { before, after: changed.now.clone() }));
             }
             match (step, &mut state.view) {
                 (Step::Take, _) => {
@@ -236,6 +245,7 @@ impl Workspace {
         if *history.delta() != delta {
             history.record(delta, &base.nodes, None, &self.store)?;
         }
+        self.carry_into_checkpoints(state, edits).await?;
         // It is written after the prompt, which need not wait for it.
         state.has_unsaved_edits = true;
         if state.accepted.len() != accepted {
@@ -291,6 +301,50 @@ impl Workspace {
             })
         })
         .await
+    }
+
+    /// Adds edits of the user's to what earlier checkpoints have of the same files: else an undo would bring back the session's version
+    /// without the edit, as if the session had reverted it. Lines that both changed stand there between conflict markers.
+    async fn carry_into_checkpoints(&self, state: &mut State, edits: Vec<(TreePath, Change)>) -> Result<()> {
+        let is_file = |node: &Option<Node>| matches!(node, Some(Node::File { .. }));
+        let are_files = |change: &Change| is_file(&change.before) && is_file(&change.after);
+        let edits: BTreeMap<TreePath, Change> =
+            edits.into_iter().filter(|(path, change)| are_files(change) && !is_git(path)).collect();
+        if edits.is_empty() || state.history.list().len() < 2 {
+            return Ok(());
+        }
+        let (root, store) = (self.root.clone(), self.store.clone());
+        let node = |path: &TreePath| Some((path.clone(), state.base.nodes.get(path)?.clone()));
+        let (mut history, base) = (state.history.clone(), edits.keys().filter_map(node).collect());
+        state.history = blocking(move || {
+            let carry = |path: &TreePath, node: &Node| -> Result<Option<Node>> {
+                let Some(edit) = edits.get(path).filter(|_| is_file(&Some(node.clone()))) else {
+                    return Ok(None);
+                };
+                if let Some(Node::File { hash, .. }) = &edit.after
+                    && !store.contains(*hash)
+                {
+                    let Ok(mut file) = HostDir::open(&root)?.open_file(path) else { return Ok(None) };
+                    // Saved once more since, it is carried with the next look.
+                    if store.put_from(&mut file)?.0 != *hash {
+                        return Ok(None);
+                    }
+                }
+                let read = |_| match node {
+                    Node::File { hash, .. } => store.read(*hash),
+                    _ => Ok(Vec::new()),
+                };
+                let ours = Ours { found: Some(node), read: &read, other: "your file" };
+                Ok(match merge::three_way(&ours, edit, &store)? {
+                    Merged::Clean(node) => Some(node),
+                    Merged::Impossible(_) => merge::with_markers(&ours, edit, &store)?,
+                })
+            };
+            history.carry(&base, &carry, &store)?;
+            Ok(history)
+        })
+        .await?;
+        Ok(())
     }
 
     /// Puts merged files into the sandbox. The host's versions are what its changes start from now.
