@@ -1,19 +1,11 @@
 //! `--add-dir`: directories beside the workspace, at their own paths, in local sandboxes and in containers.
 
 use crate::support::agent::{Agent, Finished, agent};
-use crate::support::backends::{backend, is_ordinary_user};
+use crate::support::backends::program_on_every_backend;
 use crate::support::endpoint::endpoint;
 use crate::support::terminal::terminal;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-
-/// The backends that show directories of this machine and are there.
-fn backends() -> Vec<&'static str> {
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let is_there =
-        |name: &&str| !(*name == "docker" && is_ordinary_user()) && runtime.block_on(backend(name)).is_some();
-    ["local", "docker"].into_iter().filter(is_there).collect()
-}
 
 /// A directory beside the workspace of `agent`, with these files.
 fn beside(agent: &Agent, name: &str, files: &[(&str, &str)]) -> PathBuf {
@@ -40,7 +32,7 @@ const LIBRARY: [(&str, &str); 5] = [
 
 #[test]
 fn a_read_only_directory_is_seen_at_its_own_path_without_its_secrets() {
-    for name in backends() {
+    program_on_every_backend(|name| {
         let agent = agent();
         let library = beside(&agent, "library", &LIBRARY);
         let path = library.display();
@@ -59,7 +51,7 @@ fn a_read_only_directory_is_seen_at_its_own_path_without_its_secrets() {
         for hidden in ["hidden-", "/.env", "id_rsa", ".git/config"] {
             assert!(!seen.contains(hidden), "on {name}, {hidden}: {seen}");
         }
-    }
+    });
 }
 
 /// Each way that changes something, as the user inside: none of them may.
@@ -81,7 +73,7 @@ fn nothing_writes_to_a_read_only_directory() {
         "cp /dev/null /proc/self/root/D/src/lib.rs",
         "exec 3< D/src/lib.rs; echo x > /proc/self/fd/3",
     ];
-    for name in backends() {
+    program_on_every_backend(|name| {
         let agent = agent();
         let library = beside(&agent, "library", &LIBRARY);
         let path = library.to_str().expect("text");
@@ -106,12 +98,12 @@ fn nothing_writes_to_a_read_only_directory() {
             .stdout;
         assert_eq!(said, "end\n", "on {name}");
         assert_eq!(std::fs::read_to_string(library.join("src/lib.rs")).expect("the host's"), LIBRARY[0].1);
-    }
+    });
 }
 
 #[test]
 fn a_symlink_in_an_added_directory_leads_to_nothing_of_the_host() {
-    for name in backends() {
+    program_on_every_backend(|name| {
         let agent = agent();
         let library = beside(&agent, "library", &LIBRARY);
         let outside = beside(&agent, "outside", &[("secret.txt", "of-the-host")]);
@@ -128,7 +120,7 @@ fn a_symlink_in_an_added_directory_leads_to_nothing_of_the_host() {
             .expect_code(0)
             .stdout;
         assert_eq!(seen, "", "on {name}");
-    }
+    });
 }
 
 #[test]
@@ -195,7 +187,7 @@ fn session_of_two(backend: &str, command: &str) -> (Finished, PathBuf) {
 
 #[test]
 fn what_changed_in_several_directories_is_one_review() {
-    for name in backends() {
+    program_on_every_backend(|name| {
         let (ran, library) = session_of_two(
             name,
             "cd ../library && test -e ignored/x && ! test -e .env && git mv src/old.txt src/moved.txt && rm ignored/x && touch ignored/y",
@@ -233,7 +225,7 @@ fn what_changed_in_several_directories_is_one_review() {
         assert_eq!(json["undone"]["modified"], 2, "{json}");
         assert_eq!(host(&library, "cat lib.txt src/old.txt; ls"), "one\nold\nignored\nlib.txt\nsrc\n");
         assert_eq!(ran.host_file("app.txt").as_deref(), Some("one\n"));
-    }
+    });
 }
 
 #[test]

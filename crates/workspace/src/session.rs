@@ -437,7 +437,8 @@ impl Workspace {
 
     /// The contents that a diff shows.
     pub fn store(&self) -> &Store {
-        &self.shown
+        let Self { shown, .. } = self;
+        shown
     }
 
     /// Returns what of the user's git configuration belongs into the sandbox's home.

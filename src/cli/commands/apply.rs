@@ -108,11 +108,13 @@ pub async fn apply(machine: &Arc<Machine>, arguments: ApplyArgs) -> Result<ExitC
     remarks_on(&applied).for_each(|line| stderr::write(&format!("{line}\n")));
     let Some(message) = message else { return report(options, &kept.id, changes, &applied) };
     let made = commit(&files, &applied, &message).await?;
-    for made in &made {
-        made.remarks.iter().for_each(|remark| stderr::write(&format!("{remark}\n")));
-        stderr::write(&format!("committed as {}\n", made.name));
-    }
+    made.iter().for_each(say_committed);
     print(options, "", &with_commits(to_json(&kept.id, changes, &applied, json!([])), &made))
+}
+
+fn say_committed(made: &Made) {
+    made.remarks.iter().for_each(|remark| stderr::write(&format!("{remark}\n")));
+    stderr::write(&format!("committed as {}\n", made.name));
 }
 
 /// `commit` is the first of them: that of the workspace, where there is one.

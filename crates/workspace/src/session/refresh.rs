@@ -29,6 +29,20 @@ pub struct Refreshed {
     pub withheld: Option<String>,
 }
 
+/// What becomes of the host's changes.
+#[derive(Default)]
+struct Sorted {
+    refreshed: Refreshed,
+    /// What the base takes over as the host has it.
+    taken: Vec<Changed>,
+    /// Files that both sides changed, with what the sandbox gets.
+    merged: Vec<(Changed, Node)>,
+    /// What the user changed of files that the base takes over.
+    edits: Vec<(TreePath, Change)>,
+    /// The differences of the sandbox after that.
+    delta: Delta,
+}
+
 /// One path that changed on the host.
 struct Changed {
     path: TreePath,
@@ -196,49 +210,9 @@ impl Workspace {
             drop(sandbox.remove_files(left_out.keys().map(transfer::inside).collect()).await?);
         }
         state.base.left_out.extend(left_out);
-        let git_is_changed = state.history.delta().keys().any(is_git_beyond_index);
-        let (mut refreshed, mut taken, mut merged) = (Refreshed::default(), Vec::new(), Vec::new());
-        let mut edits: Vec<(TreePath, Change)> = Vec::new();
         let accepted = state.accepted.len();
-        let mut delta = state.history.delta().clone();
-        for changed in self.observe(paths).await? {
-            let before = former.get(&changed.path).cloned().flatten();
-            let before = state.accepted.get(&changed.path).cloned().unwrap_or(before);
-            let is_news = changed.is_news(before.as_ref());
-            let step = match git_is_changed && is_git(&changed.path) {
-                true => Step::Know,
-                false => state.judge(&changed, before.as_ref(), &delta),
-            };
-            if let Step::Conflict = step
-                && is_news
-                && let Some(node) = self.merged_with_host(state, &changed, before.clone(), &delta).await?
-            {
-                edits.push((changed.path.clone(), Change { before, after: changed.now.clone() }));
-                refreshed.merged.push(changed.path.clone());
-                merged.push((changed, node));
-                continue;
-            }
-            match step {
-                Step::Take | Step::Shown if is_news => refreshed.followed.push(changed.path.clone()),
-                Step::Conflict if is_news => refreshed.conflicts.push(changed.path.clone()),
-                _ => {}
-            }
-            if let Step::Take | Step::Shown = step
-                && is_news
-            {
-                edits.push((changed.path.clone(), Change { before, after: changed.now.clone() }));
-            }
-            match (step, &mut state.view) {
-                (Step::Take, _) => {
-                    delta.remove(&changed.path);
-                    state.accepted.remove(&changed.path);
-                    taken.push(changed);
-                }
-                (Step::Shown, Some(view)) => view.forget(&changed.path),
-                (Step::Know | Step::Conflict, Some(view)) => view.know(&changed.path, changed.stamp()),
-                (_, None) => {}
-            }
-        }
+        let sorted = self.sort(state, paths, &former).await?;
+        let Sorted { refreshed, taken, merged, edits, mut delta } = sorted;
         self.take(state, sandbox, taken).await?;
         self.take_both(state, sandbox, merged, &mut delta).await?;
         let State { history, base, .. } = &mut *state;
@@ -252,6 +226,55 @@ impl Workspace {
             self.save(ACCEPTED, state.accepted.clone()).await?;
         }
         Ok(refreshed)
+    }
+
+    /// Decides what becomes of each of `paths` that changed on the host, where both sides began with `former`.
+    async fn sort(
+        &self,
+        state: &mut State,
+        paths: BTreeMap<TreePath, Option<Picked>>,
+        former: &BTreeMap<TreePath, Option<Node>>,
+    ) -> Result<Sorted> {
+        let git_is_changed = state.history.delta().keys().any(is_git_beyond_index);
+        let mut sorted = Sorted { delta: state.history.delta().clone(), ..Sorted::default() };
+        for changed in self.observe(paths).await? {
+            let before = former.get(&changed.path).cloned().flatten();
+            let before = state.accepted.get(&changed.path).cloned().unwrap_or(before);
+            let is_news = changed.is_news(before.as_ref());
+            let step = match git_is_changed && is_git(&changed.path) {
+                true => Step::Know,
+                false => state.judge(&changed, before.as_ref(), &sorted.delta),
+            };
+            let edit = Change { before: before.clone(), after: changed.now.clone() };
+            if let Step::Conflict = step
+                && is_news
+                && let Some(node) = self.merged_with_host(state, &changed, before, &sorted.delta).await?
+            {
+                sorted.edits.push((changed.path.clone(), edit));
+                sorted.refreshed.merged.push(changed.path.clone());
+                sorted.merged.push((changed, node));
+                continue;
+            }
+            match step {
+                Step::Take | Step::Shown if is_news => {
+                    sorted.edits.push((changed.path.clone(), edit));
+                    sorted.refreshed.followed.push(changed.path.clone());
+                }
+                Step::Conflict if is_news => sorted.refreshed.conflicts.push(changed.path.clone()),
+                _ => {}
+            }
+            match (step, &mut state.view) {
+                (Step::Take, _) => {
+                    sorted.delta.remove(&changed.path);
+                    state.accepted.remove(&changed.path);
+                    sorted.taken.push(changed);
+                }
+                (Step::Shown, Some(view)) => view.forget(&changed.path),
+                (Step::Know | Step::Conflict, Some(view)) => view.know(&changed.path, changed.stamp()),
+                (_, None) => {}
+            }
+        }
+        Ok(sorted)
     }
 
     /// Looks at the host. The first time after a process has attached to a running sandbox, at all of it.

@@ -3,7 +3,7 @@
 //! Each added directory is a [`Workspace`] of its own: base, layer, checkpoints and records lie in `added/N` of the session's records, and
 //! its operations go through a view of the sandbox in which relative paths start there ([`Sandbox::at`]). The session's workspace holds
 //! them, and every operation here covers all: what they changed is one [`ChangeSet`], in which the paths of added directories are absolute
-//! ([`TreePath::outside`]). So whoever shows, selects, judges or writes changes sees one workspace. A checkpoint of the session's workspace
+//! ([`TreePath::outside`]). So what shows, selects, judges or writes changes has one workspace. A checkpoint of the session's workspace
 //! names those of the others, so that an undo restores the same moment in all of them.
 //!
 //! An apply is checked in all directories before anything is written; where a write fails in one, what was written in the others is taken
