@@ -58,13 +58,12 @@ impl Events {
     }
 
     /// Names the session that all further events belong to, and its `log`, which is written synchronously before any
-    /// other listener gets the event. The next event has at least number `next_seq`. It may be a session that has ended.
+    /// other listener gets the event. The next event has at least number `next_seq`.
     pub fn begin(&self, session: &str, next_seq: u64, log: Box<dyn Listener>) {
         let mut state = self.state.lock();
         session.clone_into(&mut state.session);
         state.seq = state.seq.max(next_seq);
         state.log = Some(log);
-        state.has_ended = false;
     }
 
     /// Adds a listener, which gets all further events on a thread of its own.
@@ -91,6 +90,11 @@ impl Events {
         }
         let entry = Arc::new(Entry { record, line });
         state.queues.iter().map(|queue| queue.push(&entry)).fold(Ok(()), Result::and)
+    }
+
+    /// Closes the log, so that it can be opened again for the same session, which then begins once more.
+    pub fn close_log(&self) {
+        self.state.lock().log = None;
     }
 
     /// Ends the session: its log is closed, so that another process can open it, and what is emitted from now on is dropped.

@@ -30,12 +30,12 @@ impl Repl<'_> {
         let (store, id) = (Store::open(&self.config.machine)?, self.session.id().clone());
         // The sandbox's mounts are made when it starts.
         self.session.finish(&Ok(())).await?;
-        self.console.events().end();
+        self.console.events().close_log();
         let mut options = self.config.options.clone();
         options.copy.add_dir.push(text.trim().to_owned());
         if let Err(error) = self.reopen(Resume::open(&store, id.clone())?, &options, false).await {
             // The session goes on as it was.
-            self.console.events().end();
+            self.console.events().close_log();
             self.reopen(Resume::open(&store, id)?, &self.config.options, false).await?;
             return Err(error);
         }
