@@ -128,6 +128,7 @@ async fn start(url: &str) -> (Cloud<E2b>, String, Sandbox) {
         place: None,
         snapshot: None,
         beneath: None,
+        added: Vec::new(),
     };
     let (channel, _) = backend.start(&spec, &|_, _, _| {}).await.expect("it starts");
     let sandbox = Sandbox::connect(channel).await.expect("its guest answers");

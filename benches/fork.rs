@@ -151,6 +151,7 @@ async fn start(backend: &Arc<dyn Backend>) -> Result<(String, Sandbox)> {
         place: None,
         snapshot: None,
         beneath: None,
+        added: Vec::new(),
     };
     let (channel, _) = backend.start(&spec, &|_, _, _| {}).await?;
     let sandbox = Sandbox::connect(channel).await?;

@@ -60,6 +60,7 @@ fn spec() -> Spec {
         place: None,
         snapshot: None,
         beneath: None,
+        added: Vec::new(),
     }
 }
 

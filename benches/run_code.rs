@@ -47,6 +47,7 @@ fn spec(image: Option<&str>) -> Spec {
         place: None,
         snapshot: None,
         beneath: None,
+        added: Vec::new(),
     }
 }
 

@@ -91,6 +91,7 @@ fn spec(name: &str) -> Spec {
         place: None,
         snapshot: None,
         beneath: None,
+        added: Vec::new(),
     }
 }
 

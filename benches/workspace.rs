@@ -183,6 +183,7 @@ fn open(tree: &Path, mode: &str) -> (Workspace, Sandbox, String) {
             place: None,
             snapshot: None,
             beneath: None,
+            added: Vec::new(),
         };
         let (channel, _) = Local::new(machine()).start(&spec, &|_, _, _| {}).await.expect("it starts");
         let sandbox = Sandbox::connect(channel).await.expect("it answers");

@@ -197,6 +197,7 @@ impl Ours {
             place: None,
             snapshot: None,
             beneath: None,
+            added: Vec::new(),
         };
         let (channel, _) =
             Local::new(Arc::new(Machine::of_this_process())).start(&spec, &|_, _, _| {}).await?;

@@ -106,6 +106,7 @@ fn spec(session: &str) -> Spec {
         place: None,
         snapshot: None,
         beneath: None,
+        added: Vec::new(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod acp;
 mod action;
+mod add_dir;
 mod alternation;
 mod apply_branch;
 mod artifacts;

@@ -58,6 +58,7 @@ async fn everywhere<F: Future<Output = ()>>(hosts: &[&str], limits: Limits, test
             place: None,
             snapshot: None,
             beneath: None,
+            added: Vec::new(),
         };
         let (channel, _) = backend.start(&spec, &|_, _, _| {}).await.expect("the sandbox starts");
         let sandbox = Sandbox::connect(channel).await.expect("the guest answers");

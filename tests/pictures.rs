@@ -28,8 +28,8 @@ fn keep(terminal: &Builder, files: &[(&str, &str, &[u8])]) -> SessionId {
     let Event::SessionStarted { version, model, base_url, sandbox, parent, .. } = started() else { panic!() };
     let workspace = terminal.directory("workspace").canonicalize().unwrap().display().to_string();
     let mut add = |event| file.append(&record(file.next_seq(), event)).unwrap();
-    let directory = String::new();
-    add(Event::SessionStarted { version, model, base_url, workspace, directory, sandbox, parent });
+    let (directory, added) = (String::new(), Vec::new());
+    add(Event::SessionStarted { version, model, base_url, workspace, directory, added, sandbox, parent });
     let artifacts = Artifacts::of_session(&store.dir(&id), ArtifactLimits::default());
     for (name, media_type, bytes) in files {
         let artifact = artifacts.add(name, media_type, bytes).unwrap();

@@ -28,6 +28,7 @@ pub fn started() -> Event {
         base_url: "http://127.0.0.1:1/v1".to_owned(),
         workspace: "/home/user/project".to_owned(),
         directory: String::new(),
+        added: Vec::new(),
         sandbox: SandboxInfo {
             backend: "docker".to_owned(),
             runtime: None,

@@ -62,6 +62,7 @@ fn the_last_session_is_the_one_written_last_in_a_workspace_or_at_all() {
             base_url: "http://127.0.0.1/v1".to_owned(),
             workspace: "/elsewhere".to_owned(),
             directory: String::new(),
+            added: Vec::new(),
             sandbox: Default::default(),
             parent: None,
         }],

@@ -800,6 +800,31 @@ async fn an_edit_in_other_lines_than_the_sandboxes_is_merged_there_before_the_ne
     assert_eq!(session.changed().await, ["same"]);
 }
 
+/// An undo to before the edit was merged brought the session's version back without it, and the diff showed it as reverted.
+#[tokio::test]
+async fn an_undo_to_before_an_edit_of_the_users_keeps_the_edit() {
+    let lines = |first: &str, middle: &str, last: &str| format!("{first}\n2\n3\n{middle}\n5\n6\n7\n{last}\n");
+    let session = Session::start(host(&[("f", &lines("1", "4", "8"))])).await;
+    let sandbox = &session.guest.sandbox;
+    session.turn("sed -i s/8/eight/ f").await;
+    session.turn("sed -i s/4/four/ f").await;
+    fs::write(session.host("f"), lines("one", "4", "8")).unwrap();
+    session.workspace.refresh(sandbox).await.unwrap();
+    assert_eq!(inside(&session, "f"), Some(lines("one", "four", "eight")));
+    session.workspace.undo(sandbox, 2).await.unwrap();
+    assert_eq!(inside(&session, "f"), Some(lines("one", "4", "eight")));
+    session.workspace.undo(sandbox, 1).await.unwrap();
+    assert_eq!(inside(&session, "f"), Some(lines("one", "4", "8")));
+    assert_eq!(session.changed().await, [""; 0]);
+    // Followed while nothing of the session's was in the file.
+    fs::write(session.host("f"), lines("uno", "4", "8")).unwrap();
+    session.workspace.refresh(sandbox).await.unwrap();
+    session.workspace.redo(sandbox, 1).await.unwrap();
+    assert_eq!(inside(&session, "f"), Some(lines("uno", "4", "eight")));
+    session.apply().await.unwrap();
+    assert_eq!(fs::read_to_string(session.host("f")).unwrap(), lines("uno", "4", "eight"));
+}
+
 const NOTHING: (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
 
 #[tokio::test]

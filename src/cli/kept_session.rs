@@ -71,7 +71,7 @@ pub async fn find(
             .hint("see `agent sessions list`")
     })?;
     let named = options.directory.workspace.as_deref();
-    let paths = within(workspace.root(), named, Path::new(""), &paths)?;
+    let paths = within(&workspace, named, Path::new(""), &paths)?;
     Ok(KeptSession { id, workspace, paths })
 }
 
@@ -154,21 +154,27 @@ fn looks_like_path(text: &str) -> bool {
         || Path::new(text).symlink_metadata().is_ok()
 }
 
-/// `paths` relative to the workspace `root`. A relative path starts at the directory that the call names, else at the current one,
+/// `paths` relative to the workspace, and absolute in directories that were added to it. A relative path starts at the directory that the call names, else at the current one,
 /// or in the workspace's `directory` if that is outside of it. `..` removes the name before it. The files need not exist: the sandbox may have them.
 ///
 /// # Errors
 /// A path leads out of the workspace.
 pub fn within(
-    root: &Path,
+    workspace: &Workspace,
     named: Option<&Path>,
     directory: &Path,
     paths: &[PathBuf],
 ) -> Result<Vec<PathBuf>> {
+    let root = workspace.root();
     let current = named.unwrap_or(Path::new(".")).canonicalize();
     let from =
         current.ok().filter(|directory| directory.starts_with(root)).unwrap_or_else(|| root.join(directory));
-    paths.iter().map(|path| one_within(root, &from, path)).collect()
+    let in_added = |path: &Path| {
+        let plain = without_dots(&from.join(path));
+        workspace.added_roots().any(|added| plain.starts_with(added)).then_some(plain)
+    };
+    let one = |path: &PathBuf| in_added(path).map_or_else(|| one_within(root, &from, path), Ok);
+    paths.iter().map(one).collect()
 }
 
 fn one_within(root: &Path, from: &Path, path: &Path) -> Result<PathBuf> {

@@ -148,6 +148,9 @@ pub struct CopyArgs {
     /// Exclude files (a glob; may be repeated)
     #[arg(long, value_name = "GLOB", help_heading = "Workspace")]
     pub exclude: Vec<String>,
+    /// A further directory at its own path, under the same review; with :ro it can only be read (may be repeated)
+    #[arg(long, value_name = "DIR[:ro]", help_heading = "Workspace")]
+    pub add_dir: Vec<String>,
 }
 
 /// Which kind of sandbox.

@@ -53,5 +53,6 @@ pub fn spec(config: &Config) -> Spec {
         place: None,
         snapshot: None,
         beneath: None,
+        added: Vec::new(),
     }
 }

@@ -22,10 +22,11 @@ use tokio::sync::watch;
 
 /// Returns what a race takes from the configuration: its limits are those of all attempts together.
 pub async fn rules(config: &mut Config, prompt: String) -> Result<(Rules, Option<String>)> {
-    let (sandbox, reason) = sandbox_settings::sandbox(config).await?;
+    let (mut sandbox, reason) = sandbox_settings::sandbox(config).await?;
     let limits = &mut config.limits;
     let budget = Arc::new(Budget::new(limits.cost, limits.tokens.take(), Spent::default()));
     let time = limits.time.take();
+    sandbox_settings::for_one_directory(&mut sandbox, config, "a race")?;
     let mut governance = sandbox_settings::governance(config);
     governance.limits.cost = None;
     let rules = Rules {

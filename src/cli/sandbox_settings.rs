@@ -5,6 +5,7 @@ use crate::cli::config::{Config, SandboxConfig, credentials};
 use crate::error::Result;
 use crate::machine::Machine;
 use crate::session::{Governance, Notice, Retention, SandboxSettings, WorkspaceSettings};
+use crate::workspace::AddedDirectory;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -71,9 +72,44 @@ pub async fn sandbox(config: &Config) -> Result<(SandboxSettings, Option<Notice>
             credentials::read(&asked.credentials, &config.machine, &config.workspace).await?,
         ),
         offered: Arc::new(credentials::unread(&asked.offered, &config.machine, &config.workspace)?),
+        added: added(config)?,
         ..SandboxSettings::new(backend)
     };
     Ok((settings, reason.map(notice)))
+}
+
+/// The directories beside the workspace: those of the call, and those of the user's configuration that do not overlap the workspace or
+/// one of them. Where the call is about one directory, none of these is written to.
+fn added(config: &Config) -> Result<Vec<AddedDirectory>> {
+    let named = |text: &String| AddedDirectory::named(text, &config.machine);
+    let mut added: Vec<AddedDirectory> = Vec::new();
+    for directory in config.options.copy.add_dir.iter().map(named) {
+        let directory = directory?;
+        if !added.contains(&directory) {
+            added.push(directory);
+        }
+    }
+    let is_alone = config.file.delegate.unwrap_or(false)
+        || config.sandbox.workspace_mode == crate::workspace::Mode::Bind;
+    for directory in config.file.workspace.add_dir.iter().map(named) {
+        let directory = directory.map_err(|error| error.context("add_dir in config.toml"))?;
+        let is_there = added.iter().any(|other| directory.overlaps(&other.path));
+        if !is_there && !directory.overlaps(&config.workspace) && (directory.read_only || !is_alone) {
+            added.push(directory);
+        }
+    }
+    Ok(added)
+}
+
+/// Settings for `what`, which writes to one directory: those of the user's configuration are left out.
+///
+/// # Errors
+/// The call names one that could be written to.
+pub fn for_one_directory(settings: &mut SandboxSettings, config: &Config, what: &str) -> Result<()> {
+    if config.options.copy.add_dir.is_empty() {
+        settings.added.retain(|added| added.read_only);
+    }
+    settings.refuse_written(what)
 }
 
 /// The backend, and the image of its sandboxes. That of the project is used where the call names none and the backend has images.

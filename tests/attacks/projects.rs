@@ -158,7 +158,7 @@ fn attack_72_the_setup_of_a_hostile_project_runs_only_when_approved_and_its_resu
             "--",
             "sh",
             "-c",
-            "for d in node_modules/out ~/.cargo ~/.npm ~/.config; do echo x >$d/x; done; ls node_modules",
+            "for d in node_modules/out ~/.cargo ~/.npm ~/.config; do echo x >$d/x; done; find node_modules",
         ];
         for _ in 0..2 {
             let ran = project.agent().sandbox(backend).args(write).run();

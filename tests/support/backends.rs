@@ -321,6 +321,7 @@ pub fn spec() -> Spec {
         place: None,
         snapshot: None,
         beneath: None,
+        added: Vec::new(),
     }
 }
 

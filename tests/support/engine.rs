@@ -39,6 +39,7 @@ pub fn spec() -> Spec {
         place: None,
         snapshot: None,
         beneath: None,
+        added: Vec::new(),
     }
 }
 

@@ -282,6 +282,7 @@ mod tests {
             place: None,
             snapshot: None,
             beneath: None,
+            added: Vec::new(),
         };
         let (channel, _) = backend.start(&spec, &|_, _, _| {}).await.unwrap();
         let sandbox = Sandbox::connect(channel).await.unwrap();

@@ -16,6 +16,8 @@ pub struct SandboxFacts {
     pub workspace: PathBuf,
     /// Where in it commands start.
     pub directory: PathBuf,
+    /// Directories beside it, and whether they are read-only.
+    pub added: Vec<(PathBuf, bool)>,
     /// Today's date; empty where it is not known.
     pub date: String,
     /// The operating system, where it is known before the sandbox starts.
@@ -49,6 +51,8 @@ pub struct Checkout {
 
 /// Characters of a branch's name that the prompt shows.
 const MAX_BRANCH: usize = 100;
+/// Characters of the path of a directory beside the workspace.
+const MAX_PATH: usize = 400;
 /// Characters of the description of a credential.
 const MAX_CREDENTIAL: usize = 400;
 /// Hosts that the prompt names.
@@ -77,6 +81,11 @@ pub fn system_prompt(facts: &SandboxFacts, workspace: &Path, redact_secrets: boo
     }
     if !facts.directory.as_os_str().is_empty() {
         prompt += &format!("\n- Working directory: {}", place.join(&facts.directory).display());
+    }
+    for (path, read_only) in &facts.added {
+        let access = if *read_only { ", read-only" } else { "" };
+        prompt +=
+            &format!("\n- Directory beside it: {}{access}", one_line(&path.to_string_lossy(), MAX_PATH));
     }
     prompt += &format!("\n- Network: {}\n", network(&facts.network, facts.asks_about_network));
     for credential in &facts.credentials {

@@ -46,7 +46,8 @@ impl Arrangement {
         // What is written to a bound tree belongs to the user inside, who has to be the same from session to session.
         let has_own_user = is_near && !matches!(spec.workspace, WorkspaceMount::Bind(_));
         let shows_host = is_near && spec.image.as_deref().is_none_or(|name| name == host_image::NAME);
-        let empty = async { if shows_host { empty_volume(engine).await } else { None } };
+        let is_needed = shows_host || is_near && !spec.added.is_empty();
+        let empty = async { if is_needed { empty_volume(engine).await } else { None } };
         let (info, empty) = tokio::join!(engine.info(), empty);
         Self {
             is_near,

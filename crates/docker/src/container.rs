@@ -14,7 +14,9 @@ use agent_event::Limits;
 use agent_sandbox::environment::variables;
 use agent_sandbox::ownership::Ownership;
 use agent_sandbox::project::Project;
-use agent_sandbox::{EnforcedLimits, HOME, Network, Spec, WORKSPACE, WorkspaceMount, bootstrap, run_bytes};
+use agent_sandbox::{
+    Access, EnforcedLimits, HOME, Network, Spec, WORKSPACE, WorkspaceMount, bootstrap, run_bytes,
+};
 use bollard::models::{
     ContainerCreateBody, HostConfig, HostConfigLogConfig, Mount, MountBindOptions, MountType,
     ResourcesUlimits,
@@ -43,9 +45,9 @@ pub(super) fn body(planned: &Planned<'_>, image: &Image, engine: &Engine) -> Res
     let env = variables(path, home).into_iter().chain(own.iter().cloned());
     let mut confined = confinement(spec, engine, arrangement.enforced);
     // An image's own `/root` is closed to the user inside.
-    let is_below_root =
-        planned.on_host_programs(image).is_none() && planned.places()?[0].starts_with("/root/");
-    if is_below_root {
+    let added = planned.project.iter().flat_map(|project| &project.added).map(|added| added.path.as_path());
+    let mut shown = added.chain([Path::new(planned.places()?[0])]);
+    if planned.on_host_programs(image).is_none() && shown.any(|path| path.starts_with("/root")) {
         let tmpfs = confined.tmpfs.get_or_insert_default();
         tmpfs.insert("/root".to_owned(), "rw,nosuid,nodev,mode=0755,size=1m".to_owned());
     }
@@ -92,6 +94,11 @@ fn serve_arguments(planned: &Planned<'_>, image: &Image, machine: &Machine) -> R
     arguments.extend(["--workspace", planned.places()?[0]]);
     for (_, inside) in planned.on_host_programs(image).iter().flat_map(|project| &project.caches) {
         arguments.extend(["--disk-directory", text(inside)?]);
+    }
+    for added in planned.project.iter().flat_map(|project| &project.added) {
+        if added.access != Access::ReadOnly {
+            arguments.extend(["--disk-directory", text(&added.path)?]);
+        }
     }
     Ok(arguments.into_iter().map(str::to_owned).collect())
 }
@@ -213,6 +220,9 @@ fn mounts(planned: &Planned<'_>, image: &Image, machine: &Machine) -> Result<Vec
         Some(project) => mounts.extend(around(project, machine, &spec.session)?),
         None => mounts.push(overlay::volume(HOME, None)),
     }
+    for added in planned.project.iter().flat_map(Project::added) {
+        mounts.push(overlay::added(machine, &spec.session, added, arrangement.empty.is_some())?);
+    }
     let places = planned.places()?;
     mounts.extend(match &spec.workspace {
         WorkspaceMount::Empty if planned.project.is_some() => {
@@ -278,7 +288,7 @@ pub(super) fn real(workspace: &Path) -> Result<PathBuf> {
     })
 }
 
-fn bind(host: &Path, inside: &Path, read_only: bool) -> Result<Mount> {
+pub(super) fn bind(host: &Path, inside: &Path, read_only: bool) -> Result<Mount> {
     Ok(Mount {
         typ: Some(MountType::BIND),
         source: Some(text(host)?.to_owned()),

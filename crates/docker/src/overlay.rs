@@ -11,11 +11,12 @@ use super::engine::Engine;
 use super::{container, failure, host_image};
 use agent_base::error::{Error, Result};
 use agent_base::machine::Machine;
+use agent_base::sanitise::one_line;
 use agent_sandbox::bootstrap;
 use agent_sandbox::layer::{self, Contents};
 use agent_sandbox::ownership::{ProcessId, sandbox_name};
 use agent_sandbox::project::{self, Project};
-use agent_sandbox::{Copied, Spec};
+use agent_sandbox::{Access, AddedMount, Copied, Spec};
 use bollard::models::{Mount, MountType, MountVolumeOptions, MountVolumeOptionsDriverConfig};
 use bollard::query_parameters::{
     CreateContainerOptions, RemoveVolumeOptions, StartContainerOptions, WaitContainerOptionsBuilder,
@@ -235,12 +236,52 @@ pub(super) fn cache(
     index: usize,
     (lower, inside): &(PathBuf, PathBuf),
 ) -> Result<Mount> {
+    let options = layer_options(machine, session, index, lower)?;
+    let inside = inside.to_str().ok_or_else(|| not_plain(inside))?;
+    Ok(volume(inside, Some(&options)))
+}
+
+/// The options of an overlay of `lower` below the layer with this index.
+fn layer_options(machine: &Machine, session: &str, index: usize, lower: &Path) -> Result<String> {
     let private = layer(machine, session)?;
     let layers = Project::layers(&private, index);
     let lowers = [beneath(&private, &cache_layer(index))?, Some(lower_of(&layers, lower))];
-    let options = options(&layers.join(layer::UPPER), &layers.join("work"), &lowers)?;
-    let inside = inside.to_str().ok_or_else(|| not_plain(inside))?;
-    Ok(volume(inside, Some(&options)))
+    options(&layers.join(layer::UPPER), &layers.join("work"), &lowers)
+}
+
+/// How to mount a directory beside the workspace, with the index of its layer. Where the engine has no overlays, what can only be read
+/// is bound as it is.
+///
+/// # Errors
+/// Something in it is to be hidden, which takes an overlay.
+pub(super) fn added(
+    machine: &Machine,
+    session: &str,
+    (index, added): (usize, &AddedMount),
+    has_overlays: bool,
+) -> Result<Mount> {
+    let path = added.path.to_str().ok_or_else(|| not_plain(&added.path))?;
+    if added.access == Access::Copy {
+        let own = Project::layers(&layer(machine, session)?, index).join(layer::UPPER);
+        return container::bind(&own, &added.path, false);
+    }
+    if has_overlays {
+        let options = layer_options(machine, session, index, &added.path)?;
+        // Engines take no read-only volume without a name.
+        let access = if added.access == Access::ReadOnly { "ro,nosuid,nodev," } else { "" };
+        return Ok(volume(path, Some(&format!("{access}{options}"))));
+    }
+    if added.access == Access::CopyOnWrite {
+        return Err(Error::sandbox("the engine mounts no overlays of this machine's directories"));
+    }
+    if let Some(hidden) = added.hidden.first() {
+        let text = format!(
+            "{path} cannot be added: the engine mounts no overlays, without which {} cannot be kept out",
+            one_line(&hidden.to_string_lossy(), 200)
+        );
+        return Err(Error::sandbox(text).hint("use --sandbox local, or add a directory without secrets"));
+    }
+    container::bind(&added.path, &added.path, true)
 }
 
 /// The directory that is `$HOME` of `session`, at `inside`. That it is, is noted: an image of its own has a volume of the engine's.
@@ -255,10 +296,12 @@ pub(super) fn workspace(machine: &Machine, session: &str) -> Result<PathBuf> {
     Ok(layer(machine, session)?.join(WORKSPACE_COPY))
 }
 
-/// Makes the directories of the session of `spec` for the user inside, and what `around` its workspace needs.
+/// Makes the directories of the session of `spec` for the user inside, and what its project needs; where the machine's programs
+/// are around that (`is_around`), also what they need.
 pub(super) fn prepare(
     machine: &Machine,
-    around: Option<&Project>,
+    project: &Project,
+    is_around: bool,
     ids: (u32, u32),
     spec: &Spec,
 ) -> Result<()> {
@@ -269,7 +312,15 @@ pub(super) fn prepare(
         fs::create_dir(&directory).and_then(|()| chown(&directory, Some(ids.0), Some(ids.1))).map_err(failed)
     };
     make(private.join(WORKSPACE_COPY))?;
-    let Some(project) = around else { return Ok(()) };
+    project.prepare_added(&private, ids)?;
+    for (index, added) in project.added() {
+        if added.access != Access::Copy {
+            map(&Project::layers(&private, index), &added.path, ids).map_err(failed)?;
+        }
+    }
+    if !is_around {
+        return Ok(());
+    }
     let home = private.join(project::PRIVATE_HOME);
     match forked.map(|forked| forked.join(layer::HOME)).filter(|forked| forked.is_dir()) {
         Some(forked) => layer::copy(&forked, &home, Some(ids), Contents::Linked).map_err(failed)?,

@@ -95,8 +95,7 @@ impl Docker {
     /// Makes on this machine what the container is to show of it.
     fn prepare(&self, Planned { spec, arrangement, project }: &Planned<'_>) -> Result<()> {
         let Some(project) = project else { return Ok(()) };
-        let around = Some(project).filter(|_| arrangement.shows_host());
-        overlay::prepare(&self.engine.machine, around, arrangement.ids, spec)
+        overlay::prepare(&self.engine.machine, project, arrangement.shows_host(), arrangement.ids, spec)
     }
 
     /// Creates the container. Whether the image is there is found out by trying, which costs nothing when it is.

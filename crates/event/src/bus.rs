@@ -92,6 +92,11 @@ impl Events {
         state.queues.iter().map(|queue| queue.push(&entry)).fold(Ok(()), Result::and)
     }
 
+    /// Closes the log, so that it can be opened again for the same session, which then begins once more.
+    pub fn close_log(&self) {
+        self.state.lock().log = None;
+    }
+
     /// Ends the session: its log is closed, so that another process can open it, and what is emitted from now on is dropped.
     pub fn end(&self) {
         let mut state = self.state.lock();

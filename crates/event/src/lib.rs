@@ -21,4 +21,6 @@ pub use call_form::CallForm;
 pub use content::{Artifact, Content, FileEdit};
 pub use opaque::Opaque;
 pub use record::{Record, now};
-pub use types::{Changes, Event, Limits, PlanStep, SandboxInfo, StepStatus, Stream, ToolCall, Usage};
+pub use types::{
+    AddedDirectory, Changes, Event, Limits, PlanStep, SandboxInfo, StepStatus, Stream, ToolCall, Usage,
+};

@@ -24,6 +24,9 @@ pub enum Event {
         /// The directory that commands start in, relative to it.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         directory: String,
+        /// Directories beside it that the session sees.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        added: Vec<AddedDirectory>,
         /// The sandbox that belongs to the session.
         sandbox: SandboxInfo,
         /// The session whose model delegated a part of its work to this one.
@@ -448,6 +451,15 @@ pub struct Changes {
     pub modified: u64,
     /// Deleted files.
     pub deleted: u64,
+}
+
+/// A directory of the host beside the workspace, at its own path inside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AddedDirectory {
+    /// Its path.
+    pub path: String,
+    /// Set if the session can only read it.
+    pub read_only: bool,
 }
 
 /// The sandbox of a session.

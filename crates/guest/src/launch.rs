@@ -281,6 +281,7 @@ fn confine(plan: &Plan<'_>) -> Result<(), Failure> {
     let own: Vec<&Path> = [plan.place(), plan.home()]
         .into_iter()
         .chain(plan.spec.caches.iter().map(|(_, inside)| inside.as_path()))
+        .filter(|path| !plan.spec.read_only.iter().any(|read_only| read_only == path))
         .collect();
     identity::give_up_privileges(plan.spec, plan.is_root, &own)?;
     // After the change of user, which takes the setting back.

@@ -469,6 +469,7 @@ mod tests {
             workspace: WorkspaceMount::Empty,
             snapshot: None,
             beneath: None,
+            added: Vec::new(),
         };
         let machine = Machine::of_this_process();
         Pod { spec: &spec, settings, machine: &machine, has_user_namespace: false }.manifest()

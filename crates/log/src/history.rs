@@ -1,6 +1,6 @@
 //! The state of a session, rebuilt from its events.
 
-use agent_event::CallForm;
+use agent_event::{AddedDirectory, CallForm};
 use agent_event::{Artifact, Changes, Event, PlanStep, Record, SandboxInfo, Usage};
 use agent_model::Message;
 use agent_model::dialogue::{self, Notes, well_formed};
@@ -19,6 +19,8 @@ pub struct History {
     pub workspace: String,
     /// The directory of it that commands start in.
     pub directory: String,
+    /// The directories beside the workspace.
+    pub added: Vec<AddedDirectory>,
     /// The sandbox of the last run.
     pub sandbox: SandboxInfo,
     /// The list of hosts as the user has changed it, if they did.
@@ -81,12 +83,15 @@ impl History {
 
     fn take(&mut self, record: &Record) {
         match record.event.clone() {
-            Event::SessionStarted { model, base_url, workspace, directory, sandbox, parent, .. } => {
+            Event::SessionStarted {
+                model, base_url, workspace, directory, added, sandbox, parent, ..
+            } => {
                 self.finished = None;
                 // A later run of it is the user's.
                 self.parent = self.parent.take().or(parent);
                 (self.session, self.model, self.base_url) = (record.session.clone(), model, base_url);
-                (self.workspace, self.directory, self.sandbox) = (workspace, directory, sandbox);
+                (self.workspace, self.directory, self.added, self.sandbox) =
+                    (workspace, directory, added, sandbox);
             }
             Event::UserMessage { text } => self.take_prompt(text),
             Event::Note { text } => self.notes.push(&text),

@@ -160,6 +160,8 @@ pub struct Spec {
     /// What an earlier sandbox over the same workspace wrote, to lie under what this one writes: a directory like that of
     /// [`Backend::fork`], which stays as it is. Only with an overlay.
     pub beneath: Option<PathBuf>,
+    /// Directories of this machine beside the workspace, which are shown at their own paths.
+    pub added: Vec<AddedMount>,
 }
 
 impl Spec {
@@ -175,6 +177,30 @@ impl Spec {
             missing: Vec::new(),
         }
     }
+}
+
+/// A directory of this machine beside the workspace, at its own path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AddedMount {
+    /// Its path, here and inside: absolute and without symlinks.
+    pub path: PathBuf,
+    /// Parts of it that are not there in the sandbox: relative paths, whose parents are directories of it.
+    pub hidden: Vec<PathBuf>,
+    /// Names at its top that are hidden should they be made.
+    pub to_come: Vec<PathBuf>,
+    /// What programs inside can do in it.
+    pub access: Access,
+}
+
+/// What programs inside can do in a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Read it.
+    ReadOnly,
+    /// Everything; what they write stays in a layer of the sandbox's own.
+    CopyOnWrite,
+    /// Everything, in a directory of the sandbox's own that the host fills.
+    Copy,
 }
 
 /// How `/workspace` comes to be.

@@ -15,8 +15,8 @@ pub use program::Keeper;
 use super::cgroup::{self, Cgroups};
 use super::ownership::{Ownership, ProcessId, sandbox_name};
 use super::{
-    Backend, Capabilities, Channel, Copied, EnforcedLimits, Listed, Network, Networks, OnProgress, Spec,
-    State, WorkspaceMount, bootstrap, environment, host_ids, layer, run_bytes, seccomp, session_ids,
+    Access, Backend, Capabilities, Channel, Copied, EnforcedLimits, Listed, Network, Networks, OnProgress,
+    Spec, State, WorkspaceMount, bootstrap, environment, host_ids, layer, run_bytes, seccomp, session_ids,
 };
 use crate::project::{Beneath, Project};
 use agent_base::error::{Error, Result};
@@ -109,6 +109,7 @@ impl Local {
             }
             let project = Project::of(&self.machine, spec, true);
             project.prepare(directory.path(), owner, spec.workspace.forked())?;
+            project.prepare_added(directory.path(), owner)?;
             directory.write_spec(&LaunchSpec {
                 beneath_workspace: beneath.as_ref().and_then(|beneath| beneath.workspace.clone()),
                 beneath_home: beneath.as_ref().and_then(|beneath| beneath.home.clone()),
@@ -287,9 +288,15 @@ fn launch_spec(
     let argv = ["/proc/self/exe", "serve", "--listen-fd", "3", "--idle-ttl", &idle_ttl, "--disk", &disk];
     let mut argv: Vec<OsString> = argv.map(OsString::from).into();
     argv.extend([OsString::from("--workspace"), project.place.clone().into()]);
-    for (_, inside) in &project.caches {
+    let written = project.added.iter().filter(|added| added.access != Access::ReadOnly);
+    for inside in project.caches.iter().map(|(_, inside)| inside).chain(written.map(|added| &added.path)) {
         argv.extend([OsString::from("--disk-directory"), inside.clone().into()]);
     }
+    let added = project.added.iter().map(|added| (added.path.clone(), added.path.clone()));
+    let with = |access| {
+        let of_it = project.added.iter().filter(|added| added.access == access);
+        of_it.map(|added| added.path.clone()).collect()
+    };
     let memory = spec.limits.memory;
     let (overlay, bind_workspace) = match &spec.workspace {
         WorkspaceMount::Empty => (None, None),
@@ -307,7 +314,10 @@ fn launch_spec(
         symlinks: project.symlinks.clone(),
         place: project.place.clone(),
         home: project.home.clone(),
-        caches: project.caches.clone(),
+        caches: project.caches.iter().cloned().chain(added).collect(),
+        added: project.added.iter().map(|added| added.path.clone()).collect(),
+        read_only: with(Access::ReadOnly),
+        own: with(Access::Copy),
         overlay,
         beneath_workspace: None,
         beneath_home: None,

@@ -5,7 +5,7 @@ use crate::caches::{self, Cache, Caches};
 use crate::host_tree::{self, HostTree};
 use crate::layer::Contents;
 use crate::place::can_be_a_place;
-use crate::{HOME, Spec, WORKSPACE, WorkspaceMount, layer};
+use crate::{Access, AddedMount, HOME, Spec, WORKSPACE, WorkspaceMount, layer};
 use agent_base::error::{Error, Result};
 use agent_base::machine::Machine;
 use std::collections::BTreeMap;
@@ -34,6 +34,8 @@ pub struct Project {
     pub path: String,
     /// Variables beside those of every sandbox.
     pub env: Vec<(String, String)>,
+    /// Directories beside the workspace. Their writable layers come after those of the caches.
+    pub added: Vec<AddedMount>,
     hidden: Vec<Vec<PathBuf>>,
     settings: Vec<(PathBuf, Vec<u8>)>,
 }
@@ -43,17 +45,24 @@ impl Project {
     pub fn of(machine: &Machine, spec: &Spec, shows_caches: bool) -> Self {
         let tree = host_tree::host_tree(machine);
         let Some(place) = &spec.place else { return Self::elsewhere(&tree) };
+        let added = spec.added.clone();
         let home = machine.home().filter(|home| can_be_a_home(home, place));
         let Caches { directories, settings, env } = match home {
             Some(_) if shows_caches => caches::find(machine),
             _ => Caches::default(),
         };
-        let shown = |cache: &Cache| !cache.inside.starts_with(place) && !place.starts_with(&cache.inside);
+        let is_added = |path: &Path| added.iter().any(|added| path.starts_with(&added.path));
+        let shown = |cache: &Cache| {
+            let is_beside = !cache.inside.starts_with(place) && !place.starts_with(&cache.inside);
+            is_beside && !is_added(&cache.inside)
+        };
         let directories: Vec<Cache> = directories.into_iter().filter(shown).collect();
         let is_cached = |path: &Path| directories.iter().any(|cache| path.starts_with(&cache.inside));
         let home = home.unwrap_or_else(|| HOME.into());
-        let symlinks = tree.symlinks.iter().filter(|(link, _)| !link.starts_with(&home) && !is_cached(link));
-        let visible = |directory: &Path| directory.starts_with(place) || is_cached(directory);
+        let is_own = |link: &Path| link.starts_with(&home) || is_cached(link) || is_added(link);
+        let symlinks = tree.symlinks.iter().filter(|(link, _)| !is_own(link));
+        let visible =
+            |directory: &Path| directory.starts_with(place) || is_cached(directory) || is_added(directory);
         let java = |(name, value): &(String, String)| {
             let own = machine.text(name).filter(|own| is_cached(Path::new(own)));
             (name.clone(), own.unwrap_or_else(|| value.clone()))
@@ -67,6 +76,7 @@ impl Project {
             caches: directories.iter().map(|cache| (cache.host.clone(), cache.inside.clone())).collect(),
             hidden: directories.into_iter().map(|cache| cache.hidden).collect(),
             settings,
+            added,
         }
     }
 
@@ -81,7 +91,39 @@ impl Project {
             env: tree.env.clone(),
             hidden: Vec::new(),
             settings: Vec::new(),
+            added: Vec::new(),
         }
+    }
+
+    /// Each directory beside the workspace, with the index of its writable layer.
+    pub fn added(&self) -> impl Iterator<Item = (usize, &AddedMount)> {
+        (self.caches.len()..).zip(&self.added)
+    }
+
+    /// Makes the layers of the directories beside the workspace in the sandbox's private directory, for `owner`.
+    ///
+    /// # Errors
+    /// Something cannot be made, or the directory is not what it was.
+    pub fn prepare_added(&self, private: &Path, owner: (u32, u32)) -> Result<()> {
+        for (index, added) in self.added() {
+            let layers = Self::layers(private, index);
+            let make = || {
+                DirBuilder::new().mode(0o700).recursive(true).create(&layers)?;
+                make_writable(&layers.join("work"), owner)?;
+                let upper = layers.join(layer::UPPER);
+                make_writable(&upper, owner)?;
+                if added.access == Access::Copy {
+                    return fs::write(layers.join(layer::SHOWN_AT), added.path.as_os_str().as_bytes());
+                }
+                let hidden: Vec<PathBuf> = added.hidden.iter().chain(&added.to_come).cloned().collect();
+                layer::hide(&upper, &added.path, &hidden, owner)?;
+                fs::write(layers.join(layer::SHOWN_AT), added.path.as_os_str().as_bytes())
+            };
+            make().map_err(|error| {
+                Error::sandbox(format!("{} cannot be added", added.path.display())).caused_by(error)
+            })?;
+        }
+        Ok(())
     }
 
     /// The directory of the writable layer of the cache with this index, in a sandbox's private one.
@@ -121,7 +163,8 @@ impl Project {
             fs::write(layers.join(layer::SHOWN_AT), inside.as_os_str().as_bytes())?;
         }
         let home = private.join(PRIVATE_HOME);
-        let mount_points = self.caches.iter().map(|(_, inside)| inside).chain([&self.place]);
+        let added = self.added.iter().map(|added| &added.path);
+        let mount_points = self.caches.iter().map(|(_, inside)| inside).chain(added).chain([&self.place]);
         for below in mount_points.filter_map(|inside| inside.strip_prefix(&self.home).ok()) {
             make_in(&home, below, owner)?;
         }

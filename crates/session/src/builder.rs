@@ -10,12 +10,13 @@ use super::mcp::SessionServers;
 use super::observer::Observer;
 use super::ports::Ports;
 use super::settings::{Governance, ModelSettings, NetworkOrigin, SandboxSettings, WorkspaceSettings};
-use super::startup::{ForkedFrom, Population, Startup};
+use super::startup::{ForkedFrom, Population, Startup, destroy};
 use super::{Resume, Session};
 use agent_assist::Helper;
 use agent_base::error::{Error, Result};
 use agent_base::lock::Lock;
 use agent_base::machine::Machine;
+use agent_base::visible::visible_name;
 use agent_core::{
     Budget, Conversation, Earlier, RunLimits, SandboxFacts, Setup, Shared, Skills, Spent, Window,
     instructions_not_followed,
@@ -34,7 +35,7 @@ use agent_policy::policy::Gate;
 use agent_sandbox::local::Local;
 use agent_tools::code::RunCode;
 use agent_tools::{Plan, Registry, UpdatePlan};
-use agent_workspace::{Mode, Workspace, secrets};
+use agent_workspace::{AddedDirectory, Mode, Workspace, secrets};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -117,6 +118,7 @@ impl Builder {
     /// Opens the session. Its sandbox starts in the background, or when it is needed.
     pub async fn open(mut self, frontend: Arc<dyn Frontend>) -> Result<Session> {
         self.workspace.validate()?;
+        self.sandbox.check_added(&self.workspace.root, &self.machine)?;
         self.check_price()?;
         self.check_delegation()?;
         let Opened { id, file, earlier, population, plan, parent, network } = self.open_file().await?;
@@ -242,6 +244,7 @@ impl Builder {
                 return Ok(Opened { id, file, earlier, population, plan, parent, network: None });
             }
         };
+        let population = self.take_recorded(&resume, population).await?;
         if let Some(Population::Reattach(..)) = population {
             self.sandbox = self.sandbox.clone().reattached(&resume.history.sandbox);
         }
@@ -263,6 +266,63 @@ impl Builder {
         Ok(Opened { id, file, earlier, population, plan, parent: None, network })
     }
 
+    /// Takes the directories over that the session has had beside its workspace. A sandbox that lacks one is started again.
+    async fn take_recorded(
+        &mut self,
+        resume: &Resume,
+        population: Option<Population>,
+    ) -> Result<Option<Population>> {
+        let given = std::mem::take(&mut self.sandbox.added);
+        for agent_event::AddedDirectory { path, read_only } in &resume.history.added {
+            let directory = AddedDirectory { path: path.into(), read_only: *read_only };
+            let is_there = directory.path.is_dir()
+                && directory.path.canonicalize().is_ok_and(|path| path == directory.path);
+            let path = visible_name(path.as_bytes());
+            match is_there {
+                true => self.sandbox.added.push(directory),
+                false if *read_only => {
+                    let text = format!("{path} is not there any more: the session continues without it.");
+                    self.notices.push(Notice::Always(text));
+                }
+                false => {
+                    let text = format!("{path}, which the session writes to, is not there any more");
+                    return Err(Error::usage(text)
+                        .hint(format!("put it back; `agent diff {}` shows what changed in it", resume.id)));
+                }
+            }
+        }
+        let recorded = self.sandbox.added.clone();
+        for directory in given {
+            match self.sandbox.added.iter_mut().find(|other| other.path == directory.path) {
+                Some(other) => other.read_only &= directory.read_only,
+                None => self.sandbox.added.push(directory),
+            }
+        }
+        self.sandbox.check_added(&self.workspace.root, &self.machine)?;
+        match population {
+            Some(population) if self.sandbox.added == recorded => Ok(Some(population)),
+            Some(Population::Reattach(workspace, _)) => {
+                destroy(self.sandbox.backend.as_ref(), resume.id.as_str()).await?;
+                let text = "The sandbox is started again with the added directory, without its processes and what is in no diff.";
+                self.notices.push(Notice::Usual(text.to_owned()));
+                Ok(Some(Population::Restore(with_written(self.written(resume), workspace).await?)))
+            }
+            Some(Population::Restore(workspace)) => {
+                Ok(Some(Population::Restore(with_written(self.written(resume), workspace).await?)))
+            }
+            Some(Population::Forked(workspace, from)) => {
+                Ok(Some(Population::Forked(with_written(self.written(resume), workspace).await?, from)))
+            }
+            population => Ok(population),
+        }
+    }
+
+    /// The directories that the session writes to beside its workspace, and where its records of them are.
+    fn written(&self, resume: &Resume) -> (PathBuf, Vec<PathBuf>) {
+        let written = self.sandbox.written().map(|added| added.path.clone());
+        (self.store.dir(&resume.id), written.collect())
+    }
+
     fn announce(&self, id: &SessionId, events: &Events, parent: Option<&Parent>) -> Result<()> {
         events.emit(Event::SessionStarted {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -270,6 +330,7 @@ impl Builder {
             base_url: self.model.base_url.clone(),
             workspace: self.workspace.root.display().to_string(),
             directory: self.sandbox.directory.display().to_string(),
+            added: self.sandbox.added.iter().map(recorded).collect(),
             sandbox: self.sandbox.describe(id),
             parent: parent.map(|parent| parent.session.to_string()),
         })
@@ -403,6 +464,9 @@ impl Builder {
 
     /// A part is done in a copy of the workspace.
     fn check_delegation(&self) -> Result<()> {
+        if self.delegates {
+            self.sandbox.refuse_written("a session that delegates (--delegate)")?;
+        }
         match self.delegates && self.workspace.mode == Mode::Bind {
             true => Err(Error::config(
                 "--delegate has no copy of the workspace to hand on with --workspace-mode bind",
@@ -438,6 +502,22 @@ struct Beginning {
     plan: Arc<Plan>,
     facts: SandboxFacts,
     programs: Vec<String>,
+}
+
+/// The session's workspace with the directories that it is to write to and has not had.
+async fn with_written(
+    (records, written): (PathBuf, Vec<PathBuf>),
+    workspace: Arc<Workspace>,
+) -> Result<Arc<Workspace>> {
+    let Ok(workspace) = Arc::try_unwrap(workspace) else {
+        return Err(Error::unexpected("the workspace of the session is in use"));
+    };
+    Ok(Arc::new(workspace.adding(&records, &written).await?))
+}
+
+/// A directory beside the workspace as `session_started` names it.
+fn recorded(AddedDirectory { path, read_only }: &AddedDirectory) -> agent_event::AddedDirectory {
+    agent_event::AddedDirectory { path: path.display().to_string(), read_only: *read_only }
 }
 
 /// The conversation so far. Instructions of the project that it lacks are named.

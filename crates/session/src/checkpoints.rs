@@ -203,6 +203,7 @@ mod tests {
             prompt: *prompt,
             forgotten: 0,
             after_gap: false,
+            added: Vec::new(),
         };
         prompts.iter().enumerate().map(checkpoint).collect()
     }

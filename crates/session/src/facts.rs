@@ -22,7 +22,7 @@ pub(super) fn facts(
     mut programs: Vec<String>,
     asks_about_network: bool,
 ) -> SandboxFacts {
-    let SandboxSettings { network, limits, image, directory, credentials, .. } = sandbox.clone();
+    let SandboxSettings { network, limits, image, directory, credentials, added, .. } = sandbox.clone();
     let machine = &workspace.machine;
     programs.retain(|program| PROGRAMS.contains(&program.as_str()));
     let checkout = tracked::branch(&workspace.root).map(|branch| Checkout {
@@ -34,6 +34,7 @@ pub(super) fn facts(
     SandboxFacts {
         workspace: own_place(sandbox.backend.as_ref(), &workspace.root).unwrap_or_default(),
         directory,
+        added: added.into_iter().map(|added| (added.path, added.read_only)).collect(),
         date,
         system,
         checkout,

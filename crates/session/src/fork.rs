@@ -79,15 +79,17 @@ impl Running {
         let directory = store.dir(id);
         let copied = copied_layer(self.backend.as_ref(), source, &store.layer(id)).await?;
         let mut has_snapshot = false;
-        if !copied.workspace
-            && let Some(workspace) =
-                Workspace::load(&directory, Arc::clone(&self.machine)).await?.filter(Workspace::is_filled)
-        {
+        let workspace = Workspace::load(&directory, Arc::clone(&self.machine)).await?;
+        // Of directories beside the workspace no layer is copied.
+        let is_recorded =
+            |workspace: &Workspace| !copied.workspace || workspace.added_roots().next().is_some();
+        if let Some(workspace) = workspace.filter(Workspace::is_filled).filter(is_recorded) {
             workspace.rejoin(&self.sandbox).await?;
             workspace.checkpoint(&self.sandbox, prompts).await?;
             // Where nothing of the host's is below the workspace, a copy of the sandbox has all of it.
             let (backend, sessions) = (self.backend.as_ref(), (source, id));
-            has_snapshot = workspace.mount().await == WorkspaceMount::Empty
+            has_snapshot = !copied.workspace
+                && workspace.mount().await == WorkspaceMount::Empty
                 && take_snapshot(backend, &self.sandbox, sessions, store.snapshot(id)).await.is_some();
         }
         home::discard(&directory)?;

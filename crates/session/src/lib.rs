@@ -55,9 +55,9 @@ use agent_log::{History, SessionId, Store, read_records};
 use agent_mcp::client::Servers;
 use agent_sandbox::{Network, with_inside_paths};
 use agent_tools::Plan;
-use agent_workspace::ChangeSet;
 use agent_workspace::notices::listed;
 use agent_workspace::tree_path::TreePath;
+use agent_workspace::{AddedDirectory, ChangeSet};
 use agent_workspace::{Refreshed, Restored};
 use delegate::Delegate;
 use hooks::{Hooks, Moment, Said};
@@ -296,6 +296,11 @@ impl Session {
     /// Its id.
     pub fn id(&self) -> &SessionId {
         &self.id
+    }
+
+    /// The directories that it sees beside its workspace.
+    pub fn added(&self) -> &[AddedDirectory] {
+        &self.sandbox.added
     }
 
     /// Its sandbox.

@@ -34,6 +34,7 @@ impl OneShot {
         frontend: Arc<dyn Frontend>,
     ) -> Result<Self> {
         workspace.validate()?;
+        settings.check_added(&workspace.root, &workspace.machine)?;
         let id = SessionId::generate();
         let scratch = Scratch::create(directory, &id)?;
         let population = match workspace.populate(&scratch.directory, settings)? {

@@ -146,6 +146,8 @@ impl Preparation {
             retention: Retention::Remove,
             starts: Starts::AtOnce,
             setup: None,
+            // Its result is for every session of the project.
+            added: Vec::new(),
             ..settings.clone()
         };
         Self { setup, settings, frontend: Arc::clone(frontend) }

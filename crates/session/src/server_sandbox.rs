@@ -76,6 +76,7 @@ pub(super) async fn start(
 /// The settings of its sandbox: the session's, but for what is the server's own.
 fn of_server(server: &ServerSettings, session: &SandboxSettings) -> SandboxSettings {
     let mut settings = SandboxSettings {
+        added: Vec::new(),
         retention: Retention::Remove,
         starts: Starts::AtOnce,
         network: Network::None,

@@ -17,7 +17,7 @@ use agent_policy::policy::Rules;
 use agent_sandbox::{Backend, HomeFile, Network, Spec, WorkspaceMount};
 use agent_tools::Bounds;
 use agent_workspace::tree_path::TreePath;
-use agent_workspace::{self as workspace, Mode, Workspace, mode, select};
+use agent_workspace::{self as workspace, AddedDirectory, Mode, Workspace, added, mode, select};
 use futures_util::FutureExt;
 use serde_json::Value;
 use std::os::unix::ffi::OsStrExt;
@@ -158,6 +158,9 @@ impl WorkspaceSettings {
     /// The sandbox could not write to a bound directory, or a glob is not valid.
     pub(super) fn populate(&self, directory: &Path, sandbox: &SandboxSettings) -> Result<Population> {
         let backend = sandbox.backend.as_ref();
+        if self.mode == Mode::Bind {
+            sandbox.refuse_written("--workspace-mode bind")?;
+        }
         if self.mode == Mode::Bind && !backend.capabilities().maps_owners {
             mode::bindable(&self.root)?;
         }
@@ -173,6 +176,7 @@ impl WorkspaceSettings {
             object_stores: self.object_stores.clone(),
             max_kept: None,
             is_layered: sandbox.setup.is_some(),
+            added: sandbox.written().map(|added| added.path.clone()).collect(),
         };
         Ok(Population::Fill(async move { Workspace::open(&root, &directory, options).await }.boxed()))
     }
@@ -209,6 +213,8 @@ pub struct SandboxSettings {
     pub credentials: Arc<Vec<Credential>>,
     /// The same, once the user has been asked.
     pub offered: Arc<Vec<Offered>>,
+    /// Directories of this machine beside the workspace that are shown at their own paths.
+    pub added: Vec<AddedDirectory>,
 }
 
 /// Who says what a sandbox may reach.
@@ -268,6 +274,7 @@ impl SandboxSettings {
             setup: None,
             credentials: Arc::default(),
             offered: Arc::default(),
+            added: Vec::new(),
         }
     }
 
@@ -304,6 +311,39 @@ impl SandboxSettings {
         }
     }
 
+    /// Refuses directories that sandboxes of this backend cannot show beside the workspace `root`.
+    ///
+    /// # Errors
+    /// The backend mounts nothing of this machine, or one of them cannot be shown anywhere.
+    pub(super) fn check_added(&self, root: &Path, machine: &Machine) -> Result<()> {
+        let Some(first) = self.added.first() else { return Ok(()) };
+        if !self.backend.capabilities().own_paths {
+            let (path, name) = (first.path.display(), self.backend.name());
+            let text =
+                format!("{path} cannot be added: the {name} sandbox mounts no directories of this machine");
+            return Err(
+                Error::config(text).hint("use --sandbox local or docker, or copy it into the workspace")
+            );
+        }
+        added::check(&self.added, root, machine)
+    }
+
+    /// The directories beside the workspace that are reviewed with it.
+    pub fn written(&self) -> impl Iterator<Item = &AddedDirectory> {
+        self.added.iter().filter(|added| !added.read_only)
+    }
+
+    /// Refuses directories that could be written to, for `what`, which is about one workspace.
+    ///
+    /// # Errors
+    /// There is one.
+    pub fn refuse_written(&self, what: &str) -> Result<()> {
+        let Some(added) = self.written().next() else { return Ok(()) };
+        let path = added.path.display();
+        Err(Error::config(format!("{path} cannot be added: {what} writes to one directory"))
+            .hint(format!("add it to be read: --add-dir {path}:ro")))
+    }
+
     pub fn spec(&self, id: &SessionId) -> Spec {
         let (idle_ttl, ephemeral, delete_after) = match self.retention {
             Retention::Remove => (IDLE_TTL, true, None),
@@ -322,6 +362,7 @@ impl SandboxSettings {
             place: None,
             snapshot: None,
             beneath: None,
+            added: Vec::new(),
         }
     }
 }

@@ -14,9 +14,11 @@ use agent_base::sanitise::one_line;
 use agent_event::{Event, Events, SandboxInfo};
 use agent_log::SessionId;
 use agent_network::Gateway;
-use agent_sandbox::{Backend, Channel, EntryKind, HomeFile, Sandbox, Spec, WorkspaceMount, layer, own_place};
+use agent_sandbox::{
+    AddedMount, Backend, Channel, EntryKind, HomeFile, Sandbox, Spec, WorkspaceMount, layer, own_place,
+};
 use agent_tools::Reach;
-use agent_workspace::{CopyReport, Workspace, mode};
+use agent_workspace::{AddedDirectory, CopyReport, Workspace, added, mode};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use std::path::{Path, PathBuf};
@@ -97,6 +99,7 @@ impl Startup {
             directory: settings.directory.clone(),
             env: settings.env.clone(),
             home: settings.home.clone(),
+            added: settings.added.clone(),
             setup: settings.setup.clone().map(|setup| Preparation::new(setup, settings, &frontend)),
             gateway: Arc::clone(&gateway),
             frontend: Arc::clone(&frontend),
@@ -226,6 +229,7 @@ struct Start {
     directory: PathBuf,
     env: Vec<(String, String)>,
     home: Vec<HomeFile>,
+    added: Vec<AddedDirectory>,
     setup: Option<Preparation>,
     gateway: Arc<Gateway>,
     frontend: Arc<dyn Frontend>,
@@ -280,9 +284,10 @@ impl Start {
         };
         self.spec.place = self.place_of(&workspace);
         if !is_new {
-            let notice = workspace.reopen(self.backend.capabilities().host_paths).await?;
-            notice.into_iter().for_each(|text| self.notice(text));
+            let notices = workspace.reopen(self.backend.capabilities().host_paths).await?;
+            notices.into_iter().for_each(|text| self.notice(text));
         }
+        self.spec.added = self.added_mounts(&workspace).await?;
         self.spec.workspace = workspace.mount().await;
         if let Some(setup) = self.setup.as_ref().filter(|_| is_new && self.spec.is_overlay()) {
             setup.prepare(&workspace).await?;
@@ -293,6 +298,7 @@ impl Start {
                 // The rest of the failed attempt would make the next one fail.
                 self.backend.destroy(&self.spec.session).await?;
                 self.spec.workspace = workspace.mount().await;
+                self.spec.added = self.added_mounts(&workspace).await?;
                 self.spec.beneath = None;
                 let ready = self.attempt(&workspace, is_new).await?;
                 self.notice(mode::copied(&error.to_string()));
@@ -351,6 +357,9 @@ impl Start {
         }
         self.spec.beneath = workspace.beneath().await;
         self.spec.place = self.place_of(workspace);
+        let notices = workspace.reopen_added(self.backend.capabilities().host_paths).await?;
+        notices.into_iter().for_each(|text| self.notice(text));
+        self.spec.added = self.added_mounts(workspace).await?;
         self.backend.capabilities().check(self.backend.name(), &self.spec)?;
         // The backend takes the layer.
         let has_home = match from {
@@ -367,6 +376,7 @@ impl Start {
             workspace.rejoin(&sandbox).await?;
         }
         workspace.begin_forked(&sandbox, has_home).await?;
+        workspace.restore_added_into(&sandbox, &mut |_, _| {}).await?;
         self.gateway.attach(&sandbox).await?;
         self.put_home(&sandbox, workspace).await?;
         let sandbox = self.in_directory(sandbox).await?;
@@ -382,6 +392,20 @@ impl Start {
         let info = SandboxInfo { backend: self.backend.name().to_owned(), id, ..SandboxInfo::default() };
         let sandbox = self.in_directory(sandbox).await?;
         Ok(Ready { sandbox, info, workspace: Arc::clone(workspace), reattached: true })
+    }
+
+    /// How the backend shows the directories beside the workspace.
+    async fn added_mounts(&self, workspace: &Workspace) -> Result<Vec<AddedMount>> {
+        let (added, machine) = (self.added.clone(), workspace.machine());
+        let read_only = move || {
+            let read_only = added.iter().filter(|directory| directory.read_only);
+            read_only.map(|directory| added::read_only_mount(&directory.path, &machine)).collect()
+        };
+        let found: Result<Vec<AddedMount>> =
+            tokio::task::spawn_blocking(read_only).await.map_err(|error| {
+                Error::unexpected("the added directories were not looked through").caused_by(error)
+            })?;
+        Ok([found?, workspace.added_mounts().await].concat())
     }
 
     /// The path of the workspace inside, where the backend gives it its own.

@@ -35,6 +35,11 @@ record! {
         /// Host directories that are shown at a path inside below writable layers of their own, `caches/N/upper` for the one
         /// with index N. A parent stands before what is below it.
         caches: Vec<(PathBuf, PathBuf)>,
+        /// The paths inside of those of `caches` that have to be shown so or not at all, of those that are read-only, and of those
+        /// that are their layers alone.
+        added: Vec<PathBuf>,
+        read_only: Vec<PathBuf>,
+        own: Vec<PathBuf>,
         /// What lies under the writable layer of the workspace, and above `overlay`; under that of `$HOME`; and under those of
         /// caches, each with its path inside.
         beneath_workspace: Option<PathBuf>,

@@ -460,18 +460,23 @@ fn cannot_write(path: &TreePath, error: io::Error) -> Error {
 const MAX_LISTED: usize = 50;
 
 fn conflict_error(conflicts: &[Conflict]) -> Error {
+    let named: Vec<_> =
+        conflicts.iter().map(|conflict| (conflict.path.to_string(), conflict.reason.clone())).collect();
+    conflicts_error(&named)
+}
+
+/// The error about conflicts, each a path that is safe to show and a reason.
+pub(crate) fn conflicts_error(conflicts: &[(String, String)]) -> Error {
     let mut message = match conflicts {
         [_] => "nothing was written, because a file conflicts".to_owned(),
         _ => format!("nothing was written, because {} files conflict", conflicts.len()),
     };
-    for conflict in conflicts.iter().take(MAX_LISTED) {
-        message.push_str(&format!("\n  {}: {}", conflict.path, conflict.reason));
+    for (path, reason) in conflicts.iter().take(MAX_LISTED) {
+        message.push_str(&format!("\n  {path}: {reason}"));
     }
     if conflicts.len() > MAX_LISTED {
         message.push_str(&format!("\n  and {} more", conflicts.len() - MAX_LISTED));
     }
-    let each = conflicts
-        .iter()
-        .map(|Conflict { path, reason }| json!({ "path": path.to_string(), "reason": reason }));
+    let each = conflicts.iter().map(|(path, reason)| json!({ "path": path, "reason": reason }));
     Error::new(Kind::Conflict, message).details(each.collect())
 }

@@ -10,6 +10,7 @@ use crate::tree_path::TreePath;
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
 use std::ops::Bound;
+use std::path::Path;
 
 /// Names that the line about them shows.
 const MAX_NAMED: usize = 5;
@@ -119,6 +120,16 @@ impl BuildFiles {
                 "{count} {files} of build tools {are} not part of the change: {named}{more}; --all shows them"
             )
         })
+    }
+
+    /// Adds those of the directory `root` beside the workspace.
+    pub(super) fn add(&mut self, root: &Path, other: Self) {
+        let outside = |(path, change): (TreePath, Change)| (TreePath::outside(root, &path), change);
+        self.changes.extend(other.changes.into_iter().map(outside));
+        self.refused.extend(other.refused);
+        for (name, count) in other.names {
+            *self.names.entry(name).or_default() += count;
+        }
     }
 
     /// Those at or below a path.

@@ -12,9 +12,9 @@ use agent_base::error::{Error, Result};
 use agent_base::sanitise;
 use agent_event::Changes;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Most paths that may differ. More is refused as a whole: it cannot be reviewed, and `--exclude` helps.
 pub const MAX_CHANGES: usize = 100_000;
@@ -64,6 +64,13 @@ pub struct Refused {
     pub reason: String,
 }
 
+impl Refused {
+    fn in_directory(self, root: &Path) -> Self {
+        let name = sanitise::one_line(&root.to_string_lossy(), MAX_NAME);
+        Self { name: format!("{name}/{}", self.name), ..self }
+    }
+}
+
 /// Paths that are never written, whatever the sandbox has there.
 pub struct Exclusions<'a> {
     /// Paths that the workspace keeps out of the sandbox.
@@ -94,6 +101,18 @@ pub struct ChangeSet {
     pub build_files: BuildFiles,
     /// Where the user's git looks for hooks, if that is in the workspace: a directory in it, empty for its top.
     #[serde(skip)]
+    pub hooks: Option<Vec<u8>>,
+    /// The directories beside the workspace that it is about too. Their paths in it are absolute.
+    #[serde(skip)]
+    pub added: Vec<AddedRoot>,
+}
+
+/// A directory beside the workspace that a change is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AddedRoot {
+    /// Its path on the host.
+    pub path: PathBuf,
+    /// As [`ChangeSet::hooks`].
     pub hooks: Option<Vec<u8>>,
 }
 
@@ -149,6 +168,54 @@ impl ChangeSet {
             delta.get(path).map_or_else(|| base.get(path).is_some(), Option::is_some)
         });
         Ok(set)
+    }
+
+    /// Adds what changed in the directory `root` beside the workspace.
+    pub(crate) fn add(&mut self, root: &Path, other: ChangeSet) {
+        let ChangeSet { changes, refused, remarks, build_files, hooks, .. } = other;
+        let outside = |(path, change): (TreePath, Change)| (TreePath::outside(root, &path), change);
+        self.changes.extend(changes.into_iter().map(outside));
+        self.refused.extend(refused.into_iter().map(|refused| refused.in_directory(root)));
+        let name = sanitise::one_line(&root.to_string_lossy(), MAX_NAME);
+        let own = self.build_files.remark();
+        self.remarks.retain(|remark| Some(remark) != own.as_ref());
+        let theirs = build_files.remark();
+        let remarks = remarks.into_iter().filter(|remark| Some(remark) != theirs.as_ref());
+        self.remarks.extend(remarks.map(|remark| format!("{name}: {remark}")));
+        self.build_files.add(root, build_files);
+        self.remarks.extend(self.build_files.remark());
+        self.added.push(AddedRoot { path: root.to_owned(), hooks });
+    }
+
+    /// The changes, those of the workspace first and then those of each other directory.
+    pub fn by_directory(&self) -> impl Iterator<Item = (&TreePath, &Change)> {
+        let (own, other): (Vec<_>, Vec<_>) = self.changes.iter().partition(|(path, _)| !path.is_outside());
+        own.into_iter().chain(other)
+    }
+
+    /// The directory beside the workspace that a path is in, and the path relative to that.
+    pub(crate) fn root_of(&self, path: &TreePath) -> Option<(&AddedRoot, TreePath)> {
+        self.added.iter().find_map(|root| Some((root, path.below(&root.path)?)))
+    }
+
+    /// The same with paths relative to the one directory that all are in.
+    ///
+    /// # Errors
+    /// They are in several directories.
+    pub(crate) fn of_one_directory(&self) -> Result<ChangeSet> {
+        let roots: BTreeSet<Option<&Path>> =
+            self.changes.keys().map(|path| Some(self.root_of(path)?.0.path.as_path())).collect();
+        let mut roots = roots.into_iter();
+        match (roots.next().flatten(), roots.next()) {
+            (None, None) => Ok(self.clone()),
+            (Some(root), None) => {
+                let own = self.changes.iter();
+                let own = own.filter_map(|(path, change)| Some((path.below(root)?, change.clone())));
+                Ok(ChangeSet { changes: own.collect(), ..ChangeSet::default() })
+            }
+            (_, Some(_)) => Err(Error::usage("a patch is about one directory, and several have changed")
+                .hint("name one of them: agent diff --patch DIR")),
+        }
     }
 
     /// Refuses what would be part of a repository that git finds without a `.git`.
@@ -239,10 +306,9 @@ impl ChangeSet {
         for wanted in paths {
             let plain: PathBuf = wanted.components().filter(|c| *c != std::path::Component::CurDir).collect();
             let wanted_bytes = plain.as_os_str().as_bytes();
-            let within = self
-                .changes
-                .iter()
-                .filter(|(path, _)| wanted_bytes.is_empty() || path.is_within(wanted_bytes));
+            let within = self.changes.iter().filter(|(path, _)| {
+                if wanted_bytes.is_empty() { !path.is_outside() } else { path.is_within(wanted_bytes) }
+            });
             let count = selected.changes.len();
             selected.changes.extend(within.map(|(path, change)| (path.clone(), change.clone())));
             if selected.changes.len() == count {

@@ -122,7 +122,7 @@ pub fn write_text(out: &mut dyn Write, changes: &ChangeSet, store: &Store, color
     let paint = Paint { color };
     let renames = renames::find(changes, store);
     let sources: BTreeSet<&TreePath> = renames.values().map(|rename| &rename.from).collect();
-    for (path, change) in changes.changes.iter().filter(|(path, _)| !sources.contains(path)) {
+    for (path, change) in changes.by_directory().filter(|(path, _)| !sources.contains(path)) {
         if let Some((rename, change)) =
             renames.get(path).and_then(|rename| Some((rename, renamed(rename, changes)?)))
         {
@@ -313,7 +313,7 @@ pub fn write_stat(out: &mut dyn Write, changes: &ChangeSet, store: &Store) -> Re
     let sources: BTreeSet<&TreePath> = renames.values().map(|rename| &rename.from).collect();
     let is_shown =
         |(path, change): &(&TreePath, &Change)| !change.is_directory_only() && !sources.contains(path);
-    for (path, change) in changes.changes.iter().filter(is_shown) {
+    for (path, change) in changes.by_directory().filter(is_shown) {
         files += 1;
         let renamed = renames.get(path).and_then(|rename| Some((rename, renamed(rename, changes)?)));
         if let Some((rename, change)) = renamed {
@@ -346,7 +346,7 @@ pub fn write_stat(out: &mut dyn Write, changes: &ChangeSet, store: &Store) -> Re
 
 /// Writes `agent diff --name-only`: a path a line, escaped so that a line is one path.
 pub fn write_names(out: &mut dyn Write, changes: &ChangeSet) -> Result<()> {
-    for (path, _) in changes.changes.iter().filter(|(_, change)| !change.is_directory_only()) {
+    for (path, _) in changes.by_directory().filter(|(_, change)| !change.is_directory_only()) {
         writeln!(out, "{path}")?;
     }
     Ok(())

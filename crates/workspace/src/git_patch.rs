@@ -19,6 +19,7 @@ pub fn write(
     store: &Store,
     on_left_out: &mut dyn FnMut(&TreePath) -> Result<()>,
 ) -> Result<()> {
+    let changes = changes.of_one_directory()?;
     for (path, change) in changes.changes.iter().filter(|(_, change)| !change.is_directory_only()) {
         let halves: Vec<Half> =
             halves(change).iter().map(|half| Half::load(half, store)).collect::<Result<_>>()?;

@@ -32,6 +32,20 @@ pub struct Checkpoint {
     /// Set if the state that it was made after is not kept any more.
     #[serde(default)]
     pub after_gap: bool,
+    /// The checkpoints that the directories are at that were added to the workspace, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub added: Vec<String>,
+}
+
+/// What a look at the directories found that were added to the workspace.
+#[derive(Debug, Default)]
+pub struct OfAdded {
+    /// The checkpoints that they are at, in order.
+    pub at: Vec<String>,
+    /// As in [`Checkpoint`], of those that were made just now.
+    pub files: u64,
+    pub names: Vec<TreePath>,
+    pub forgotten: usize,
 }
 
 /// All of them. What each holds lies in the store as its difference from the base.
@@ -59,6 +73,7 @@ impl History {
             prompt: 0,
             forgotten: 0,
             after_gap: false,
+            added: Vec::new(),
         };
         Self { checkpoints: vec![first], at: 0, next: 1, delta: Delta::new() }
     }
@@ -101,8 +116,69 @@ impl History {
         if self.differing(&delta).all(is_git_index) {
             return Ok(None);
         }
-        let mut names = self.files_differing(&delta, base);
+        let names = self.files_differing(&delta, base);
         let files = names.len() as u64;
+        self.push(delta, files, names, prompt, store).map(Some)
+    }
+
+    /// Notes where the directories are that were added to the workspace, whose own checkpoint `found` was made just now or is not needed:
+    /// in the current checkpoint, or, where they have changed since, in a further one.
+    pub fn name_added(
+        &mut self,
+        found: Option<Checkpoint>,
+        of_added: OfAdded,
+        prompt: Option<u64>,
+        store: &Store,
+    ) -> Result<Option<Checkpoint>> {
+        let OfAdded { at, files, mut names, forgotten } = of_added;
+        let begins = |ids: &[String]| ids.iter().all(|id| id == "0");
+        let known = &self.current().added;
+        let is_known =
+            *known == at || known.len() < at.len() && at.starts_with(known) && begins(&at[known.len()..]);
+        let made = match found {
+            None if is_known => return Ok(None),
+            Some(mut made) => {
+                made.files += files;
+                made.names.append(&mut names);
+                made.names.truncate(MAX_NAMES);
+                made
+            }
+            None => self.push(self.delta.clone(), files, names, prompt, store)?,
+        };
+        let made = Checkpoint { added: at, forgotten: made.forgotten + forgotten, ..made };
+        if let Some(current) = self.checkpoints.get_mut(self.at) {
+            *current = made.clone();
+        }
+        store.save(FILE, self)?;
+        Ok(Some(made))
+    }
+
+    /// The checkpoint that the sandbox is at.
+    pub fn current(&self) -> &Checkpoint {
+        &self.checkpoints[self.at]
+    }
+
+    /// The index and the state of the checkpoint `id`.
+    ///
+    /// # Errors
+    /// It is not kept any more.
+    pub fn find(&self, id: &str, store: &Store) -> Result<(usize, Delta)> {
+        let index = self.checkpoints.iter().position(|checkpoint| checkpoint.id == id).ok_or_else(|| {
+            Error::usage("an added directory is not kept any more as it was then: it took too much space")
+                .hint("`agent diff` shows what the session changed; your own files are untouched until you apply it")
+        })?;
+        Ok((index, self.read(store, index)?))
+    }
+
+    /// Adds a checkpoint after the current one.
+    fn push(
+        &mut self,
+        delta: Delta,
+        files: u64,
+        mut names: Vec<TreePath>,
+        prompt: Option<u64>,
+        store: &Store,
+    ) -> Result<Checkpoint> {
         names.truncate(MAX_NAMES);
         let checkpoint = Checkpoint {
             id: self.next.to_string(),
@@ -112,6 +188,7 @@ impl History {
             prompt: prompt.unwrap_or(self.checkpoints[self.at].prompt),
             forgotten: 0,
             after_gap: false,
+            added: self.current().added.clone(),
         };
         store.save(&delta_file(&checkpoint), &delta)?;
         let mut next = self.clone();
@@ -124,7 +201,7 @@ impl History {
         store.save(FILE, &next)?;
         *self = next;
         dropped.iter().try_for_each(|dropped| store.remove(&delta_file(dropped)))?;
-        Ok(Some(checkpoint))
+        Ok(checkpoint)
     }
 
     /// The files (no directories, nothing of git's own) in which the current state differs from `delta`.
@@ -165,6 +242,38 @@ impl History {
         store.save(FILE, &next)?;
         *self = next;
         store.remove(&delta_file(&forgotten)).map(|()| true)
+    }
+
+    /// Replaces what the checkpoints beside the current one hold of files by what `carry` returns for them.
+    pub fn carry(
+        &mut self,
+        base: &Manifest,
+        carry: &dyn Fn(&TreePath, &Node) -> Result<Option<Node>>,
+        store: &Store,
+    ) -> Result<()> {
+        let others = self.checkpoints.iter().enumerate();
+        for (index, checkpoint) in others.filter(|(index, other)| *index != self.at && other.id != "0") {
+            let mut delta = self.read(store, index)?;
+            let mut carried = Vec::new();
+            for (path, node) in &delta {
+                if let Some(node) = node
+                    && let Some(new) = carry(path, node)?
+                {
+                    carried.push((path.clone(), new));
+                }
+            }
+            if carried.is_empty() {
+                continue;
+            }
+            for (path, node) in carried {
+                match base.get(&path) == Some(&node) {
+                    true => delta.remove(&path),
+                    false => delta.insert(path, Some(node)),
+                };
+            }
+            store.save(&delta_file(checkpoint), &delta)?;
+        }
+        Ok(())
     }
 
     /// The index and the state `steps` back (or forward, where negative).

@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Component, Path};
 
 /// An open directory that is the root of everything.
 #[derive(Debug)]
@@ -58,6 +58,22 @@ impl HostDir {
         let root =
             rustix::fs::open(root, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         Ok(Self { root })
+    }
+
+    /// Opens a root that is reached through no symlink: its path was resolved when it was named.
+    pub fn open_plain(root: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut directory = rustix::fs::open("/", flags, Mode::empty())?;
+        for name in root.components() {
+            match name {
+                Component::RootDir => {}
+                Component::Normal(name) => {
+                    directory = rustix::fs::openat(&directory, name, flags, Mode::empty())?;
+                }
+                _ => return Err(io::ErrorKind::InvalidInput.into()),
+            }
+        }
+        Ok(Self { root: directory })
     }
 
     /// Looks at `path`, and reads and hashes it where it is a file. Something that is neither file, symlink nor

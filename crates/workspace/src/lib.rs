@@ -4,6 +4,7 @@
 //! `restore` restore earlier states, [`changes`] is what the user reviews, [`diff`] shows it and [`apply`] writes it.
 //! [`Workspace`] holds them together for one session.
 
+pub mod added;
 pub mod apply;
 mod attributes;
 pub mod bare_repository;
@@ -52,6 +53,7 @@ pub mod tree_path;
 mod walk;
 mod withheld;
 
+pub use added::AddedDirectory;
 pub use changes::ChangeSet;
 pub use history::Checkpoint;
 pub use inner_commits::InnerCommits;

@@ -142,7 +142,7 @@ fn obstacle(root: &Path, selection: &Selection) -> Result<Option<String>> {
 
 /// Where secrets are made most, at the top: an overlay hides these even before they are there. What else is made on the host
 /// while a session runs is seen inside.
-const SECRETS_TO_COME: [&str; 4] = [".env", ".env.local", ".env.development", ".env.production"];
+pub const SECRETS_TO_COME: [&str; 4] = [".env", ".env.local", ".env.development", ".env.production"];
 
 /// Returns what an overlay has to hide. Where the files are copied into it, also the host's own: each directory that holds nothing
 /// ignored as a whole, so that the sandbox makes it anew, and can rename it (overlayfs refuses that for a directory that is

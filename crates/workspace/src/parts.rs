@@ -64,7 +64,7 @@ pub fn items(changes: &ChangeSet, store: &Store) -> Result<Vec<Item>> {
     let renames = renames::find(changes, store);
     let sources: BTreeSet<&TreePath> = renames.values().map(|rename| &rename.from).collect();
     let mut items = Vec::new();
-    for (path, change) in &changes.changes {
+    for (path, change) in changes.by_directory() {
         if change.is_directory_only() || sources.contains(path) {
             continue;
         }

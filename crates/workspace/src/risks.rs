@@ -27,7 +27,11 @@ pub struct Risk {
 /// The risks in `changes`, by path. A deletion is not a risk.
 pub fn risks(changes: &ChangeSet) -> Vec<Risk> {
     let risk = |(path, change): (&TreePath, &Change)| {
-        Some(Risk { path: path.to_string(), kind: kind(path, change, changes.hooks.as_ref())? })
+        let kind = match changes.root_of(path) {
+            Some((root, path)) => kind(&path, change, root.hooks.as_ref()),
+            None => kind(path, change, changes.hooks.as_ref()),
+        };
+        Some(Risk { path: path.to_string(), kind: kind? })
     };
     changes.changes.iter().filter_map(risk).collect()
 }

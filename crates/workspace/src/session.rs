@@ -5,6 +5,7 @@ mod host;
 mod outside;
 mod populate;
 mod refresh;
+mod several;
 
 pub use branch::Merge;
 pub use outside::Outside;
@@ -25,7 +26,6 @@ use crate::mode::{self, Decided, Mode};
 use crate::notices;
 use crate::outer_repository;
 use crate::repository;
-use crate::restore;
 use crate::retention;
 use crate::scan::{IgnoredEntries, Places, Scan, Scanner};
 use crate::select::{self, select};
@@ -66,15 +66,17 @@ pub struct Options {
     pub max_kept: Option<u64>,
     /// Set if something is to lie under what the sandbox writes ([`Workspace::lay_beneath`]).
     pub is_layered: bool,
+    /// Directories that are reviewed together with it, absolute and without symlinks.
+    pub added: Vec<PathBuf>,
 }
 
 impl Options {
     /// The defaults on `machine`.
     pub fn new(machine: Arc<Machine>) -> Self {
         let (select, mode) = (select::Options::new(machine), Mode::default());
-        let object_stores = Vec::new();
+        let (object_stores, added) = (Vec::new(), Vec::new());
         let (can_overlay, named, is_layered) = (false, false, false);
-        Self { select, mode, can_overlay, named, object_stores, max_kept: None, is_layered }
+        Self { select, mode, can_overlay, named, object_stores, max_kept: None, is_layered, added }
     }
 }
 
@@ -94,6 +96,12 @@ pub struct Workspace {
     data: Option<PathBuf>,
     options: select::Options,
     store: Store,
+    /// The store, through which those of the added directories can be read.
+    shown: Store,
+    /// The directories that were added to it.
+    added: Vec<Workspace>,
+    /// Set if it is one of those.
+    is_added: bool,
     /// The directory of the session that this is restored from, which may have a saved `$HOME` beside it.
     restored_from: Option<PathBuf>,
     /// Where the user's git looks for hooks, once somebody has asked.
@@ -238,14 +246,23 @@ impl Workspace {
     /// tree, reads almost nothing, writes nothing to it.
     pub async fn open(root: &Path, session: &Path, options: Options) -> Result<Self> {
         let (root, session) = (root.to_owned(), session.to_owned());
-        blocking(move || Self::open_now(&root, &session, options)).await
+        blocking(move || {
+            let data = session.ancestors().nth(2).map(Path::to_owned);
+            let own = Self::open_one(&root, &session, data, options.clone())?;
+            let of_added = |(index, root): (usize, &PathBuf)| {
+                Self::open_one(root, &several::directory_of(&session, index), None, options.clone())
+            };
+            let added = options.added.iter().enumerate().map(of_added).collect::<Result<_>>()?;
+            Ok(own.with_added(added))
+        })
+        .await
     }
 
-    fn open_now(root: &Path, session: &Path, mut options: Options) -> Result<Self> {
+    /// Opens one directory. `data`: the directory of all sessions, for that of a session.
+    fn open_one(root: &Path, session: &Path, data: Option<PathBuf>, mut options: Options) -> Result<Self> {
         let machine = Arc::clone(&options.select.machine);
         let root = validate(root, options.named, &machine)?;
         // What `agent` itself keeps is never part of a workspace: sessions, sandboxes, layers.
-        let data = session.ancestors().nth(2).map(Path::to_owned);
         let own = [data.clone(), machine.cache_dir().ok()];
         for inside in own.iter().flatten().filter_map(|own| own.strip_prefix(&root).ok()) {
             options.select.exclude.push(format!("/{}", inside.display()));
@@ -293,7 +310,10 @@ impl Workspace {
             withheld: Lock::default(),
             data: None,
             options,
+            shown: store.clone(),
             store,
+            added: Vec::new(),
+            is_added: false,
             restored_from: None,
             hooks: OnceCell::new(),
             state: Mutex::new(state),
@@ -307,6 +327,15 @@ impl Workspace {
     }
 
     fn load_now(session: &Path, machine: Arc<Machine>) -> Result<Option<Self>> {
+        let Some(own) = Self::load_one(session, Arc::clone(&machine))? else { return Ok(None) };
+        let mut added = Vec::new();
+        for directory in several::directories(session) {
+            added.extend(Self::load_one(&directory, Arc::clone(&machine))?);
+        }
+        Ok(Some(own.with_added(added)))
+    }
+
+    fn load_one(session: &Path, machine: Arc<Machine>) -> Result<Option<Self>> {
         let store = Store::open(&session.join("workspace"))?;
         let Some(about) = store.load::<About>(ABOUT)?.filter(|_| store.has(BASE)) else { return Ok(None) };
         let root = crate::tree_path::from_text(&about.root)
@@ -354,23 +383,18 @@ impl Workspace {
 
     /// When the session in the directory `session` was last applied, as far as that was not taken back.
     pub fn last_applied(session: &Path) -> Result<Option<String>> {
-        let directory = session.join("workspace");
-        if !directory.join(APPLIED).exists() {
-            return Ok(None);
+        let mut last = None;
+        for directory in std::iter::once(session.to_owned()).chain(several::directories(session)) {
+            let directory = directory.join("workspace");
+            if directory.join(APPLIED).exists() {
+                let records: Vec<Record> = Store::open(&directory)?.load(APPLIED)?.unwrap_or_default();
+                last = last.max(records.last().map(|record| record.time.clone()));
+            }
         }
-        let records: Vec<Record> = Store::open(&directory)?.load(APPLIED)?.unwrap_or_default();
-        Ok(records.last().map(|record| record.time.clone()))
+        Ok(last)
     }
 
-    /// The files that the last apply wrote, if it was not taken back.
-    pub async fn last_written(&self) -> Vec<TreePath> {
-        let state = self.state.lock().await;
-        let written = state.applied.last().map(|record| &record.written);
-        written.into_iter().flat_map(|written| written.changes.keys().cloned()).collect()
-    }
-
-    /// Returns what was withheld from the sandbox because it looks like a secret.
-    pub async fn withheld_secrets(&self) -> Result<Vec<TreePath>> {
+    async fn own_withheld_secrets(&self) -> Result<Vec<TreePath>> {
         let state = self.state().await?;
         let secrets = state.base.left_out.iter().filter(|(_, reason)| **reason == LeftOut::Secret);
         Ok(match state.mount {
@@ -397,31 +421,24 @@ impl Workspace {
     /// Those that the user has not seen yet about this workspace: each once, until one changes. What holds for a bound
     /// workspace is reported always.
     pub fn new_notices(&self) -> Vec<String> {
+        let of_added = self.added.iter().flat_map(|added| {
+            let said = [added.notices.clone(), added.withheld.lock().clone()].concat();
+            said.into_iter().map(|notice| format!("{}: {notice}", added.root.display()))
+        });
+        let withheld = self.withheld.lock().clone();
         match &self.data {
             Some(data) if self.mode != Mode::Bind => {
-                let withheld = self.withheld.lock().clone();
-                notices::unseen(data, &self.root, &[self.notices.clone(), withheld].concat())
+                let all: Vec<String> = self.notices.iter().cloned().chain(withheld).chain(of_added).collect();
+                notices::unseen(data, &self.root, &all)
             }
-            _ => self.notices.clone(),
+            _ => self.notices.iter().cloned().chain(of_added).collect(),
         }
     }
 
     /// The contents that a diff shows.
     pub fn store(&self) -> &Store {
-        &self.store
-    }
-
-    /// Records the sandbox's tree after prompt number `prompt`, if it differs from the last checkpoint.
-    pub async fn checkpoint(&self, sandbox: &Sandbox, prompt: u64) -> Result<Option<Checkpoint>> {
-        let mut state = self.state().await?;
-        self.look(&mut state, sandbox, Some(prompt)).await
-    }
-
-    /// Returns what the sandbox changed, as of now.
-    pub async fn changes(&self, sandbox: &Sandbox) -> Result<ChangeSet> {
-        let mut state = self.state().await?;
-        self.look(&mut state, sandbox, None).await?;
-        self.reviewed(&state).await
+        let Self { shown, .. } = self;
+        shown
     }
 
     /// Returns what of the user's git configuration belongs into the sandbox's home.
@@ -431,18 +448,12 @@ impl Workspace {
     }
 
     /// Has git in a fresh sandbox count the files of filters as unchanged, before anything runs there.
-    pub async fn settle_filtered_files(&self, sandbox: &Sandbox) -> Result<()> {
+    async fn own_settle_filtered_files(&self, sandbox: &Sandbox) -> Result<()> {
         match self.mode {
             // Its index is the user's own.
             Mode::Bind => Ok(()),
             _ => git_settings::settle_filtered_files(sandbox, &self.root).await,
         }
-    }
-
-    /// Returns what the sandbox had changed at the last checkpoint.
-    pub async fn recorded_changes(&self) -> Result<ChangeSet> {
-        let state = self.state().await?;
-        self.reviewed(&state).await
     }
 
     /// Returns what was committed in the sandbox, as it was recorded last, checked, to be written as a branch of the user's repository.
@@ -510,8 +521,7 @@ impl Workspace {
         self.store.mark(SHOWN, &shown)
     }
 
-    /// How much the session has changed since it began, whether or not it was applied meanwhile.
-    pub async fn all_changes(&self) -> Result<Changes> {
+    async fn own_all_changes(&self) -> Result<Changes> {
         let state = self.state().await?;
         Ok(review(&state, &self.store, &state.origin)?.counts())
     }
@@ -531,16 +541,6 @@ impl Workspace {
     pub async fn checkpoints(&self) -> (Vec<Checkpoint>, usize) {
         let state = self.state.lock().await;
         (state.history.list().to_vec(), state.history.position())
-    }
-
-    async fn restore_checkpoint(&self, sandbox: &Sandbox, steps: i64) -> Result<Restored> {
-        let mut state = self.state().await?;
-        self.look(&mut state, sandbox, None).await?;
-        let (index, target) = state.history.seek(steps, &self.store)?;
-        restore::restore(sandbox, &state.base, &self.store, state.history.delta(), &target).await?;
-        let files = state.history.files_differing(&target, &state.base.nodes);
-        state.history.move_to(index, target, &self.store)?;
-        Ok(Restored { checkpoint: state.history.list()[index].clone(), files })
     }
 
     async fn look(

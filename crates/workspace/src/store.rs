@@ -30,6 +30,8 @@ pub struct Store {
     /// Bytes of all contents, once they were counted.
     bytes: Arc<OnceLock<AtomicU64>>,
     pending: Arc<Pending>,
+    /// Others whose contents can be read through this one.
+    beside: Arc<[Store]>,
 }
 
 impl Store {
@@ -40,10 +42,20 @@ impl Store {
 
     /// The store in the session's directory `dir`, made where it is missing. Only its owner may look inside.
     pub fn open(dir: &Path) -> Result<Self> {
-        let store = Self { dir: dir.to_owned(), bytes: Arc::default(), pending: Arc::default() };
+        let store = Self {
+            dir: dir.to_owned(),
+            bytes: Arc::default(),
+            pending: Arc::default(),
+            beside: Arc::default(),
+        };
         let blobs = dir.join("blobs");
         private_dir(&blobs).map_err(|error| store.failed("made", &blobs, error))?;
         Ok(store)
+    }
+
+    /// The same store, through which the contents of the `others` can be read too.
+    pub fn reading_beside(&self, others: impl Iterator<Item = Store>) -> Self {
+        Self { beside: others.collect(), ..self.clone() }
     }
 
     /// Bytes that all contents take together.
@@ -102,15 +114,20 @@ impl Store {
         serde_json::from_value(serde_json::Value::String(format!("{directory}{rest}"))).ok()
     }
 
-    /// Returns whether the content is here.
+    /// Returns whether the content can be read.
     pub fn contains(&self, hash: Hash) -> bool {
+        self.holds(hash) || self.beside.iter().any(|other| other.holds(hash))
+    }
+
+    /// Returns whether the content is here.
+    fn holds(&self, hash: Hash) -> bool {
         self.pending.get(hash).is_some() || self.path(hash).is_file()
     }
 
     /// Keeps `content`. It outlives a power failure once a record was saved after it.
     pub fn put(&self, content: &[u8]) -> Result<Hash> {
         let hash = Hash::of(content);
-        if !self.contains(hash) {
+        if !self.holds(hash) {
             let mut writer = self.writer()?;
             writer.write(content)?;
             writer.finish()?;
@@ -145,7 +162,7 @@ impl Store {
             private_dir(to.parent().unwrap_or(&self.dir))?;
             fs::hard_link(&from, &to)
         };
-        match self.contains(hash) || link().is_ok() {
+        match self.holds(hash) || link().is_ok() {
             true => Ok(()),
             false => self.put_from(&mut other.open_blob(hash)?).map(drop),
         }
@@ -153,6 +170,10 @@ impl Store {
 
     /// Opens a content for reading. Its hash is checked while it is read (see [`Checked`]).
     pub fn open_blob(&self, hash: Hash) -> Result<Checked<File>> {
+        if let Some(other) = self.beside.iter().find(|other| other.holds(hash)).filter(|_| !self.holds(hash))
+        {
+            return other.open_blob(hash);
+        }
         let path = self.path(hash);
         let pending = self.pending.get(hash).and_then(|pending| File::open(pending).ok());
         let file = match pending {
@@ -287,7 +308,7 @@ impl BlobWriter {
     /// Keeps it: its hash and its size in bytes.
     pub fn finish(mut self) -> Result<(Hash, u64)> {
         let hash = Hash(std::mem::take(&mut self.hasher).finalize().into());
-        if self.store.contains(hash) {
+        if self.store.holds(hash) {
             // Dropped, it removes its file.
             return Ok((hash, self.size));
         }

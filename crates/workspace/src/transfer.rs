@@ -42,6 +42,15 @@ pub struct CopyReport {
     pub lost: u64,
 }
 
+impl CopyReport {
+    /// Adds what was copied into another directory.
+    pub fn add(&mut self, other: Self) {
+        self.files += other.files;
+        self.bytes += other.bytes;
+        self.lost += other.lost;
+    }
+}
+
 /// A batch on its way, and what was learned about each file while it was read.
 #[derive(Default)]
 struct Batch {

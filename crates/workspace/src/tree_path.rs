@@ -20,7 +20,8 @@ pub const MAX_NAME: usize = 255;
 /// Deepest nesting of directories.
 pub const MAX_DEPTH: usize = 128;
 
-/// A relative path of plain names: not empty, no `.` or `..`, no empty name, no NUL, bounded in length and depth.
+/// A relative path of plain names: not empty, no `.` or `..`, no empty name, no NUL, bounded in length and depth. Where several
+/// directories are reviewed together, those in the others are absolute ([`TreePath::outside`]); nothing is written by such a path.
 ///
 /// Orders by bytes, a directory before what is in it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,6 +42,30 @@ impl TreePath {
             check_name(name)?;
         }
         if depth > MAX_DEPTH { Err(TOO_DEEP) } else { Ok(Self(bytes.into())) }
+    }
+
+    /// The path `path` of the directory `root` beside the workspace.
+    pub fn outside(root: &Path, path: &TreePath) -> Self {
+        Self([root.as_os_str().as_bytes(), b"/", path.as_bytes()].concat().into())
+    }
+
+    /// Returns whether it is in another directory than the workspace.
+    pub fn is_outside(&self) -> bool {
+        self.0.first() == Some(&b'/')
+    }
+
+    /// The path relative to the directory `root` beside the workspace, where it is in that.
+    pub fn below(&self, root: &Path) -> Option<Self> {
+        let below = self.0.strip_prefix(root.as_os_str().as_bytes())?.strip_prefix(b"/")?;
+        Some(Self(below.into()))
+    }
+
+    /// A path as it was recorded, which may be in another directory than the workspace.
+    fn recorded(bytes: &[u8]) -> Result<Self, &'static str> {
+        match bytes.strip_prefix(b"/") {
+            Some(below) => Self::new(below).map(|_| Self(bytes.into())),
+            None => Self::new(bytes),
+        }
     }
 
     /// The path of `name` in this directory. The error is a reason to show beside it.
@@ -77,7 +102,7 @@ impl TreePath {
 
     /// The directory that holds it; `None` at the top.
     pub fn parent(&self) -> Option<TreePath> {
-        let end = memrchr(b'/', &self.0)?;
+        let end = memrchr(b'/', &self.0).filter(|end| *end > 0)?;
         Some(Self(self.0[..end].into()))
     }
 
@@ -184,7 +209,7 @@ impl<'de> Deserialize<'de> for TreePath {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         let bytes = from_text(&text).ok_or_else(|| D::Error::custom("a path has a broken escape"))?;
-        Self::new(&bytes).map_err(D::Error::custom)
+        Self::recorded(&bytes).map_err(D::Error::custom)
     }
 }
 

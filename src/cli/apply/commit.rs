@@ -35,9 +35,10 @@ impl Draft {
         let written = workspace.would_write(&chosen.changes, &chosen.resolutions).await?;
         let mut diff = Vec::new();
         diff::write_text(&mut diff, &written, workspace.store(), false)?;
-        let plan = plan(workspace, written, machine).await?;
-        if plan.is_empty() {
-            let why = plan.remarks().iter().map(|remark| format!("\n  {remark}")).collect::<String>();
+        let (plans, remarks) = plans(workspace, written, machine).await?;
+        if plans.iter().all(Plan::is_empty) {
+            let remarks = plans.iter().flat_map(Plan::remarks).chain(&remarks);
+            let why = remarks.map(|remark| format!("\n  {remark}")).collect::<String>();
             return Err(Error::usage(format!("nothing of this can be committed{why}"))
                 .hint("apply it without --commit"));
         }
@@ -48,7 +49,7 @@ impl Draft {
             diff.push_str("\n[the rest of the diff is left out]\n");
         }
         let diff = secret_scan::redact(&diff).map_or(diff, |redacted| redacted.text);
-        Ok(Self { subjects: plan.subjects(), diff })
+        Ok(Self { subjects: plans.iter().map(Plan::subjects).collect(), diff })
     }
 
     /// Returns what the model is asked for a message.
@@ -100,27 +101,56 @@ pub fn cleaned(text: &str) -> Result<String> {
     }
 }
 
-/// Commits what `applied` wrote.
+/// Commits what `applied` wrote: one commit in each repository that it wrote to.
 ///
 /// # Errors
 /// git failed; the files are written all the same, and the error says that.
-pub async fn commit(files: &Files<'_>, applied: &Applied, message: &str) -> Result<Made> {
-    let plan = plan(files.workspace, applied.written.clone(), files.machine).await;
+pub async fn commit(files: &Files<'_>, applied: &Applied, message: &str) -> Result<Vec<Made>> {
+    let plans = plans(files.workspace, applied.written.clone(), files.machine).await;
     let message = format!("{}\n", message.trim_end());
-    let made = match plan {
-        Ok(plan) => blocking(move || plan.commit(&message)).await,
-        Err(error) => Err(error),
+    let mut made: Vec<Made> = Vec::new();
+    let committed = async {
+        let (plans, remarks) = plans?;
+        for plan in plans.into_iter().filter(|plan| !plan.is_empty()) {
+            let message = message.clone();
+            made.push(blocking(move || plan.commit(&message)).await?);
+        }
+        made.iter_mut().take(1).for_each(|made| made.remarks.extend(remarks.clone()));
+        Ok(())
     };
-    made.map_err(|error| {
-        let text = format!("the files are written, but not committed: {error}");
+    let committed: Result<()> = committed.await;
+    let names: Vec<&str> = made.iter().map(|made| made.name.as_str()).collect();
+    let so_far = if names.is_empty() { String::new() } else { format!(" (but for {})", names.join(", ")) };
+    committed.map_err(|error| {
+        let text = format!("the files are written, but not committed{so_far}: {error}");
         Error::new(error.kind(), text).hint("commit them with git, or take the apply back with agent undo")
-    })
+    })?;
+    Ok(made)
 }
 
-async fn plan(workspace: &Workspace, written: ChangeSet, machine: &Arc<Machine>) -> Result<Plan> {
-    let (root, store): (PathBuf, _) = (workspace.root().to_owned(), workspace.store().clone());
-    let machine = Arc::clone(machine);
-    blocking(move || Plan::new(&root, &written, &store, &machine)).await
+/// The commits of what is written, one for each directory, and remarks about directories where none is possible.
+async fn plans(
+    workspace: &Workspace,
+    written: ChangeSet,
+    machine: &Arc<Machine>,
+) -> Result<(Vec<Plan>, Vec<String>)> {
+    let (mut plans, mut remarks, mut failed) = (Vec::new(), Vec::new(), None);
+    for (root, written) in workspace.by_root(&written) {
+        let (root, store, machine): (PathBuf, _, _) =
+            (root.to_owned(), workspace.store().clone(), Arc::clone(machine));
+        let name = root.display().to_string();
+        match blocking(move || Plan::new(&root, &written, &store, &machine)).await {
+            Ok(plan) => plans.push(plan),
+            Err(error) => {
+                remarks.push(format!("{name} is not committed: {error}"));
+                failed = failed.or(Some(error));
+            }
+        }
+    }
+    match failed {
+        Some(error) if plans.is_empty() => Err(error),
+        _ => Ok((plans, remarks)),
+    }
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {

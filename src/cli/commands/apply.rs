@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
 use crate::log::SessionId;
 use crate::machine::Machine;
+use crate::workspace::commit::Made;
 use crate::workspace::tree_path::TreePath;
 use crate::workspace::{Applied, ChangeSet, risks};
 use clap::Args;
@@ -107,13 +108,22 @@ pub async fn apply(machine: &Arc<Machine>, arguments: ApplyArgs) -> Result<ExitC
     remarks_on(&applied).for_each(|line| stderr::write(&format!("{line}\n")));
     let Some(message) = message else { return report(options, &kept.id, changes, &applied) };
     let made = commit(&files, &applied, &message).await?;
-    made.remarks.iter().for_each(|remark| stderr::write(&format!("{remark}\n")));
-    stderr::write(&format!("committed as {}\n", made.name));
-    print(options, "", &with_commit(to_json(&kept.id, changes, &applied, json!([])), &made.id))
+    made.iter().for_each(say_committed);
+    print(options, "", &with_commits(to_json(&kept.id, changes, &applied, json!([])), &made))
 }
 
-fn with_commit(mut applied: Value, id: &str) -> Value {
-    applied["commit"] = json!(id);
+fn say_committed(made: &Made) {
+    made.remarks.iter().for_each(|remark| stderr::write(&format!("{remark}\n")));
+    stderr::write(&format!("committed as {}\n", made.name));
+}
+
+/// `commit` is the first of them: that of the workspace, where there is one.
+fn with_commits(mut applied: Value, made: &[Made]) -> Value {
+    let ids: Vec<&str> = made.iter().map(|made| made.id.as_str()).collect();
+    applied["commit"] = json!(ids.first());
+    if ids.len() > 1 {
+        applied["commits"] = json!(ids);
+    }
     applied
 }
 
@@ -170,7 +180,7 @@ fn to_json(id: &SessionId, changes: &ChangeSet, applied: &Applied, conflicts: Va
     let names = |paths: &mut dyn Iterator<Item = &TreePath>| -> Vec<String> {
         paths.map(ToString::to_string).collect()
     };
-    let files = changes.changes.iter().filter(|(_, change)| !change.is_directory_only());
+    let files = changes.by_directory().filter(|(_, change)| !change.is_directory_only());
     json!({
         "session": id,
         "applied": applied.changes,

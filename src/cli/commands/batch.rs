@@ -119,8 +119,9 @@ async fn run(machine: &Arc<Machine>, options: &Options, arguments: &BatchArgs) -
     let limiter = Arc::new(Limiter::new(arguments.parallel.into()));
     let (models, mut notices) = ManyModels::connect(&config, limiter).await?;
     check_prices(&models, arguments.max_cost, &file.tasks)?;
-    let (sandbox, reason) = sandbox_settings::sandbox(&config).await?;
+    let (mut sandbox, reason) = sandbox_settings::sandbox(&config).await?;
     notices.extend(reason.map(sandbox_settings::text));
+    sandbox_settings::for_one_directory(&mut sandbox, &config, "a batch")?;
     let store = Store::open(machine)?;
     let output = Output::open(out, &file, &store, arguments.retry_failed)?;
     let before = output.summary(file.tasks.len());

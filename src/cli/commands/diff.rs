@@ -126,7 +126,7 @@ fn to_json(id: &SessionId, changes: &ChangeSet, store: &Store) -> Result<Value> 
     let mode = |node: &Option<Node>| node.as_ref().and_then(Node::mode).map(|mode| format!("{mode:03o}"));
     let renames = renames::find(changes, store);
     let mut files = Vec::new();
-    for (path, change) in changes.changes.iter().filter(|(_, change)| !change.is_directory_only()) {
+    for (path, change) in changes.by_directory().filter(|(_, change)| !change.is_directory_only()) {
         let is_file = |node: &Option<Node>| node.as_ref().is_some_and(|node| !node.is_directory());
         let kind = match (is_file(&change.before), is_file(&change.after)) {
             (false, _) => "added",

@@ -81,7 +81,8 @@ pub async fn serve(machine: &Arc<Machine>, arguments: ServeArgs) -> Result<ExitC
     let mut config = Config::load(machine, &arguments.options())?;
     // What is served has workspaces of its own.
     config.project = ConfiguredProject::default();
-    let (sandbox, reason) = sandbox_settings::sandbox(&config).await?;
+    let (mut sandbox, reason) = sandbox_settings::sandbox(&config).await?;
+    sandbox.added.clear();
     if let Some(Notice::Always(text)) = reason {
         stderr::write(&format!("{text}\n"));
     }

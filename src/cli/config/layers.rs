@@ -401,6 +401,8 @@ pub struct WorkspaceOptions {
     /// Globs of what is not copied.
     #[serde(deserialize_with = "globs")]
     pub exclude: Vec<String>,
+    /// Directories that every session sees beside its workspace.
+    pub add_dir: Vec<String>,
     /// By the directory of a project: what prepares it once.
     pub setup: BTreeMap<PathBuf, SetupOptions>,
 }

@@ -89,9 +89,11 @@ impl Repl<'_> {
         remarks_on(&applied).for_each(|line| self.remark(&line));
         if let Some(message) = message {
             let made = commit(&files, &applied, &message).await?;
-            made.remarks.iter().for_each(|remark| self.remark(remark));
-            self.remark(&format!("committed as {}", made.name));
-            self.note(&format!("The user committed them as {}: {message}", made.name))?;
+            made.iter().flat_map(|made| &made.remarks).for_each(|remark| self.remark(remark));
+            let names: Vec<&str> = made.iter().map(|made| made.name.as_str()).collect();
+            let names = names.join(", ");
+            self.remark(&format!("committed as {names}"));
+            self.note(&format!("The user committed them as {names}: {message}"))?;
         }
         Ok(self.announced(next))
     }
@@ -195,7 +197,7 @@ impl Repl<'_> {
         let paths: Vec<PathBuf> = paths.into_iter().map(PathBuf::from).collect();
         let ready = self.ready().await?;
         let named = self.config.options.directory.workspace.as_deref();
-        let paths = within(ready.workspace.root(), named, &self.config.directory, &paths)?;
+        let paths = within(&ready.workspace, named, &self.config.directory, &paths)?;
         let changes = ready.workspace.changes(&ready.sandbox).await?;
         let mut once = changes.clone();
         // It is the same each time.

@@ -1,5 +1,6 @@
 //! `agent`: the REPL. A line is a prompt, `!` and a command for the sandbox, or a slash command.
 
+mod add_dir;
 mod artifacts;
 mod changes;
 mod context;

@@ -4,6 +4,7 @@ use super::{Flow, Repl};
 use crate::cli::config::Config;
 use crate::cli::endpoint;
 use crate::cli::open::{StartingPoint, open, resumed_options};
+use crate::cli::options::Options;
 use crate::cli::pick_session::pick_session;
 use crate::cli::session_end::after_repl;
 use crate::error::Result;
@@ -35,16 +36,23 @@ impl Repl<'_> {
 
     /// Ends this session, and continues as the other one.
     pub(super) async fn continue_as(&mut self, resume: Resume) -> Result<()> {
-        let options = resumed_options(&self.config.machine, Some(&resume), &self.config.options)?;
-        let mut config = Config::load(&self.config.machine, &options)?;
-        let connected = endpoint::model(&mut config, Some(&resume)).await?;
-        // Both write to the same screen, so one ends before the other begins.
-        self.session.finish(&Ok(())).await?;
-        *self.session =
-            open(&config, connected.settings, StartingPoint::of(Some(resume)), self.console).await?;
-        self.console.notices(connected.notices)?;
+        self.reopen(resume, &self.config.options, true).await?;
         self.show_resumed();
         self.remark_on_plan();
         Ok(())
+    }
+
+    /// Continues as another session; `is_open`: the one before has not ended yet.
+    pub(super) async fn reopen(&mut self, resume: Resume, options: &Options, is_open: bool) -> Result<()> {
+        let options = resumed_options(&self.config.machine, Some(&resume), options)?;
+        let mut config = Config::load(&self.config.machine, &options)?;
+        let connected = endpoint::model(&mut config, Some(&resume)).await?;
+        // Both write to the same screen, so one ends before the other begins.
+        if is_open {
+            self.session.finish(&Ok(())).await?;
+        }
+        *self.session =
+            open(&config, connected.settings, StartingPoint::of(Some(resume)), self.console).await?;
+        self.console.notices(connected.notices)
     }
 }

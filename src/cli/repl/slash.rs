@@ -53,6 +53,14 @@ const COMMANDS: &[SlashCommand] = &[
         run: |repl, _| Box::pin(async { repl.usage() }),
     },
     SlashCommand {
+        help: CommandHelp::new(
+            "/add-dir",
+            "[DIR[:ro]]",
+            "a further directory for the session; with :ro to read it alone",
+        ),
+        run: |repl, directory| Box::pin(repl.add_dir(directory)),
+    },
+    SlashCommand {
         help: CommandHelp::new("/upload", "PATH [DEST]", "copy into the sandbox"),
         run: |repl, arguments| Box::pin(repl.upload(arguments)),
     },

@@ -188,7 +188,18 @@ fn home(plan: &Plan<'_>) -> Result<(), Failure> {
 fn caches(plan: &Plan<'_>, mounts: &[PathBuf]) -> Result<(), Failure> {
     for (index, (host, inside)) in plan.spec.caches.iter().enumerate() {
         let target = below(Path::new(ROOT), inside);
+        let is_added = plan.spec.added.contains(inside);
         if !is_plain(&target) {
+            if is_added {
+                return Err(Failure::new(
+                    "find the place of an added directory",
+                    io::ErrorKind::NotADirectory.into(),
+                ));
+            }
+            continue;
+        }
+        if plan.spec.own.contains(inside) {
+            bind(&plan.private.join(format!("caches/{index}/upper")), &target, MS_NOSUID | MS_NODEV)?;
             continue;
         }
         mount_point(&target, true).step_at("make a mount point", &target)?;
@@ -199,8 +210,14 @@ fn caches(plan: &Plan<'_>, mounts: &[PathBuf]) -> Result<(), Failure> {
         let (upper, work) = (format!("/caches/{index}/upper"), format!("/caches/{index}/work"));
         let beneath = beneath.map(|(beneath, _)| beneath.as_path());
         let layers = Layers { host: Some(host), beneath, upper: &upper, work: &work };
-        if writable(plan, &layers, owners, &target).is_err() {
-            show(host, &target, mounts)?;
+        match writable(plan, &layers, owners, &target) {
+            Ok(()) if plan.spec.read_only.contains(inside) => {
+                restrict(&target, MS_RDONLY | MS_NOSUID | MS_NODEV).step_at("restrict the mount of", host)?;
+            }
+            Ok(()) => {}
+            // Without its layer it would show what is to be hidden.
+            Err(error) if is_added => return Err(error).step_at("mount the overlay of", host),
+            Err(_) => show(host, &target, mounts)?,
         }
     }
     Ok(())

@@ -64,7 +64,7 @@ impl Sandbox {
     ///
     /// Nothing is there, or it cannot be reached.
     pub async fn stat(&self, path: &Path) -> Result<Entry> {
-        let request = Message::Stat { path: path.to_owned() };
+        let request = Message::Stat { path: self.based(path) };
         match self.ask(&request, Expect::Stated).await? {
             Message::Stated { entry } => Ok(checked(entry)),
             _ => Err(unexpected_answer()),
@@ -78,7 +78,7 @@ impl Sandbox {
     ///
     /// Nothing is there, it cannot be read, or it is not a regular file.
     pub async fn read_file(&self, path: &Path, offset: u64, limit: u64) -> Result<FileBytes> {
-        let request = &Message::ReadFile { path: path.to_owned(), offset, limit };
+        let request = &Message::ReadFile { path: self.based(path), offset, limit };
         let read = |connection: Arc<Connection>| async move { read_file(&connection, request, limit).await };
         self.link.repeat(read).await
     }
@@ -121,7 +121,7 @@ impl Sandbox {
         depth: u32,
     ) -> Result<Changes> {
         let WalkOptions { hash, exclude, max_entries } = options;
-        let request = &Message::Walk { root: root.to_owned(), hash, exclude, max_entries, since, depth };
+        let request = &Message::Walk { root: self.based(root), hash, exclude, max_entries, since, depth };
         let list = |connection: Arc<Connection>| async move {
             list(&connection, request, max_entries, matches!(since, None | Some(0))).await
         };

@@ -49,6 +49,8 @@ pub struct Sandbox {
     read_only: bool,
     /// Where the workspace is on this machine, and inside.
     place: Option<Arc<Place>>,
+    /// Where relative paths of files start, where that is not the workspace.
+    base: Option<Arc<Path>>,
 }
 
 /// The workspace's two paths.
@@ -68,7 +70,13 @@ impl Sandbox {
     ///
     /// The guest is not there, does not answer for 20 s, or speaks another version of the protocol.
     pub async fn connect(channel: Channel) -> Result<Self> {
-        Ok(Self { link: Link::open(channel).await?, env: Arc::new([]), read_only: false, place: None })
+        Ok(Self {
+            link: Link::open(channel).await?,
+            env: Arc::new([]),
+            read_only: false,
+            place: None,
+            base: None,
+        })
     }
 
     /// The same sandbox, in which commands and jobs of this handle start with these variables.
@@ -83,6 +91,21 @@ impl Sandbox {
         let inside = inside.unwrap_or(Path::new(WORKSPACE)).to_owned();
         let directory = (!directory.as_os_str().is_empty()).then(|| inside.join(directory));
         Self { place: Some(Arc::new(Place { host: host.to_owned(), inside, directory })), ..self }
+    }
+
+    /// The same sandbox as it is seen from `directory`, which has that path on this machine too: relative paths and commands start there.
+    pub fn at(self, directory: &Path) -> Self {
+        let place = Place {
+            host: directory.to_owned(),
+            inside: directory.to_owned(),
+            directory: Some(directory.to_owned()),
+        };
+        Self { place: Some(Arc::new(place)), base: Some(directory.into()), ..self }
+    }
+
+    /// The path as the guest takes it.
+    fn based(&self, path: &Path) -> PathBuf {
+        self.base.as_ref().map_or_else(|| path.to_owned(), |base| base.join(path))
     }
 
     /// The same sandbox, in which commands start in the workspace itself.

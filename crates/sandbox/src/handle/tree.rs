@@ -102,6 +102,7 @@ impl Sandbox {
     /// The files hold more than `limit` bytes together, or the connection is broken. What is wrong with a single file
     /// is its own result.
     pub async fn read_files(&self, paths: Vec<PathBuf>, limit: u64) -> Result<Vec<Result<FileBytes>>> {
+        let paths = paths.iter().map(|path| self.based(path)).collect();
         let requests = in_frames(paths, |path| path.as_os_str().len());
         let mut results = Vec::new();
         let mut left = limit;
@@ -127,7 +128,8 @@ impl Sandbox {
         let state = |(index, file): (usize, &FileWrite)| match (&file.node, file.mode) {
             (Node::Regular(content), Some(mode)) => {
                 let hash = Sha256::digest(content).into();
-                let state = FileState { path: file.path.clone(), mode, size: content.len() as u64, hash };
+                let state =
+                    FileState { path: self.based(&file.path), mode, size: content.len() as u64, hash };
                 Some((index, state))
             }
             _ => None,
@@ -153,7 +155,17 @@ impl Sandbox {
         Ok(missing)
     }
 
+    fn based_change(&self, change: Change) -> Change {
+        match change {
+            Change::Write(file) => Change::Write(FileWrite { path: self.based(&file.path), ..file }),
+            Change::Begin(file) => Change::Begin(FileWrite { path: self.based(&file.path), ..file }),
+            Change::Remove(path) => Change::Remove(self.based(&path)),
+            change => change,
+        }
+    }
+
     async fn update(&self, changes: Vec<Change>) -> Result<Vec<Result<()>>> {
+        let changes: Vec<Change> = changes.into_iter().map(|change| self.based_change(change)).collect();
         let count = changes.len();
         if count == 0 {
             return Ok(Vec::new());

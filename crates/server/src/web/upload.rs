@@ -155,7 +155,9 @@ pub fn archive(changes: &ChangeSet, store: &Store) -> Result<Vec<u8>> {
             return Err(Error::usage(format!("the files take more than {} MiB", MAX_DOWNLOAD >> 20))
                 .hint("download the patch"));
         }
-        archive.add(path.as_bytes(), *mode, &store.read(*hash)?)?;
+        // Those of directories beside the workspace are absolute.
+        let name = path.as_bytes();
+        archive.add(name.strip_prefix(b"/").unwrap_or(name), *mode, &store.read(*hash)?)?;
     }
     archive.finish()
 }

@@ -16,9 +16,11 @@ use agent_sandbox::Sandbox;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// The workspace on the host, which may have moved since.
-fn open(root: &Path) -> Result<HostDir> {
-    HostDir::open(root).map_err(|error| {
+/// The workspace on the host, which may have moved since. A directory that was added was named by its resolved path: a symlink that has
+/// come into that leads elsewhere.
+fn open(root: &Path, is_added: bool) -> Result<HostDir> {
+    let opened = if is_added { HostDir::open_plain(root) } else { HostDir::open(root) };
+    opened.map_err(|error| {
         Error::usage(format!("the workspace {} cannot be opened", root.display())).caused_by(error).hint(
             "put it back where it was, or write the change elsewhere: `agent diff ID --patch | git apply`",
         )
@@ -34,17 +36,17 @@ impl Workspace {
         self.apply_decided(changes, &Resolutions::new(), sandbox).await
     }
 
-    /// As [`Workspace::apply`], with what the user `decided` about files that cannot be merged.
-    pub async fn apply_decided(
+    /// Writes to this directory alone, at `time`.
+    pub(super) async fn own_apply(
         &self,
         changes: &ChangeSet,
         decided: &Resolutions,
         sandbox: Option<&Sandbox>,
+        time: String,
     ) -> Result<Applied> {
         let mut state = self.state().await?;
         let plan = self.plan(changes, decided).await?;
-        let record =
-            Record { time: agent_event::now(), written: plan.record(), accepted: state.accepted.clone() };
+        let record = Record { time, written: plan.record(), accepted: state.accepted.clone() };
         let applied = Applied {
             changes: record.written.counts(),
             merged: plan.merged().to_vec(),
@@ -83,18 +85,17 @@ impl Workspace {
         Ok(applied)
     }
 
-    /// `changes` as they are against what the host has now at `paths`: an apply writes them over it, whatever the session
-    /// knows of it.
-    ///
-    /// # Errors
-    /// The host's file cannot be read.
-    pub async fn over_host(&self, mut changes: ChangeSet, paths: &BTreeSet<TreePath>) -> Result<ChangeSet> {
+    pub(super) async fn own_over_host(
+        &self,
+        mut changes: ChangeSet,
+        paths: &BTreeSet<TreePath>,
+    ) -> Result<ChangeSet> {
         if paths.is_empty() {
             return Ok(changes);
         }
-        let (root, paths) = (self.root.clone(), paths.clone());
+        let (root, paths, is_added) = (self.root.clone(), paths.clone(), self.is_added);
         blocking(move || {
-            let host = open(&root)?;
+            let host = open(&root, is_added)?;
             for (path, change) in changes.changes.iter_mut().filter(|(path, _)| paths.contains(*path)) {
                 let found = host.observe(path).map_err(|error| {
                     Error::new(Kind::Conflict, format!("{path} cannot be read")).caused_by(error)
@@ -106,31 +107,22 @@ impl Workspace {
         .await
     }
 
-    /// Returns what an apply of `changes` would write, from what the host has.
-    ///
-    /// # Errors
-    /// Those of [`Workspace::apply`].
-    pub async fn would_write(&self, changes: &ChangeSet, decided: &Resolutions) -> Result<ChangeSet> {
-        Ok(self.plan(changes, decided).await?.record())
-    }
-
-    /// The files of `changes` that cannot be merged with what the host has now; `None` where there is none, or where something
-    /// conflicts that nobody can decide in favour of one side.
-    pub async fn undecided(&self, changes: &ChangeSet) -> Result<Option<Vec<Undecided>>> {
+    pub(super) async fn own_undecided(&self, changes: &ChangeSet) -> Result<Option<Vec<Undecided>>> {
         let (root, store, wanted) = (self.root.clone(), self.store.clone(), changes.clone());
-        blocking(move || Plan::undecided(&open(&root)?, &wanted, &store)).await
+        let is_added = self.is_added;
+        blocking(move || Plan::undecided(&open(&root, is_added)?, &wanted, &store)).await
     }
 
-    async fn plan(&self, changes: &ChangeSet, decided: &Resolutions) -> Result<Plan> {
+    pub(super) async fn plan(&self, changes: &ChangeSet, decided: &Resolutions) -> Result<Plan> {
         let (root, store) = (self.root.clone(), self.store.clone());
-        let (wanted, decided) = (changes.clone(), decided.clone());
-        blocking(move || Plan::check(&open(&root)?, &wanted, &store, Some(&decided)).map_err(conflict_hint))
-            .await
+        let (wanted, decided, is_added) = (changes.clone(), decided.clone(), self.is_added);
+        blocking(move || {
+            Plan::check(&open(&root, is_added)?, &wanted, &store, Some(&decided)).map_err(conflict_hint)
+        })
+        .await
     }
 
-    /// Puts files that the user edited while reviewing `changes` into the sandbox, where there is one, and into what is recorded
-    /// of it. `files` have contents that are kept, and `applied` is what came of `changes`.
-    pub async fn take_edited(
+    pub(super) async fn own_take_edited(
         &self,
         files: &BTreeMap<TreePath, Node>,
         changes: &ChangeSet,
@@ -157,30 +149,53 @@ impl Workspace {
         self.take_merged(&mut state, &paths, delta, sandbox).await
     }
 
-    /// Puts the host's files back as they were before the last apply that was not taken back yet.
-    pub async fn undo_apply(&self) -> Result<Changes> {
+    /// Puts back what the last apply wrote to this directory: the counts, and what [`Workspace::apply_again`] takes.
+    pub(super) async fn own_undo_apply(&self) -> Result<(Changes, Record, Delta)> {
         let mut state = self.state().await?;
         let Some(record) = state.applied.last().cloned() else {
-            return Err(Error::usage("nothing of this session was applied").hint("`agent apply` applies it"));
+            return Err(Error::unexpected("the record of the last apply is gone"));
         };
-        let (root, store, back) = (self.root.clone(), self.store.clone(), record.written.reversed());
-        let plan = blocking(move || Plan::check(&open(&root)?, &back, &store, None)).await;
-        let plan = plan.map_err(|error| match error.kind() {
-            Kind::Conflict => error.hint("nothing was reverted: move these files away and try again"),
-            _ => error,
-        })?;
+        let plan = self.undo_plan(&record).await?;
         let changes = plan.record().counts();
         self.write(plan.restoring()).await?;
         state.applied.pop();
-        state.accepted = record.accepted;
+        let accepted = std::mem::replace(&mut state.accepted, record.accepted.clone());
         self.save(ACCEPTED, state.accepted.clone()).await?;
         self.save(APPLIED, state.applied.clone()).await?;
-        Ok(changes)
+        Ok((changes, record, accepted))
+    }
+
+    /// Refuses what [`Workspace::own_undo_apply`] would.
+    pub(super) async fn can_undo_apply(&self) -> Result<()> {
+        let record = self.state().await?.applied.last().cloned();
+        match record {
+            Some(record) => self.undo_plan(&record).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
+    async fn undo_plan(&self, record: &Record) -> Result<Plan> {
+        let (root, store, back) = (self.root.clone(), self.store.clone(), record.written.reversed());
+        let is_added = self.is_added;
+        blocking(move || Plan::check(&open(&root, is_added)?, &back, &store, None)).await.map_err(undo_hint)
+    }
+
+    /// Writes once more what [`Workspace::own_undo_apply`] has taken back.
+    pub(super) async fn apply_again(&self, record: Record, accepted: Delta) -> Result<()> {
+        let mut state = self.state().await?;
+        let (root, store, written) = (self.root.clone(), self.store.clone(), record.written.clone());
+        let is_added = self.is_added;
+        let plan = blocking(move || Plan::check(&open(&root, is_added)?, &written, &store, None)).await?;
+        self.write(plan.restoring()).await?;
+        state.applied.push(record);
+        state.accepted = accepted;
+        self.save(ACCEPTED, state.accepted.clone()).await?;
+        self.save(APPLIED, state.applied.clone()).await
     }
 
     async fn write(&self, plan: Plan) -> Result<()> {
-        let (root, store) = (self.root.clone(), self.store.clone());
-        blocking(move || plan.write(&open(&root)?, &store)).await
+        let (root, store, is_added) = (self.root.clone(), self.store.clone(), self.is_added);
+        blocking(move || plan.write(&open(&root, is_added)?, &store)).await
     }
 
     async fn take_merged(
@@ -229,7 +244,14 @@ fn keep_refused(
     }))
 }
 
-fn conflict_hint(error: Error) -> Error {
+pub(super) fn undo_hint(error: Error) -> Error {
+    match error.kind() {
+        Kind::Conflict => error.hint("nothing was reverted: move these files away and try again"),
+        _ => error,
+    }
+}
+
+pub(super) fn conflict_hint(error: Error) -> Error {
     match error.kind() {
         Kind::Conflict => error.hint(
             "name the other files to apply only them, or choose a version of each at a terminal: agent apply",

@@ -36,27 +36,27 @@ impl Workspace {
     pub async fn as_it_began(former: &Path, session: &Path, machine: Arc<Machine>) -> Result<Option<Self>> {
         let (former, session) = (former.to_owned(), session.to_owned());
         blocking(move || {
-            let (from, to) =
-                (Store::open(&former.join("workspace"))?, Store::open(&session.join("workspace"))?);
-            let (Some(about), Some(base)) = (from.load::<super::About>(ABOUT)?, from.load::<Base>(BASE)?)
-            else {
-                return Ok(None);
-            };
-            let hashes = base.nodes.values().filter_map(|node| match node {
-                Node::File { hash, .. } => Some(*hash),
-                _ => None,
-            });
-            hashes.filter(|hash| from.contains(*hash)).try_for_each(|hash| to.adopt(&from, hash))?;
-            to.save(ABOUT, &about)?;
-            to.save(BASE, &base)?;
-            Ok(Self::load_now(&session, machine)?.map(|workspace| Self { rewinds: true, ..workspace }))
+            let added = super::several::directories(&former).enumerate();
+            let pairs = added.map(|(index, from)| (from, super::several::directory_of(&session, index)));
+            let pairs = std::iter::once((former.clone(), session.clone())).chain(pairs);
+            for (index, (from, to)) in pairs.enumerate() {
+                if !take_beginning(&from, &to)? && index == 0 {
+                    return Ok(None);
+                }
+            }
+            let rewinding = |workspace: Self| Self { rewinds: true, ..workspace };
+            Ok(Self::load_now(&session, machine)?.map(|mut workspace| {
+                workspace.added = workspace.added.drain(..).map(rewinding).collect();
+                rewinding(workspace)
+            }))
         })
         .await
     }
 
     /// For a second sandbox with the same state as the session's own: nothing is recorded.
     pub fn transient(self) -> Self {
-        Self { is_transient: true, ..self }
+        let added = self.added.into_iter().map(Self::transient).collect();
+        Self { is_transient: true, added, ..self }
     }
 
     /// With the `$HOME` that is saved in `directory`, in place of the session's own.
@@ -66,7 +66,7 @@ impl Workspace {
 
     /// After a start with an overlay that failed: copies the files, unless an overlay was requested by name.
     /// `false` where that would change nothing.
-    pub async fn fall_back_to_copy(&self) -> Result<bool> {
+    pub(super) async fn own_fall_back_to_copy(&self) -> Result<bool> {
         let mut state = self.state.lock().await;
         if self.mode != Mode::Auto || state.mount == WorkspaceMount::Empty {
             return Ok(false);
@@ -80,7 +80,7 @@ impl Workspace {
 
     /// Looks at the host's tree again for a fresh sandbox of a resumed session, before
     /// [`Workspace::restore_into`]. Returns a notice for the user.
-    pub async fn reopen(&self, can_overlay: bool) -> Result<Option<String>> {
+    pub(super) async fn own_reopen(&self, can_overlay: bool) -> Result<Option<String>> {
         let (root, options, mode) = (self.root.clone(), self.options.clone(), self.mode);
         let can_overlay = can_overlay && can_hold_layers(self.store.directory());
         let is_layered = self.state.lock().await.beneath.is_some();
@@ -104,7 +104,7 @@ impl Workspace {
     }
 
     /// Copies the files into a fresh sandbox of a new session, before anything runs in it.
-    pub async fn copy_in(&self, sandbox: &Sandbox, on_copied: OnCopied<'_>) -> Result<CopyReport> {
+    pub(super) async fn own_copy_in(&self, sandbox: &Sandbox, on_copied: OnCopied<'_>) -> Result<CopyReport> {
         let mut state = self.state().await?;
         let report = self.fill(&mut state, sandbox, on_copied).await?;
         // What was not copied shows by its own stamps that it is the host's.
@@ -124,8 +124,16 @@ impl Workspace {
         Ok(report)
     }
 
+    /// Records the beginning of a directory that a session gets later.
+    pub(super) async fn record_beginning(&self) -> Result<()> {
+        let state = self.state().await?;
+        let (store, about, base) =
+            (self.store.clone(), about(&self.root, &state, &self.options), state.base.clone());
+        blocking(move || store.save_both((ABOUT, &about), (BASE, &base))).await
+    }
+
     /// Returns whether the last sandbox got all of its files. In one that did not, they would look deleted.
-    pub fn is_filled(&self) -> bool {
+    pub(super) fn own_is_filled(&self) -> bool {
         self.store.load::<()>(FILLED).is_ok_and(|filled| filled.is_some())
     }
 
@@ -167,7 +175,7 @@ impl Workspace {
     }
 
     /// Continues with a sandbox of this session that is still running.
-    pub async fn rejoin(&self, sandbox: &Sandbox) -> Result<()> {
+    pub(super) async fn own_rejoin(&self, sandbox: &Sandbox) -> Result<()> {
         // Otherwise the files' own stamps show which are the host's.
         if !self.state.lock().await.copies {
             return Ok(());
@@ -194,7 +202,11 @@ impl Workspace {
     /// change on the host meanwhile is a conflict when they are applied.
     ///
     /// A workspace of [`Workspace::as_it_began`] is restored to its base instead, as far as that is kept.
-    pub async fn restore_into(&self, sandbox: &Sandbox, on_copied: OnCopied<'_>) -> Result<CopyReport> {
+    pub(super) async fn own_restore_into(
+        &self,
+        sandbox: &Sandbox,
+        on_copied: OnCopied<'_>,
+    ) -> Result<CopyReport> {
         let mut state = self.state().await?;
         if let WorkspaceMount::Bind(_) = state.mount {
             self.store.mark(FILLED, &())?;
@@ -244,6 +256,22 @@ impl Workspace {
         }
         Ok(CopyReport { lost, ..report })
     }
+}
+
+/// Records in the session `to` how a directory was when `former` began; `false` where that never had it.
+fn take_beginning(former: &Path, session: &Path) -> Result<bool> {
+    let (from, to) = (Store::open(&former.join("workspace"))?, Store::open(&session.join("workspace"))?);
+    let (Some(about), Some(base)) = (from.load::<super::About>(ABOUT)?, from.load::<Base>(BASE)?) else {
+        return Ok(false);
+    };
+    let hashes = base.nodes.values().filter_map(|node| match node {
+        Node::File { hash, .. } => Some(*hash),
+        _ => None,
+    });
+    hashes.filter(|hash| from.contains(*hash)).try_for_each(|hash| to.adopt(&from, hash))?;
+    to.save(ABOUT, &about)?;
+    to.save(BASE, &base)?;
+    Ok(true)
 }
 
 /// Returns what differs from the base `former` in the tree as it was just taken, as far as the former content is kept, and how many

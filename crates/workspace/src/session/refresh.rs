@@ -12,7 +12,7 @@ use crate::selection::{Picked, PickedKind, Stamp};
 use crate::transfer;
 use crate::tree_path::TreePath;
 use crate::withheld::withhold_new;
-use agent_base::error::Result;
+use agent_base::error::{Error, Result};
 use agent_sandbox::{Sandbox, WorkspaceMount};
 use std::collections::BTreeMap;
 
@@ -27,6 +27,20 @@ pub struct Refreshed {
     pub conflicts: Vec<TreePath>,
     /// A notice of what the sandbox does not see any more.
     pub withheld: Option<String>,
+}
+
+/// What becomes of the host's changes.
+#[derive(Default)]
+struct Sorted {
+    refreshed: Refreshed,
+    /// What the base takes over as the host has it.
+    taken: Vec<Changed>,
+    /// Files that both sides changed, with what the sandbox gets.
+    merged: Vec<(Changed, Node)>,
+    /// What the user changed of files that the base takes over.
+    edits: Vec<(TreePath, Change)>,
+    /// The differences of the sandbox after that.
+    delta: Delta,
 }
 
 /// One path that changed on the host.
@@ -90,8 +104,10 @@ impl State {
 }
 
 impl Workspace {
-    /// Brings the sandbox up to date with the host, as far as it has not changed the same files itself.
-    pub async fn refresh(&self, sandbox: &Sandbox) -> Result<Refreshed> {
+    pub(super) async fn own_refresh(&self, sandbox: &Sandbox) -> Result<Refreshed> {
+        if self.is_added && !self.root.canonicalize().is_ok_and(|root| root == self.root) {
+            return Err(Error::usage(format!("{} leads elsewhere now", self.root.display())));
+        }
         let mut state = self.state().await?;
         let refreshed = match state.mount {
             WorkspaceMount::Bind(_) => self.refresh_bound(&mut state, sandbox).await,
@@ -132,7 +148,7 @@ impl Workspace {
     /// Compares the whole of the host's tree ahead of the next [`Workspace::refresh`], which then need not do that. Nothing
     /// is done where that was done lately, where the tree cannot be watched, or before the first look of a process that
     /// attached to a running sandbox.
-    pub async fn prepare_refresh(&self) -> Result<()> {
+    pub(super) async fn own_prepare_refresh(&self) -> Result<()> {
         let mut state = self.state().await?;
         let Some(mut view) = state.view.take_if(|view| view.is_due()) else { return Ok(()) };
         let (root, base) = (self.root.clone(), std::mem::take(&mut state.base));
@@ -194,54 +210,71 @@ impl Workspace {
             drop(sandbox.remove_files(left_out.keys().map(transfer::inside).collect()).await?);
         }
         state.base.left_out.extend(left_out);
-        let git_is_changed = state.history.delta().keys().any(is_git_beyond_index);
-        let (mut refreshed, mut taken, mut merged) = (Refreshed::default(), Vec::new(), Vec::new());
         let accepted = state.accepted.len();
-        let mut delta = state.history.delta().clone();
-        for changed in self.observe(paths).await? {
-            let before = former.get(&changed.path).cloned().flatten();
-            let before = state.accepted.get(&changed.path).cloned().unwrap_or(before);
-            let is_news = changed.is_news(before.as_ref());
-            let step = match git_is_changed && is_git(&changed.path) {
-                true => Step::Know,
-                false => state.judge(&changed, before.as_ref(), &delta),
-            };
-            if let Step::Conflict = step
-                && is_news
-                && let Some(node) = self.merged_with_host(state, &changed, before, &delta).await?
-            {
-                refreshed.merged.push(changed.path.clone());
-                merged.push((changed, node));
-                continue;
-            }
-            match step {
-                Step::Take | Step::Shown if is_news => refreshed.followed.push(changed.path.clone()),
-                Step::Conflict if is_news => refreshed.conflicts.push(changed.path.clone()),
-                _ => {}
-            }
-            match (step, &mut state.view) {
-                (Step::Take, _) => {
-                    delta.remove(&changed.path);
-                    state.accepted.remove(&changed.path);
-                    taken.push(changed);
-                }
-                (Step::Shown, Some(view)) => view.forget(&changed.path),
-                (Step::Know | Step::Conflict, Some(view)) => view.know(&changed.path, changed.stamp()),
-                (_, None) => {}
-            }
-        }
+        let sorted = self.sort(state, paths, &former).await?;
+        let Sorted { refreshed, taken, merged, edits, mut delta } = sorted;
         self.take(state, sandbox, taken).await?;
         self.take_both(state, sandbox, merged, &mut delta).await?;
         let State { history, base, .. } = &mut *state;
         if *history.delta() != delta {
             history.record(delta, &base.nodes, None, &self.store)?;
         }
+        self.carry_into_checkpoints(state, edits).await?;
         // It is written after the prompt, which need not wait for it.
         state.has_unsaved_edits = true;
         if state.accepted.len() != accepted {
             self.save(ACCEPTED, state.accepted.clone()).await?;
         }
         Ok(refreshed)
+    }
+
+    /// Decides what becomes of each of `paths` that changed on the host, where both sides began with `former`.
+    async fn sort(
+        &self,
+        state: &mut State,
+        paths: BTreeMap<TreePath, Option<Picked>>,
+        former: &BTreeMap<TreePath, Option<Node>>,
+    ) -> Result<Sorted> {
+        let git_is_changed = state.history.delta().keys().any(is_git_beyond_index);
+        let mut sorted = Sorted { delta: state.history.delta().clone(), ..Sorted::default() };
+        for changed in self.observe(paths).await? {
+            let before = former.get(&changed.path).cloned().flatten();
+            let before = state.accepted.get(&changed.path).cloned().unwrap_or(before);
+            let is_news = changed.is_news(before.as_ref());
+            let step = match git_is_changed && is_git(&changed.path) {
+                true => Step::Know,
+                false => state.judge(&changed, before.as_ref(), &sorted.delta),
+            };
+            let edit = Change { before: before.clone(), after: changed.now.clone() };
+            if let Step::Conflict = step
+                && is_news
+                && let Some(node) = self.merged_with_host(state, &changed, before, &sorted.delta).await?
+            {
+                sorted.edits.push((changed.path.clone(), edit));
+                sorted.refreshed.merged.push(changed.path.clone());
+                sorted.merged.push((changed, node));
+                continue;
+            }
+            match step {
+                Step::Take | Step::Shown if is_news => {
+                    sorted.edits.push((changed.path.clone(), edit));
+                    sorted.refreshed.followed.push(changed.path.clone());
+                }
+                Step::Conflict if is_news => sorted.refreshed.conflicts.push(changed.path.clone()),
+                _ => {}
+            }
+            match (step, &mut state.view) {
+                (Step::Take, _) => {
+                    sorted.delta.remove(&changed.path);
+                    state.accepted.remove(&changed.path);
+                    sorted.taken.push(changed);
+                }
+                (Step::Shown, Some(view)) => view.forget(&changed.path),
+                (Step::Know | Step::Conflict, Some(view)) => view.know(&changed.path, changed.stamp()),
+                (_, None) => {}
+            }
+        }
+        Ok(sorted)
     }
 
     /// Looks at the host. The first time after a process has attached to a running sandbox, at all of it.
@@ -291,6 +324,50 @@ impl Workspace {
             })
         })
         .await
+    }
+
+    /// Adds edits of the user's to what earlier checkpoints have of the same files: else an undo would bring back the session's version
+    /// without the edit, as if the session had reverted it. Lines that both changed stand there between conflict markers.
+    async fn carry_into_checkpoints(&self, state: &mut State, edits: Vec<(TreePath, Change)>) -> Result<()> {
+        let is_file = |node: &Option<Node>| matches!(node, Some(Node::File { .. }));
+        let are_files = |change: &Change| is_file(&change.before) && is_file(&change.after);
+        let edits: BTreeMap<TreePath, Change> =
+            edits.into_iter().filter(|(path, change)| are_files(change) && !is_git(path)).collect();
+        if edits.is_empty() || state.history.list().len() < 2 {
+            return Ok(());
+        }
+        let (root, store) = (self.root.clone(), self.store.clone());
+        let node = |path: &TreePath| Some((path.clone(), state.base.nodes.get(path)?.clone()));
+        let (mut history, base) = (state.history.clone(), edits.keys().filter_map(node).collect());
+        state.history = blocking(move || {
+            let carry = |path: &TreePath, node: &Node| -> Result<Option<Node>> {
+                let Some(edit) = edits.get(path).filter(|_| is_file(&Some(node.clone()))) else {
+                    return Ok(None);
+                };
+                if let Some(Node::File { hash, .. }) = &edit.after
+                    && !store.contains(*hash)
+                {
+                    let Ok(mut file) = HostDir::open(&root)?.open_file(path) else { return Ok(None) };
+                    // Saved once more since, it is carried with the next look.
+                    if store.put_from(&mut file)?.0 != *hash {
+                        return Ok(None);
+                    }
+                }
+                let read = |_| match node {
+                    Node::File { hash, .. } => store.read(*hash),
+                    _ => Ok(Vec::new()),
+                };
+                let ours = Ours { found: Some(node), read: &read, other: "your file" };
+                Ok(match merge::three_way(&ours, edit, &store)? {
+                    Merged::Clean(node) => Some(node),
+                    Merged::Impossible(_) => merge::with_markers(&ours, edit, &store)?,
+                })
+            };
+            history.carry(&base, &carry, &store)?;
+            Ok(history)
+        })
+        .await?;
+        Ok(())
     }
 
     /// Puts merged files into the sandbox. The host's versions are what its changes start from now.
