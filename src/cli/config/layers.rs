@@ -650,6 +650,7 @@ mod tests {
             "models",
             "policy",
             "prices",
+            "telemetry",
             "tools",
             "ui",
             "workspace",
