@@ -102,6 +102,28 @@ pub fn check(added: &[AddedDirectory], root: &Path, machine: &Machine) -> Result
     Ok(())
 }
 
+/// Directories of `$HOME` that are there for keys, tokens and passwords, or for browsers' sessions.
+const CREDENTIALS: [&str; 18] = [
+    ".ssh",
+    ".gnupg",
+    ".aws",
+    ".azure",
+    ".kube",
+    ".docker",
+    ".oci",
+    ".password-store",
+    ".mozilla",
+    ".thunderbird",
+    ".config/gcloud",
+    ".config/gh",
+    ".config/op",
+    ".config/sops",
+    ".config/google-chrome",
+    ".config/chromium",
+    ".local/share/keyrings",
+    ".pki",
+];
+
 /// Why no session sees this directory, and what to do.
 fn refusal(path: &Path, machine: &Machine) -> Option<(String, &'static str)> {
     /// Directories that every sandbox has of the host, or has of its own.
@@ -144,9 +166,11 @@ fn refusal(path: &Path, machine: &Machine) -> Option<(String, &'static str)> {
     if own.into_iter().flatten().any(is_own) {
         return Some(("this program keeps its own files there".to_owned(), NAME_ONE));
     }
-    let below_home = home.as_ref().and_then(|home| path.strip_prefix(home).ok()).unwrap_or(path);
-    let inside = below_home.strip_prefix("/").unwrap_or(below_home).join("x");
-    if secrets::is_named_like_one(&inside) {
+    let holds_credentials = |directory: &&str| {
+        let directory = home.as_ref().map(|home| home.join(directory));
+        directory.is_some_and(|directory| directory.starts_with(path) || path.starts_with(directory))
+    };
+    if CREDENTIALS.iter().any(|directory| holds_credentials(&directory)) {
         return Some(("credentials are kept there".to_owned(), "a sandbox never sees such files"));
     }
     None
@@ -184,8 +208,7 @@ mod tests {
     use super::*;
 
     fn refused(path: &str, root: &str) -> Option<String> {
-        let home = tempfile::tempdir().unwrap();
-        let machine = Machine::made_up(home.path(), "/home/me", &[]);
+        let machine = Machine::new([("HOME".into(), "/home/me".into())]);
         let added = [AddedDirectory { path: path.into(), read_only: true }];
         check(&added, Path::new(root), &machine).err().map(|error| error.to_string())
     }
@@ -201,7 +224,8 @@ mod tests {
             ("/srv", "directory of the system"),
             ("/proc/1", "directory of the system"),
             ("/home/me/.ssh", "credentials are kept there"),
-            ("/home/me/.aws", "credentials are kept there"),
+            ("/home/me/.aws/sso", "credentials are kept there"),
+            ("/home/me/.config", "keeps its own files there"),
             ("/work/app/sub", "in the workspace already"),
             ("/work/app", "in the workspace already"),
             ("/work", "the workspace is in it"),
