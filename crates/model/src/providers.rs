@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn every_preset_is_already_normalised() {
         for provider in ALL {
-            let address = provider.address(|name| in_environment(name)).unwrap();
+            let address = provider.address(in_environment).unwrap();
             assert_eq!(crate::Endpoint::new(&address, "m").unwrap().base_url, address);
         }
     }

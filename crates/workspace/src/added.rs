@@ -166,11 +166,11 @@ fn refusal(path: &Path, machine: &Machine) -> Option<(String, &'static str)> {
     if own.into_iter().flatten().any(is_own) {
         return Some(("this program keeps its own files there".to_owned(), NAME_ONE));
     }
-    let holds_credentials = |directory: &&str| {
+    let holds_credentials = |directory: &str| {
         let directory = home.as_ref().map(|home| home.join(directory));
         directory.is_some_and(|directory| directory.starts_with(path) || path.starts_with(directory))
     };
-    if CREDENTIALS.iter().any(|directory| holds_credentials(&directory)) {
+    if CREDENTIALS.iter().any(|directory| holds_credentials(directory)) {
         return Some(("credentials are kept there".to_owned(), "a sandbox never sees such files"));
     }
     None

@@ -589,7 +589,7 @@ enum SandboxSetting {
     /// `auto`, or a backend's name.
     Name(SandboxChoice),
     /// With the settings of backends.
-    Table(SandboxTable),
+    Table(Box<SandboxTable>),
 }
 
 /// `[sandbox]` as a table.

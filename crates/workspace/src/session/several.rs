@@ -105,7 +105,8 @@ impl Workspace {
         mounts
     }
 
-    /// As [`Workspace::own_fall_back_to_copy`], in all directories.
+    /// After a start with an overlay that failed: copies the files of all directories, unless an overlay was requested by name.
+    /// `false` where that would change nothing.
     pub async fn fall_back_to_copy(&self) -> Result<bool> {
         let mut is_changed = false;
         for (_, workspace) in self.all() {
@@ -114,14 +115,15 @@ impl Workspace {
         Ok(is_changed)
     }
 
-    /// As [`Workspace::own_reopen`], in all directories.
+    /// Looks at the host's trees again for a fresh sandbox of a resumed session, before [`Workspace::restore_into`]. Returns notices for
+    /// the user.
     pub async fn reopen(&self, can_overlay: bool) -> Result<Vec<String>> {
         let mut notices: Vec<String> = self.own_reopen(can_overlay).await?.into_iter().collect();
         notices.extend(self.reopen_added(can_overlay).await?);
         Ok(notices)
     }
 
-    /// As [`Workspace::own_reopen`], in those that were added.
+    /// Looks at the directories that were added again, as [`Workspace::reopen`] does.
     pub async fn reopen_added(&self, can_overlay: bool) -> Result<Vec<String>> {
         let mut notices = Vec::new();
         for added in &self.added {
@@ -134,7 +136,7 @@ impl Workspace {
         format!("{}: {notice}", self.root.display())
     }
 
-    /// As [`Workspace::own_copy_in`], into all directories.
+    /// Copies the files of all directories into a fresh sandbox of a new session, before anything runs in it.
     pub async fn copy_in(&self, sandbox: &Sandbox, on_copied: OnCopied<'_>) -> Result<CopyReport> {
         let mut report = self.own_copy_in(sandbox, on_copied).await?;
         for added in &self.added {
@@ -143,14 +145,18 @@ impl Workspace {
         Ok(report)
     }
 
-    /// As [`Workspace::own_restore_into`], into all directories.
+    /// Restores the state of the session in a fresh sandbox: the host's trees as they are now, and on top of them everything that the
+    /// session had changed. Files that the session changed keep their old base, so that a change on the host meanwhile is a conflict
+    /// when they are applied.
+    ///
+    /// A workspace of [`Workspace::as_it_began`] is restored to its base instead, as far as that is kept.
     pub async fn restore_into(&self, sandbox: &Sandbox, on_copied: OnCopied<'_>) -> Result<CopyReport> {
         let mut report = self.own_restore_into(sandbox, on_copied).await?;
         report.add(self.restore_added_into(sandbox, on_copied).await?);
         Ok(report)
     }
 
-    /// As [`Workspace::own_restore_into`], into those that were added.
+    /// Restores the directories that were added, as [`Workspace::restore_into`] does.
     pub async fn restore_added_into(&self, sandbox: &Sandbox, on_copied: OnCopied<'_>) -> Result<CopyReport> {
         let mut report = CopyReport::default();
         for added in &self.added {
@@ -159,7 +165,7 @@ impl Workspace {
         Ok(report)
     }
 
-    /// As [`Workspace::own_rejoin`], in all directories.
+    /// Continues with a sandbox of this session that is still running.
     pub async fn rejoin(&self, sandbox: &Sandbox) -> Result<()> {
         for (root, workspace) in self.all() {
             workspace.own_rejoin(&Self::inside(root, sandbox)).await?;
@@ -167,7 +173,7 @@ impl Workspace {
         Ok(())
     }
 
-    /// As [`Workspace::own_settle_filtered_files`], in all directories.
+    /// Has git in a fresh sandbox count the files of filters as unchanged, before anything runs there.
     pub async fn settle_filtered_files(&self, sandbox: &Sandbox) -> Result<()> {
         for (root, workspace) in self.all() {
             workspace.own_settle_filtered_files(&Self::inside(root, sandbox)).await?;
@@ -175,7 +181,7 @@ impl Workspace {
         Ok(())
     }
 
-    /// As [`Workspace::own_is_filled`], of all directories.
+    /// Returns whether the last sandbox got all files of all directories. In one that did not, they would look deleted.
     pub fn is_filled(&self) -> bool {
         self.all().all(|(_, workspace)| workspace.own_is_filled())
     }
@@ -310,7 +316,8 @@ impl Workspace {
         Ok(all)
     }
 
-    /// As [`Workspace::own_prepare_refresh`], in all directories.
+    /// Compares the host's whole trees ahead of the next [`Workspace::refresh`], which then need not do that. Nothing is done where that
+    /// was done lately, where a tree cannot be watched, or before the first look of a process that attached to a running sandbox.
     pub async fn prepare_refresh(&self) -> Result<()> {
         for (_, workspace) in self.all() {
             workspace.own_prepare_refresh().await?;
