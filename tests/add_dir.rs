@@ -322,6 +322,17 @@ fn what_is_about_one_workspace_refuses_a_directory_that_could_be_written_to() {
 }
 
 #[test]
+fn a_plan_and_a_review_write_to_no_added_directory_either() {
+    let call = agent().file("a.txt", "1\n");
+    let library = beside(&call, "library", &[("lib.txt", "one\n")]);
+    let path = library.to_str().expect("text");
+    let model = endpoint().text("ok").start();
+    let call = call.endpoint(&model).sandbox("local");
+    let refused = call.again().args(["run", "--plan", "--add-dir", path, "x"]).run();
+    assert!(refused.code != 0 && refused.stderr.contains("add it as"), "{}", refused.stderr);
+}
+
+#[test]
 fn a_prompt_is_undone_in_all_directories_and_one_is_added_while_a_session_goes_on() {
     let builder = terminal().file("app.txt", "one\n");
     let root = builder.directory("workspace");
@@ -346,6 +357,9 @@ fn a_prompt_is_undone_in_all_directories_and_one_is_added_while_a_session_goes_o
     terminal.wait_for_prompt();
     terminal.type_line("/add-dir /etc");
     terminal.wait_for("/etc cannot be added: it is a directory of the system");
+    // No checkpoint has it yet.
+    terminal.type_line("!echo own > own.txt");
+    terminal.wait_for_prompt();
     terminal.type_line(&format!("/add-dir {path}"));
     terminal.wait_for("was added: the sandbox is started again with the session's changes");
     terminal.wait_for_prompt();
@@ -356,6 +370,8 @@ fn a_prompt_is_undone_in_all_directories_and_one_is_added_while_a_session_goes_o
     terminal.wait_for("Step 2 is done.");
     terminal.wait_for_prompt();
     let all = format!("!cat app.txt {path}/*; echo end-of");
+    terminal.type_line("!cat own.txt; echo end-of own");
+    terminal.wait_for("\nown\nend-of own\n");
     terminal.type_line(&format!("{all} 1"));
     terminal.wait_for("\nthree\nthree\nx\nend-of 1\n");
     terminal.type_line("/undo");
@@ -375,7 +391,7 @@ fn a_prompt_is_undone_in_all_directories_and_one_is_added_while_a_session_goes_o
     terminal.type_line("/apply");
     terminal.wait_for("[yes/no/each]");
     terminal.type_line("y");
-    terminal.wait_for("1 file added, 2 modified, 0 deleted");
+    terminal.wait_for("2 files added, 2 modified, 0 deleted");
     assert_eq!(host(&library, "cat lib.txt new.txt"), "three\nx\n");
     assert_eq!(host(&root, "cat app.txt"), "three\n");
 }

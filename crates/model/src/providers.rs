@@ -57,7 +57,8 @@ impl Provider {
             address += value;
             rest = after;
         }
-        Ok(address + rest)
+        // The host of what is in no region has no prefix.
+        Ok((address + rest).replacen("://global-", "://", 1))
     }
 
     /// The base URL for a protocol.
@@ -343,6 +344,8 @@ mod tests {
             let refused = address(provider, value);
             assert!(refused.is_err() || value == "evil.example/", "{provider} {value}");
         }
+        let global = find("vertex").unwrap().address(|_| Some("global".to_owned())).unwrap();
+        assert!(global.starts_with("https://aiplatform.googleapis.com/v1/projects/"), "{global}");
         let missing = find("bedrock").unwrap().address(|_| None).unwrap_err();
         assert!(missing.to_string().contains("AWS_REGION"), "{missing}");
         assert_eq!(of_base_url("no address").name, "custom");

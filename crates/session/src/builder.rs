@@ -10,7 +10,7 @@ use super::mcp::SessionServers;
 use super::observer::Observer;
 use super::ports::Ports;
 use super::settings::{Governance, ModelSettings, NetworkOrigin, SandboxSettings, WorkspaceSettings};
-use super::startup::{ForkedFrom, Population, Startup, destroy};
+use super::startup::{ForkedFrom, Population, Startup};
 use super::{Resume, Session};
 use agent_assist::Helper;
 use agent_base::error::{Error, Result};
@@ -293,19 +293,31 @@ impl Builder {
         }
         let recorded = self.sandbox.added.clone();
         for directory in given {
-            match self.sandbox.added.iter_mut().find(|other| other.path == directory.path) {
-                Some(other) => other.read_only &= directory.read_only,
+            let overlapped = self.sandbox.added.iter_mut().find(|other| directory.overlaps(&other.path));
+            match overlapped {
+                Some(other) if other.path == directory.path => other.read_only &= directory.read_only,
+                Some(_) => {
+                    let text =
+                        format!("{directory} is not added: the session has a directory that it overlaps.");
+                    self.notices.push(Notice::Always(text));
+                }
                 None => self.sandbox.added.push(directory),
             }
         }
         self.sandbox.check_added(&self.workspace.root, &self.machine)?;
         match population {
             Some(population) if self.sandbox.added == recorded => Ok(Some(population)),
-            Some(Population::Reattach(workspace, _)) => {
-                destroy(self.sandbox.backend.as_ref(), resume.id.as_str()).await?;
-                let text = "The sandbox is started again with the added directory, without its processes and what is in no diff.";
-                self.notices.push(Notice::Usual(text.to_owned()));
-                Ok(Some(Population::Restore(with_written(self.written(resume), workspace).await?)))
+            Some(Population::Reattach(workspace, attached)) => {
+                // It may hold what no checkpoint has yet.
+                let given = std::mem::replace(&mut self.sandbox.added, recorded);
+                let new = given.iter().filter(|directory| !self.sandbox.added.contains(directory));
+                let names: Vec<String> = new.map(ToString::to_string).collect();
+                let text = format!(
+                    "{} cannot be added to the sandbox of this session, which is still running: /add-dir starts it again.",
+                    names.join(", ")
+                );
+                self.notices.push(Notice::Always(text));
+                Ok(Some(Population::Reattach(workspace, attached)))
             }
             Some(Population::Restore(workspace)) => {
                 Ok(Some(Population::Restore(with_written(self.written(resume), workspace).await?)))

@@ -64,6 +64,12 @@ impl Session {
     }
 
     async fn try_read_only(&self) -> Result<()> {
+        if let Some(written) = self.added().iter().find(|added| !added.read_only) {
+            return Err(Error::usage(format!(
+                "{written} is written to beside the workspace, and only that can be kept as it is"
+            ))
+            .hint(format!("add it as {written}:ro")));
+        }
         let sandbox = self.startup.ready().await?.sandbox.clone().read_only();
         let trial = Command {
             program: Program::Shell("true".to_owned()),

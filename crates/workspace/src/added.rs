@@ -162,13 +162,15 @@ fn refusal(path: &Path, machine: &Machine) -> Option<(String, &'static str)> {
         return Some(("it is a directory of the system".to_owned(), NAME_ONE));
     }
     let own = [machine.data_dir(), machine.cache_dir(), machine.config_dir()];
-    let is_own = |own: PathBuf| own.starts_with(path) || path.starts_with(own);
+    let overlaps = |other: &Path| other.starts_with(path) || path.starts_with(other);
+    // `path` is without links, which these may be.
+    let is_own = |own: PathBuf| overlaps(&own) || own.canonicalize().is_ok_and(|own| overlaps(&own));
     if own.into_iter().flatten().any(is_own) {
         return Some(("this program keeps its own files there".to_owned(), NAME_ONE));
     }
     let holds_credentials = |directory: &str| {
         let directory = home.as_ref().map(|home| home.join(directory));
-        directory.is_some_and(|directory| directory.starts_with(path) || path.starts_with(directory))
+        directory.is_some_and(is_own)
     };
     if CREDENTIALS.iter().any(|directory| holds_credentials(directory)) {
         return Some(("credentials are kept there".to_owned(), "a sandbox never sees such files"));
@@ -182,7 +184,12 @@ fn refusal(path: &Path, machine: &Machine) -> Option<(String, &'static str)> {
 /// It cannot be looked through, or holds more files than can be.
 pub fn read_only_mount(directory: &Path, machine: &Arc<Machine>) -> Result<AddedMount> {
     let failed = |error: Error| error.context(&format!("{} cannot be added", directory.display()));
-    let options = select::Options::new(Arc::clone(machine));
+    // Nothing is copied.
+    let options = select::Options {
+        max_file_bytes: u64::MAX,
+        max_total_bytes: u64::MAX,
+        ..select::Options::new(Arc::clone(machine))
+    };
     let selection = select(directory, &options).map_err(failed)?;
     let withheld = select::withheld(directory, &options, &selection.ignored).map_err(failed)?;
     let configs =
@@ -196,11 +203,12 @@ pub fn read_only_mount(directory: &Path, machine: &Arc<Machine>) -> Result<Added
     Ok(AddedMount { path: directory.to_owned(), hidden, to_come, access: Access::ReadOnly })
 }
 
-/// Returns whether a file is a git configuration with something that is not for the sandbox. It cannot be rewritten in a directory that is
-/// shown as it is.
+/// Returns whether a file is a git configuration with something that is not for the sandbox, or that cannot be read. It cannot be rewritten
+/// in a directory that is shown as it is.
 fn has_credentials(directory: &Path, path: &TreePath) -> bool {
     let read = || plain_file::read(&directory.join(path.as_path()), transfer::MAX_CONFIG, Links::Refuse);
-    transfer::is_git_config(path) && read().is_ok_and(|content| secrets::git_config_has_credentials(&content))
+    transfer::is_git_config(path)
+        && read().map_or(true, |content| secrets::git_config_has_credentials(&content))
 }
 
 #[cfg(test)]

@@ -62,7 +62,7 @@ impl HostDir {
 
     /// Opens a root that is reached through no symlink: its path was resolved when it was named.
     pub fn open_plain(root: &Path) -> io::Result<Self> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut directory = rustix::fs::open("/", flags, Mode::empty())?;
         for name in root.components() {
             match name {
@@ -73,7 +73,9 @@ impl HostDir {
                 _ => return Err(io::ErrorKind::InvalidInput.into()),
             }
         }
-        Ok(Self { root: directory })
+        // What is above it may only be passed through.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Self { root: rustix::fs::openat(&directory, ".", flags, Mode::empty())? })
     }
 
     /// Looks at `path`, and reads and hashes it where it is a file. Something that is neither file, symlink nor

@@ -52,6 +52,13 @@ impl Options {
     }
 }
 
+impl Options {
+    /// Those for a directory beside the workspace: what the user includes is of the workspace.
+    pub fn of_added(&self) -> Self {
+        Self { include: Vec::new(), ..self.clone() }
+    }
+}
+
 /// Walks `root` in parallel and decides. Blocking.
 pub fn select(root: &Path, options: &Options) -> Result<Selection> {
     let walk = Walk::new(root, options, &|_| false)?;

@@ -250,7 +250,8 @@ impl Workspace {
             let data = session.ancestors().nth(2).map(Path::to_owned);
             let own = Self::open_one(&root, &session, data, options.clone())?;
             let of_added = |(index, root): (usize, &PathBuf)| {
-                Self::open_one(root, &several::directory_of(&session, index), None, options.clone())
+                let options = Options { select: options.select.of_added(), ..options.clone() };
+                Self::open_one(root, &several::directory_of(&session, index), None, options)
             };
             let added = options.added.iter().enumerate().map(of_added).collect::<Result<_>>()?;
             Ok(own.with_added(added))

@@ -274,7 +274,9 @@ fn key_beside_dot_env(place: &EndpointPlace, layers: &Layers, file: &File) -> Re
     }
     // A provider named by `.env` is a known host: its own key may go there, wherever it was set.
     if place.setting.name == "AGENT_PROVIDER" || own_key_names(place).contains(&place.setting.name.as_str()) {
-        let own = own_key_names(place).into_iter().find_map(|name| layers.get(name));
+        // A key that serves other programs too is not for a `.env` to send.
+        let may_use = place.provider.is_none_or(|provider| provider.is_implied_by_key);
+        let own = own_key_names(place).into_iter().filter(|_| may_use).find_map(|name| layers.get(name));
         if own.is_some() {
             return Ok(own);
         }
@@ -433,6 +435,9 @@ mod tests {
         // A token of GitHub is in many environments for other reasons.
         assert!(choose(&Options::default(), &[("GITHUB_TOKEN", "t")], &[]).is_err());
         assert_eq!(of("github", &[("GITHUB_TOKEN", "t")], &[]).unwrap().key.as_deref(), Some("t"));
+        assert!(
+            choose(&Options::default(), &[("GITHUB_TOKEN", "t")], &[("AGENT_PROVIDER", "github")]).is_err()
+        );
     }
 
     #[test]

@@ -55,6 +55,11 @@ impl Judged {
     pub fn with_offered(bound: &Arc<Bound>, mut head: Parts) -> Option<Self> {
         let (path, query) = (head.uri.path().to_owned(), head.uri.query().unwrap_or_default());
         bound.rule.judge(head.method.as_str(), &path, query).ok()?;
+        if head.headers.contains_key(header::UPGRADE) && !bound.rule.websockets {
+            return None;
+        }
+        head.headers.remove(header::RANGE);
+        head.headers.remove(header::IF_RANGE);
         let is_added = bound.inject(&mut head.headers, &path);
         is_added.then(|| Self { head, used: vec![Arc::clone(bound)] })
     }
@@ -70,11 +75,12 @@ pub(super) fn judged(host_side: &HostSide, once: &[Arc<Bound>], head: Head) -> R
     check_host(&head.fields, host, *port)?;
     let Head { method, path, query, mut fields, framing, is_websocket, .. } = head;
     let mut query = query.unwrap_or_default();
-    let permitted = permitted(&at_host, &method, &path, &query)?;
+    let mut permitted = permitted(&at_host, &method, &path, &query)?;
     if is_websocket {
         if !at_host.is_empty() && !permitted.iter().any(|bound| bound.rule.websockets) {
             return Err("it asks for a WebSocket, and the credential's websockets is not set".to_owned());
         }
+        permitted.retain(|bound| bound.rule.websockets);
         // What is compressed cannot be searched.
         fields.remove(header::SEC_WEBSOCKET_EXTENSIONS);
         fields.insert(header::UPGRADE, HeaderValue::from_static("websocket"));

@@ -156,7 +156,10 @@ impl Rule {
 
     /// Returns whether a request brings a push.
     pub(super) fn is_push(&self, method: &http::Method, path: &str) -> bool {
-        self.git && *method == http::Method::POST && path.ends_with(&format!("/{RECEIVE}"))
+        let pushes = |reading: &String| reading.to_ascii_lowercase().ends_with(&format!("/{RECEIVE}"));
+        self.git
+            && *method == http::Method::POST
+            && path::readings(path).is_ok_and(|readings| readings.iter().any(pushes))
     }
 
     /// Judges whether a request is one that the credential may be used for.
@@ -182,10 +185,18 @@ impl Rule {
             if mentions(RECEIVE) && !self.write {
                 return Err(format!("it pushes, and --credential {}:write was not given", self.name));
             }
+            // One that a server may take for a push is looked into only where its path is plain.
+            let is_plain = path.ends_with(&format!("/{RECEIVE}")) || path.ends_with("/info/refs");
+            if method != "GET" && mentions(RECEIVE) && !is_plain {
+                return Err("it names a push in a path that is spelled differently".to_owned());
+            }
             let is_service = |name: &str| path.ends_with(&format!("/{name}"));
             if method == "POST" && (is_service(UPLOAD) || (is_service(RECEIVE) && self.write)) {
                 return Ok(());
             }
+        }
+        if self.signs() && !self.write {
+            only_reads_aws(query)?;
         }
         let is_read = self.methods.iter().any(|allowed| allowed == method);
         let is_written = self.write_methods.iter().any(|allowed| allowed == method);
@@ -200,6 +211,21 @@ impl Rule {
     }
 }
 
+/// Refuses an action of AWS that may change something, or returns keys: many of its services take every action by GET.
+fn only_reads_aws(query: &str) -> std::result::Result<(), String> {
+    const READS: [&str; 3] = ["Describe", "List", "GetCallerIdentity"];
+    for decoding in path::decodings(query) {
+        for (name, value) in decoding.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, ""))) {
+            if name.trim().eq_ignore_ascii_case("Action")
+                && !READS.iter().any(|read| value.trim().starts_with(read))
+            {
+                return Err("its Action may write, and :write was not given".to_owned());
+            }
+        }
+    }
+    Ok(())
+}
+
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
@@ -210,6 +236,26 @@ impl fmt::Display for Rule {
 mod tests {
     use super::super::presets::preset;
     use super::*;
+
+    #[test]
+    fn actions_of_aws_in_a_query_only_read_without_write() {
+        let rule = preset("aws").expect("a preset").rule("aws");
+        let judge = |query: &str| rule.judge("GET", "/", query).is_ok();
+        assert!(
+            judge("Action=DescribeInstances&Version=1")
+                && judge("list-type=2")
+                && judge("Action=GetCallerIdentity")
+        );
+        for query in [
+            "Action=TerminateInstances",
+            "a=b&Action=GetSessionToken",
+            "%41ction=CreateAccessKey",
+            "action=DeleteUser",
+            "Action=%44elete",
+        ] {
+            assert!(!judge(query), "{query}");
+        }
+    }
 
     #[test]
     fn a_push_needs_write_however_it_is_spelled() {

@@ -69,7 +69,7 @@ impl Workspace {
             let (root, directory) = (root.clone(), directory_of(session, added.len()));
             let mode = if self.mode == Mode::Bind { Mode::Auto } else { self.mode };
             let options = Options { mode, can_overlay: true, named: true, ..Options::new(self.machine()) };
-            let options = Options { select: self.options.clone(), ..options };
+            let options = Options { select: self.options.of_added(), ..options };
             let opened = blocking(move || Self::open_one(&root, &directory, None, options)).await?;
             opened.record_beginning().await?;
             added.push(opened);
@@ -301,7 +301,15 @@ impl Workspace {
     pub async fn refresh(&self, sandbox: &Sandbox) -> Result<Refreshed> {
         let mut all = Refreshed::default();
         for (root, workspace) in self.all() {
-            let of_one = workspace.own_refresh(&Self::inside(root, sandbox)).await?;
+            let of_one = match workspace.own_refresh(&Self::inside(root, sandbox)).await {
+                Ok(of_one) => of_one,
+                // The others are still followed.
+                Err(error) if root.is_some() => Refreshed {
+                    withheld: Some(format!("What changed there on the host is not followed: {error}.")),
+                    ..Refreshed::default()
+                },
+                Err(error) => return Err(error),
+            };
             let names = |paths: Vec<TreePath>| paths.into_iter().map(|path| shown(root, &path));
             all.followed.extend(names(of_one.followed));
             all.merged.extend(names(of_one.merged));
@@ -405,6 +413,12 @@ impl Workspace {
             {
                 Ok(of_part) => applied.add(part.root, of_part),
                 Err(error) => {
+                    // It may have been written before it failed.
+                    let last =
+                        part.workspace.state.lock().await.applied.last().map(|record| record.time.clone());
+                    if last.as_ref() == Some(&time) {
+                        done.push(part.workspace);
+                    }
                     let error = match part.root {
                         Some(root) => error.context(&root.display().to_string()),
                         None => error,

@@ -80,6 +80,10 @@ pub async fn review(machine: &Arc<Machine>, arguments: ReviewArgs) -> ExitCode {
             .hint("leave it out"));
         }
         let mut config = Config::load(machine, options)?;
+        // Nothing is changed in directories beside the workspace either.
+        let added =
+            [&mut config.options.copy.add_dir, &mut config.file.workspace.add_dir].into_iter().flatten();
+        added.filter(|directory| !directory.ends_with(":ro")).for_each(|directory| directory.push_str(":ro"));
         let schema = AnswerSchema::new(finding::schema()).map_err(Error::unexpected)?;
         let Connected { mut settings, notices } = endpoint::model(&mut config, None).await?;
         settings.answer_schema = Some(schema.value().clone());

@@ -83,6 +83,8 @@ fn client() -> Result<reqwest::Client> {
         .user_agent(concat!("agent/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(CONNECT_TIMEOUT)
         .read_timeout(READ_TIMEOUT)
+        // A server may close a connection while the next request is on its way.
+        .pool_max_idle_per_host(0)
         .redirect(policy)
         .build()
         .map_err(|error| Error::config("the HTTP client cannot be set up").caused_by(error))
