@@ -327,8 +327,8 @@ fn a_plan_and_a_review_write_to_no_added_directory_either() {
     let library = beside(&call, "library", &[("lib.txt", "one\n")]);
     let path = library.to_str().expect("text");
     let model = endpoint().text("ok").start();
-    let call = call.endpoint(&model).sandbox("local");
-    let refused = call.again().args(["run", "--plan", "--add-dir", path, "x"]).run();
+    let refused =
+        call.endpoint(&model).sandbox("local").args(["run", "--plan", "--add-dir", path, "x"]).run();
     assert!(refused.code != 0 && refused.stderr.contains("add it as"), "{}", refused.stderr);
 }
 
@@ -358,7 +358,8 @@ fn a_prompt_is_undone_in_all_directories_and_one_is_added_while_a_session_goes_o
     terminal.type_line("/add-dir /etc");
     terminal.wait_for("/etc cannot be added: it is a directory of the system");
     // No checkpoint has it yet.
-    terminal.type_line("!echo own > own.txt");
+    terminal.type_line("!echo own > own.txt; echo end-of 0");
+    terminal.wait_for("\nend-of 0\n");
     terminal.wait_for_prompt();
     terminal.type_line(&format!("/add-dir {path}"));
     terminal.wait_for("was added: the sandbox is started again with the session's changes");
