@@ -39,19 +39,20 @@ fn a_read_only_directory_is_seen_at_its_own_path_without_its_secrets() {
         let script = format!(
             "cat {path}/src/lib.rs; find {path} | sort; grep -r hidden- {path}; cat {path}/.env {path}/keys/id_rsa; true"
         );
-        let seen = agent
-            .again()
-            .sandbox(name)
-            .args(["exec", "--add-dir", &read_only(&library), "--", "sh", "-c", &script])
-            .run()
-            .expect_code(0)
-            .stdout;
+        let seen = said_beside(&agent, name, &library, &script);
         assert!(seen.contains("answer() -> u32 { 42 }"), "on {name}: {seen}");
         assert!(seen.contains("src/cache.bin"), "on {name}: {seen}");
         for hidden in ["hidden-", "/.env", "id_rsa", ".git/config"] {
             assert!(!seen.contains(hidden), "on {name}, {hidden}: {seen}");
         }
     });
+}
+
+/// What a script prints in a sandbox that reads `library` too.
+fn said_beside(agent: &Agent, backend: &str, library: &Path, script: &str) -> String {
+    let call = agent.again().sandbox(backend);
+    let arguments = ["exec", "--add-dir", &read_only(library), "--", "sh", "-c", script];
+    call.args(arguments).run().expect_code(0).stdout
 }
 
 /// Each way that changes something, as the user inside: none of them may.
@@ -89,13 +90,7 @@ fn nothing_writes_to_a_read_only_directory() {
             "{}; mount -o remount,rw {path} 2>/dev/null && echo remounted; echo end",
             tries.join("; ")
         );
-        let said = agent
-            .again()
-            .sandbox(name)
-            .args(["exec", "--add-dir", &read_only(&library), "--", "sh", "-c", &script])
-            .run()
-            .expect_code(0)
-            .stdout;
+        let said = said_beside(&agent, name, &library, &script);
         assert_eq!(said, "end\n", "on {name}");
         assert_eq!(std::fs::read_to_string(library.join("src/lib.rs")).expect("the host's"), LIBRARY[0].1);
     });
@@ -112,13 +107,7 @@ fn a_symlink_in_an_added_directory_leads_to_nothing_of_the_host() {
         let path = library.display();
         let script =
             format!("cat {path}/link {path}/directory/secret.txt {path}/../outside/secret.txt; true");
-        let seen = agent
-            .again()
-            .sandbox(name)
-            .args(["exec", "--add-dir", &read_only(&library), "--", "sh", "-c", &script])
-            .run()
-            .expect_code(0)
-            .stdout;
+        let seen = said_beside(&agent, name, &library, &script);
         assert_eq!(seen, "", "on {name}");
     });
 }

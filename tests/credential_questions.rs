@@ -1,10 +1,8 @@
 //! Questions about credentials, at a terminal.
 
 use crate::support::endpoint::endpoint;
-use crate::support::private_site::{AUTHORITY, PrivateSite};
+use crate::support::private_site::{AUTHORITY, PrivateSite, on_host, private_repository};
 use crate::support::terminal::{Builder, Terminal, terminal};
-use std::path::Path;
-use std::process::Command;
 
 const TOKEN: &str = "ghp_r3alT0kenOfTheUsers0123456789abcd";
 
@@ -84,23 +82,9 @@ fn a_credential_that_is_not_enabled_is_asked_about_when_its_host_refuses_a_reque
     leave(later);
 }
 
-/// Runs git on this machine.
-fn git(directory: &Path, arguments: &[&str]) {
-    let identity = ["-c", "user.name=a", "-c", "user.email=a@b.test", "-c", "init.defaultBranch=main"];
-    let output =
-        Command::new("git").current_dir(directory).args(identity).args(arguments).output().expect("git");
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
 #[test]
 fn a_push_is_shown_before_it_reaches_the_host() {
-    let directory = tempfile::tempdir().expect("a directory");
-    git(directory.path(), &["init", "work"]);
-    let work = directory.path().join("work");
-    std::fs::write(work.join("file"), "content\n").expect("a file");
-    git(&work, &["add", "."]);
-    git(&work, &["commit", "-m", "first"]);
-    git(directory.path(), &["clone", "--bare", "work", "private.git"]);
+    let directory = private_repository();
     let site = PrivateSite::start(TOKEN, Some(directory.path()));
     let rule = "git = true\napply = [\"basic\"]\nenabled = true\nwrite = true";
     let mut terminal = start(&configured(&site, rule), &site, &[]);
@@ -119,7 +103,7 @@ fn a_push_is_shown_before_it_reaches_the_host() {
     terminal.wait_for("\nfirst 0");
     terminal.wait_for_prompt();
     let bare = directory.path().join("private.git");
-    git(&bare, &["rev-parse", "more"]);
+    on_host(&bare, &["rev-parse", "more"]);
 
     terminal.type_line("!cd copy; git push -q origin :more; echo second $?");
     terminal.wait_for("delete more (0 commits). Allow it?");
@@ -130,6 +114,6 @@ fn a_push_is_shown_before_it_reaches_the_host() {
     terminal.wait_for("\nthird 1");
     terminal.wait_for_prompt();
     assert_eq!(terminal.screen().matches("Allow it?").count(), 2, "{}", terminal.screen());
-    git(&bare, &["rev-parse", "more"]);
+    on_host(&bare, &["rev-parse", "more"]);
     leave(terminal);
 }

@@ -3,7 +3,9 @@
 use crate::support::agent::{Agent, Finished, agent};
 use crate::support::endpoint::endpoint;
 use crate::support::engine::engine;
-use crate::support::private_site::{AUTHORITY, EXCHANGED, PrivateSite, Sent, forms};
+use crate::support::private_site::{
+    AUTHORITY, EXCHANGED, PrivateSite, Sent, forms, on_host, private_repository,
+};
 use crate::support::site::Site;
 use crate::support::skip::missing;
 use serde_json::{Value, json};
@@ -368,23 +370,9 @@ fn search(root: &Path) -> Searched {
     searched
 }
 
-/// Runs git on this machine.
-fn git(directory: &Path, arguments: &[&str]) {
-    let identity = ["-c", "user.name=a", "-c", "user.email=a@b.test", "-c", "init.defaultBranch=main"];
-    let output =
-        Command::new("git").current_dir(directory).args(identity).args(arguments).output().expect("git");
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
 #[test]
 fn git_clones_and_fetches_and_pushes_only_where_the_user_said_write() {
-    let directory = tempfile::tempdir().expect("a directory");
-    git(directory.path(), &["init", "work"]);
-    let work = directory.path().join("work");
-    std::fs::write(work.join("file"), "content\n").expect("a file");
-    git(&work, &["add", "."]);
-    git(&work, &["commit", "-m", "first"]);
-    git(directory.path(), &["clone", "--bare", "work", "private.git"]);
+    let directory = private_repository();
     let site = PrivateSite::start(TOKEN, Some(directory.path()));
     let rule = "git = true\napply = [\"basic\"]\nlogin = \"x-access-token\"";
     let script = "git clone -q https://$H/git/private.git copy && cat copy/file && cd copy && git fetch -q && echo fetched
@@ -399,7 +387,7 @@ fn git_clones_and_fetches_and_pushes_only_where_the_user_said_write() {
     let finished = exec(&site, rule, "site:write", script);
     assert_eq!(finished.stdout, "content\nfetched\npushed\n", "{}", finished.stderr);
     assert!(pushes(&site) > 0);
-    git(&directory.path().join("private.git"), &["rev-parse", "pushed"]);
+    on_host(&directory.path().join("private.git"), &["rev-parse", "pushed"]);
 }
 
 #[test]

@@ -3,10 +3,9 @@
 use crate::backends::{Chosen, choose};
 use crate::cli::config::{Config, SandboxConfig, credentials};
 use crate::error::Result;
-use crate::machine::Machine;
 use crate::session::{Governance, Notice, Retention, SandboxSettings, WorkspaceSettings};
 use crate::workspace::AddedDirectory;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Limits and policy of the call.
@@ -14,7 +13,7 @@ pub fn governance(config: &Config) -> Governance {
     Governance {
         limits: config.limits.clone(),
         bounds: config.bounds,
-        rules: config.file.policy.clone().with_project(&config.project.rules),
+        rules: config.file.policy.clone().with_project(&config.project.settings.rules),
         approve: config.file.approve.unwrap_or_default(),
         hooks: config.hooks.clone(),
         servers: config.mcp.servers.clone(),
@@ -29,23 +28,19 @@ pub fn workspace(config: &Config) -> WorkspaceSettings {
         named: config.workspace_named,
         mode: config.sandbox.workspace_mode,
         include: [&config.file.workspace.include[..], &config.options.copy.include].concat(),
-        exclude: [&config.file.workspace.exclude[..], &config.project.exclude, &config.options.copy.exclude]
-            .concat(),
+        exclude: [
+            &config.file.workspace.exclude[..],
+            &config.project.settings.exclude,
+            &config.options.copy.exclude,
+        ]
+        .concat(),
         object_stores: object_stores(config),
     }
 }
 
 /// Where repositories of the user's may take objects from, by `config.toml`.
 pub fn object_stores(config: &Config) -> Vec<PathBuf> {
-    config.file.git_object_stores.iter().map(|path| in_home(path, &config.machine)).collect()
-}
-
-/// A path that may begin with `~`.
-fn in_home(path: &Path, machine: &Machine) -> PathBuf {
-    match (path.strip_prefix("~"), machine.home()) {
-        (Ok(rest), Some(home)) => home.join(rest),
-        _ => path.to_owned(),
-    }
+    config.file.git_object_stores.iter().map(|path| config.machine.in_home(path)).collect()
 }
 
 /// The sandbox that the call asks for; if it names none, with the reason for this backend.
@@ -65,9 +60,9 @@ pub async fn sandbox(config: &Config) -> Result<(SandboxSettings, Option<Notice>
         network_origin: asked.network_origin,
         limits: asked.limits,
         retention,
-        env: with_variables(asked.env, &config.project.env),
+        env: with_variables(asked.env, &config.project.settings.env),
         directory: config.directory.clone(),
-        setup: config.project.setup.clone(),
+        setup: config.project.settings.setup.clone(),
         credentials: Arc::new(
             credentials::read(&asked.credentials, &config.machine, &config.workspace).await?,
         ),
@@ -119,7 +114,7 @@ async fn chosen(config: &Config) -> Result<(Chosen, Option<String>)> {
         let chosen = choose(*choice, image.as_deref(), runtime.as_deref(), &config.machine).await?;
         Ok((chosen, image))
     };
-    let Some(of_project) = config.project.image.clone().filter(|_| image.is_none()) else {
+    let Some(of_project) = config.project.settings.image.clone().filter(|_| image.is_none()) else {
         return with(image.clone()).await;
     };
     match with(Some(of_project.clone())).await {

@@ -19,6 +19,26 @@ pub const EXCHANGED: &str = "eyJhbGciOiJub25lIn0.made-up_token.of-a-registry";
 /// How long a stream waits for its reader.
 const STREAM_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Runs git on this machine.
+pub fn on_host(directory: &Path, arguments: &[&str]) {
+    let identity = ["-c", "user.name=a", "-c", "user.email=a@b.test", "-c", "init.defaultBranch=main"];
+    let output =
+        Command::new("git").current_dir(directory).args(identity).args(arguments).output().expect("git");
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A directory with the repository `private.git`, whose one commit has `file`.
+pub fn private_repository() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().expect("a directory");
+    on_host(directory.path(), &["init", "work"]);
+    let work = directory.path().join("work");
+    std::fs::write(work.join("file"), "content\n").expect("a file");
+    on_host(&work, &["add", "."]);
+    on_host(&work, &["commit", "-m", "first"]);
+    on_host(directory.path(), &["clone", "--bare", "work", "private.git"]);
+    directory
+}
+
 /// A running server. It serves until the test process ends.
 pub struct PrivateSite {
     address: SocketAddr,

@@ -20,6 +20,7 @@ pub mod mention;
 pub mod paths;
 pub mod plain_file;
 pub mod process_id;
+pub mod random;
 pub mod sanitise;
 pub mod secret_scan;
 pub mod shorten;

@@ -227,6 +227,14 @@ impl Machine {
         absolute(&self.variables, "HOME")
     }
 
+    /// The path, which may begin with `~`.
+    pub fn in_home(&self, path: &Path) -> PathBuf {
+        match (path.strip_prefix("~"), self.home()) {
+            (Ok(rest), Some(home)) => home.join(rest),
+            _ => path.to_owned(),
+        }
+    }
+
     /// The first of the variables that name an HTTP proxy, in lower case.
     pub fn proxy_variable(&self) -> Option<&'static str> {
         let is_set = |name: &str| self.variable(name).is_some_and(|value| !value.is_empty());

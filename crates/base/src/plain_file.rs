@@ -9,7 +9,7 @@ use rustix::path::Arg;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Whether the last name may be a symlink.
@@ -78,6 +78,19 @@ pub fn replace(path: &Path, content: &[u8], durability: Durability) -> io::Resul
         Durability::Synced => sync_directory(path.parent().unwrap_or(path)),
         Durability::Renamed => Ok(()),
     }
+}
+
+/// Replaces the file as a whole or not at all by one that only this user can read. Several may replace it at the same time: each writes a
+/// file of its own beside it, and the last one counts.
+pub fn replace_private(path: &Path, content: &[u8]) -> io::Result<()> {
+    let partial = path.with_extension(format!("{:x}.partial", fastrand::u64(..)));
+    let file = File::options().write(true).create_new(true).mode(0o600).open(&partial);
+    let written = file.and_then(|mut file| file.write_all(content)).and_then(|()| fs::rename(&partial, path));
+    if written.is_err() {
+        // What is left of it has no use.
+        let _ = fs::remove_file(&partial);
+    }
+    written
 }
 
 fn write_new(path: &Path, content: &[u8], durability: Durability) -> io::Result<()> {

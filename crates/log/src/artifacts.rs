@@ -6,9 +6,7 @@ use agent_base::lock::Lock;
 use agent_base::paths::{create_error, make_dir};
 use agent_base::plain_file::{self, Links};
 use agent_event::Artifact;
-use std::fs::{self, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The directory of a session's artifacts, inside the session's own.
@@ -77,7 +75,7 @@ impl Artifacts {
             let all = now.session.saturating_add(now.others).saturating_add(size);
             check(all, self.limits.all, "the artifacts of all sessions")?;
             make_dir(&self.directory)?;
-            write_atomically(&path, bytes).map_err(|error| create_error(&path, error))?;
+            plain_file::replace_private(&path, bytes).map_err(|error| create_error(&path, error))?;
             *used = Some(Used { session: now.session + size, ..now });
         }
         Ok(Artifact {
@@ -131,22 +129,6 @@ fn check(size: u64, limit: u64, what: &str) -> Result<()> {
 fn size_of(directory: &Path) -> u64 {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.metadata().ok()).map(|metadata| metadata.len()).sum()
-}
-
-/// Writes beside `path` and renames, so that a file of that name is always whole.
-fn write_atomically(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let partial = path.with_extension(format!("{:x}.partial", fastrand::u64(..)));
-    let written = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&partial)
-        .and_then(|mut file| file.write_all(bytes))
-        .and_then(|()| fs::rename(&partial, path));
-    if written.is_err() {
-        let _ = fs::remove_file(&partial);
-    }
-    written
 }
 
 /// The file name alone, without anything that a terminal or a page would interpret.

@@ -16,7 +16,7 @@ pub struct ListedModel {
 
 /// Returns what is listed of a provider's model, under its name or that of one of its versions, which end in a date.
 pub fn listed(provider: &str, model: &str) -> Option<ListedModel> {
-    let lines = LIST.lines().filter(|line| !line.starts_with('#'));
+    let lines = LIST.lines().filter(|line| line.starts_with(provider));
     lines.map(|line| line.split_whitespace().collect::<Vec<_>>()).find_map(|fields| {
         let [of, name, window, input, cached, written, output] = fields[..] else { return None };
         if of != provider || !is_version_of(model, name) {

@@ -36,7 +36,7 @@ const MAX_REFUSALS: usize = 10;
 /// in any case.
 const MAX_DENIALS: usize = 100;
 /// How long a connection waits for the user's answer.
-pub(super) const QUESTION_TIMEOUT: Duration = Duration::from_secs(120);
+const QUESTION_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long the end of a session waits for the events of its connections.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 /// The limit on all connections, as events name it.
@@ -676,7 +676,12 @@ async fn ask(approver: Arc<dyn Approver>, host: Host, port: u16) -> Option<Answe
         Host::Name(_) => None,
     };
     let question = Question::Connect { host: &host.to_string(), port, remark };
-    tokio::time::timeout(QUESTION_TIMEOUT, approver.ask(&question)).await.ok()?.ok()
+    answer_in_time(&*approver, &question).await
+}
+
+/// The user's answer to a question that a connection waits for; `None` where it does not come in time.
+pub(super) async fn answer_in_time(approver: &dyn Approver, question: &Question<'_>) -> Option<Answer> {
+    tokio::time::timeout(QUESTION_TIMEOUT, approver.ask(question)).await.ok()?.ok()
 }
 
 #[cfg(test)]

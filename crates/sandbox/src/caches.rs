@@ -237,7 +237,7 @@ impl Caches {
         let home = machine.home_or_nowhere();
         // The directory of everything, or one that holds `$HOME`, is nobody's cache.
         let is_wide = home.starts_with(&inside) || inside.components().count() < 3;
-        let is_shown_anyway = SHOWN_ANYWAY.iter().any(|root| inside.starts_with(root));
+        let is_shown_anyway = SYSTEM_DIRECTORIES.iter().any(|root| inside.starts_with(root));
         if !host.is_dir() || is_wide || is_shown_anyway {
             return false;
         }
@@ -265,13 +265,16 @@ fn hidden_by(directory: &Path, name: &str) -> Vec<PathBuf> {
     paths.filter(has_login).collect()
 }
 
-/// Directories that every sandbox has of the host, or has of its own.
-const SHOWN_ANYWAY: [&str; 12] = [
+/// Directories of the system: every sandbox has them of the host, has some of its own, or has none of them.
+pub const SYSTEM_DIRECTORIES: [&str; 15] = [
     "/usr",
     "/bin",
     "/sbin",
     "/lib",
+    "/lib32",
     "/lib64",
+    "/libx32",
+    "/boot",
     "/etc",
     "/proc",
     "/sys",

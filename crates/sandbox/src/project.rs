@@ -112,11 +112,10 @@ impl Project {
                 make_writable(&layers.join("work"), owner)?;
                 let upper = layers.join(layer::UPPER);
                 make_writable(&upper, owner)?;
-                if added.access == Access::Copy {
-                    return fs::write(layers.join(layer::SHOWN_AT), added.path.as_os_str().as_bytes());
+                if added.access != Access::Copy {
+                    let hidden: Vec<PathBuf> = added.hidden.iter().chain(&added.to_come).cloned().collect();
+                    layer::hide(&upper, &added.path, &hidden, owner)?;
                 }
-                let hidden: Vec<PathBuf> = added.hidden.iter().chain(&added.to_come).cloned().collect();
-                layer::hide(&upper, &added.path, &hidden, owner)?;
                 fs::write(layers.join(layer::SHOWN_AT), added.path.as_os_str().as_bytes())
             };
             make().map_err(|error| {

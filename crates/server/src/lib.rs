@@ -15,20 +15,15 @@ pub mod web;
 pub use listen::{Address, Listener, Peer};
 pub use opener::{Opener, StartFrom};
 
-use agent_base::error::{Error, Result};
-use std::fs::File;
-use std::io::Read;
+use agent_base::error::Result;
+use agent_base::random;
 
 /// Bytes of a token that nobody can guess.
 const TOKEN_BYTES: usize = 32;
 
 /// A token that nobody can guess, in hexadecimal.
 pub fn random_token() -> Result<String> {
-    let mut bytes = [0; TOKEN_BYTES];
-    File::open("/dev/urandom")
-        .and_then(|mut random| random.read_exact(&mut bytes))
-        .map_err(|error| Error::unexpected("/dev/urandom could not be read").caused_by(error))?;
-    Ok(hex::encode(bytes))
+    Ok(hex::encode(random::bytes::<TOKEN_BYTES>()?))
 }
 
 /// Shortens a text to at most so many bytes. Whether it was longer.

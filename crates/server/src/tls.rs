@@ -5,6 +5,7 @@
 use agent_base::error::{Error, Result};
 use agent_base::machine::Machine;
 use agent_base::paths;
+use agent_base::plain_file;
 use agent_base::tls::authorities_of;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
@@ -13,8 +14,6 @@ use rcgen::{
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use sha2::{Digest, Sha256};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -90,7 +89,7 @@ impl Identity {
             (self.authorities(), &authorities),
             (self.certificate(), made.certificate.as_bytes()),
         ] {
-            replace(&path, content).map_err(|error| self.unusable(&error))?;
+            plain_file::replace_private(&path, content).map_err(|error| self.unusable(&error))?;
         }
         Ok(())
     }
@@ -128,15 +127,6 @@ fn make(names: &[String]) -> std::result::Result<Made, rcgen::Error> {
     let key = KeyPair::generate()?;
     let certificate = leaf.signed_by(&key, &authority)?.pem();
     Ok(Made { authority: authority.pem(), certificate, key: key.serialize_pem() })
-}
-
-/// Writes a file that only this user can read, in the place of an older one.
-fn replace(path: &Path, content: &[u8]) -> std::io::Result<()> {
-    let new = path.with_extension(format!("new-{}", std::process::id()));
-    let _ = std::fs::remove_file(&new);
-    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-    file.write_all(content)?;
-    std::fs::rename(&new, path)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use agent_base::error::{Error, Result};
 use agent_base::machine::Machine;
 use agent_base::plain_file::{self, Links};
 use agent_base::visible::visible_name;
+use agent_sandbox::caches::SYSTEM_DIRECTORIES;
 use agent_sandbox::{Access, AddedMount};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -36,11 +37,7 @@ impl AddedDirectory {
             Some(name) => (name, true),
             None => (text, false),
         };
-        let path = match (Path::new(name).strip_prefix("~"), machine.home()) {
-            (Ok(rest), Some(home)) => home.join(rest),
-            _ => PathBuf::from(name),
-        };
-        let real = path.canonicalize().map_err(|error| {
+        let real = machine.in_home(Path::new(name)).canonicalize().map_err(|error| {
             Error::usage(format!("the directory {name} cannot be added"))
                 .hint("name a directory of this machine: --add-dir PATH, or PATH:ro to read it alone")
                 .caused_by(error)
@@ -126,24 +123,6 @@ const CREDENTIALS: [&str; 18] = [
 
 /// Why no session sees this directory, and what to do.
 fn refusal(path: &Path, machine: &Machine) -> Option<(String, &'static str)> {
-    /// Directories that every sandbox has of the host, or has of its own.
-    const SYSTEM: [&str; 15] = [
-        "/usr",
-        "/bin",
-        "/sbin",
-        "/lib",
-        "/lib32",
-        "/lib64",
-        "/libx32",
-        "/boot",
-        "/etc",
-        "/proc",
-        "/sys",
-        "/dev",
-        "/run",
-        "/nix",
-        "/workspace",
-    ];
     const TOP: [&str; 8] = ["/home", "/root", "/var", "/opt", "/srv", "/mnt", "/media", "/tmp"];
     const NAME_ONE: &str = "name a directory of a project or of its data";
     if path == Path::new("/") {
@@ -158,7 +137,9 @@ fn refusal(path: &Path, machine: &Machine) -> Option<(String, &'static str)> {
             return Some(("your home directory is in it".to_owned(), NAME_ONE));
         }
     }
-    if SYSTEM.iter().any(|system| path.starts_with(system)) || TOP.iter().any(|top| path == Path::new(top)) {
+    if SYSTEM_DIRECTORIES.iter().any(|system| path.starts_with(system))
+        || TOP.iter().any(|top| path == Path::new(top))
+    {
         return Some(("it is a directory of the system".to_owned(), NAME_ONE));
     }
     let own = [machine.data_dir(), machine.cache_dir(), machine.config_dir()];
@@ -168,11 +149,8 @@ fn refusal(path: &Path, machine: &Machine) -> Option<(String, &'static str)> {
     if own.into_iter().flatten().any(is_own) {
         return Some(("this program keeps its own files there".to_owned(), NAME_ONE));
     }
-    let holds_credentials = |directory: &str| {
-        let directory = home.as_ref().map(|home| home.join(directory));
-        directory.is_some_and(is_own)
-    };
-    if CREDENTIALS.iter().any(|directory| holds_credentials(directory)) {
+    let credentials = home.iter().flat_map(|home| CREDENTIALS.map(|directory| home.join(directory)));
+    if credentials.into_iter().any(is_own) {
         return Some(("credentials are kept there".to_owned(), "a sandbox never sees such files"));
     }
     None

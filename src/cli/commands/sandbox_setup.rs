@@ -38,10 +38,10 @@ pub async fn setup(machine: &Arc<Machine>, arguments: &SetupArgs) -> Result<Exit
         stderr::write(&format!("removed {removed} kept result(s)\n"));
     }
     let asked = project::read(&config.workspace, machine)?;
-    let of_user = config.project.setup.as_ref();
-    if let Some(setup) =
-        of_user.filter(|setup| asked.as_ref().and_then(|asked| asked.request.setup.as_ref()) != Some(*setup))
-    {
+    let of_user = config.project.settings.setup.as_ref();
+    if let Some(setup) = of_user.filter(|setup| {
+        asked.as_ref().and_then(|asked| asked.request.settings.setup.as_ref()) != Some(*setup)
+    }) {
         offer(described(setup).as_bytes())?;
         stderr::write("config.toml names it\n");
         return Ok(ExitCode::Success);
@@ -79,16 +79,17 @@ pub async fn setup(machine: &Arc<Machine>, arguments: &SetupArgs) -> Result<Exit
 /// Everything that is asked for, and what has no effect.
 fn requested(request: &Request) -> String {
     let mut text = format!("file:     {}\n", request.source.name());
-    if let Some(image) = &request.image {
+    if let Some(image) = &request.settings.image {
         text.push_str(&format!("image:    {}\n", one_line(image, 400)));
     }
-    for (name, value) in &request.env {
+    for (name, value) in &request.settings.env {
         text.push_str(&format!("variable: {}={}\n", one_line(name, 100), one_line(value, 4000)));
     }
-    if !request.exclude.is_empty() {
-        text.push_str(&format!("left out: {}\n", one_line(&request.exclude.join(", "), 4000)));
+    if !request.settings.exclude.is_empty() {
+        text.push_str(&format!("left out: {}\n", one_line(&request.settings.exclude.join(", "), 4000)));
     }
-    for (verdict, rules) in [("denied", &request.rules.deny), ("asked", &request.rules.ask)] {
+    for (verdict, rules) in [("denied", &request.settings.rules.deny), ("asked", &request.settings.rules.ask)]
+    {
         for (name, rule) in rules {
             text.push_str(&format!(
                 "{verdict}: {} ({})\n",
@@ -97,7 +98,7 @@ fn requested(request: &Request) -> String {
             ));
         }
     }
-    text.extend(request.setup.as_ref().map(described));
+    text.extend(request.settings.setup.as_ref().map(described));
     for remark in &request.remarks {
         text.push_str(&format!("no effect: {}\n", one_line(remark, 300)));
     }

@@ -231,13 +231,6 @@ fn preset_names() -> String {
     format!("presets: {}", names.into_iter().collect::<Vec<_>>().join(", "))
 }
 
-fn in_home(path: &Path, machine: &Machine) -> PathBuf {
-    match (path.strip_prefix("~"), machine.home()) {
-        (Ok(rest), Some(home)) => home.join(rest),
-        _ => path.to_owned(),
-    }
-}
-
 /// Reads the values.
 ///
 /// # Errors
@@ -271,7 +264,7 @@ pub fn unread(offered: &[Enabled], machine: &Arc<Machine>, workspace: &Path) -> 
 async fn value(one: &Enabled, machine: &Machine, workspace: &Path) -> Result<SecretString> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
     let source = match &one.source {
-        Source::File(path) => Source::File(in_home(path, machine)),
+        Source::File(path) => Source::File(machine.in_home(path)),
         other => other.clone(),
     };
     source.read(&one.rule.name, SourcePlace { machine, workspace, variable: &variable }).await
@@ -279,7 +272,7 @@ async fn value(one: &Enabled, machine: &Machine, workspace: &Path) -> Result<Sec
 
 fn authorities(one: &Enabled, machine: &Machine) -> Result<Vec<u8>> {
     let Some(path) = &one.ca else { return Ok(Vec::new()) };
-    let path = &in_home(path, machine);
+    let path = &machine.in_home(path);
     let failed = |error| Error::config(format!("{} cannot be read", path.display())).caused_by(error);
     plain_file::read(path, MAX_AUTHORITIES, Links::Follow).map_err(failed)
 }

@@ -1,7 +1,7 @@
 //! `devcontainer.json` of a project: the image, the variables and the commands that prepare it, as far as a sandbox of ours has them.
 //! The format is that of <https://containers.dev/implementors/json_reference/>.
 
-use super::project::{Request, Source, read_file};
+use super::project::{ProjectSettings, Request, Source, read_file};
 use super::project_setup::{self, DEFAULT_NETWORK, SetupOptions, SetupTable};
 use crate::error::{Error, Result};
 use crate::sanitise::one_line;
@@ -128,7 +128,8 @@ fn request(root: &Path, name: PathBuf, bytes: &[u8]) -> Result<Request> {
         }))?),
     };
     remarks.extend(not_honoured(&table));
-    Ok(Request { setup, image, env, remarks, ..Request::new(Source::DevContainer(name)) })
+    let settings = ProjectSettings { setup, image, env, ..ProjectSettings::default() };
+    Ok(Request { source: Source::DevContainer(name), settings, remarks })
 }
 
 /// Returns whether it can be the name of an image.
@@ -326,10 +327,13 @@ mod tests {
             }"#,
         )
         .unwrap();
-        assert_eq!(request.image.as_deref(), Some("mcr.microsoft.com/devcontainers/python:3.12"));
-        assert_eq!(request.env, [("ROOT".into(), "/home/u/app/src".into()), ("A".into(), "2".to_owned())]);
+        assert_eq!(request.settings.image.as_deref(), Some("mcr.microsoft.com/devcontainers/python:3.12"));
         assert_eq!(
-            request.setup.unwrap().command,
+            request.settings.env,
+            [("ROOT".into(), "/home/u/app/src".into()), ("A".into(), "2".to_owned())]
+        );
+        assert_eq!(
+            request.settings.setup.unwrap().command,
             "sh -c 'npm ci '\\''it'\\''\\'\\'''\\''s'\\''' && sh -c 'cd /home/u/app && make' && sh -c 'p=; sh -c '\\''a b'\\'' & p=\"$p \
              $!\"; sh -c '\\''c '\\''\\'\\'''\\''d e'\\''\\'\\'''\\'''\\'' & p=\"$p $!\"; for i in $p; do wait $i || exit; done'"
         );
@@ -348,7 +352,11 @@ mod tests {
             "mounts": ["source=/,target=/host,type=bind"], "build": {"dockerfile": "Dockerfile"}, "init": true, "unknown": 1,
             "securityOpt": [], "image": "--help", "postCreateCommand": "echo ${localEnv:HOME}"}"#;
         let request = read_text(text).unwrap();
-        assert!(request.image.is_none() && request.env.is_empty() && request.setup.is_none());
+        assert!(
+            request.settings.image.is_none()
+                && request.settings.env.is_empty()
+                && request.settings.setup.is_none()
+        );
         let names: Vec<&str> = request.remarks.iter().filter_map(|remark| remark.split(':').next()).collect();
         let mut sorted = names.clone();
         sorted.sort_unstable();

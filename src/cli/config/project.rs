@@ -39,11 +39,9 @@ impl Source {
     }
 }
 
-/// What a project asks for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
-    /// The file.
-    pub source: Source,
+/// Settings of a project's sandboxes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ProjectSettings {
     /// What prepares it once.
     pub setup: Option<ProjectSetup>,
     /// The image of its sandboxes.
@@ -54,43 +52,48 @@ pub struct Request {
     pub exclude: Vec<String>,
     /// Rules about what does not run, and what is asked about, beside the user's.
     pub rules: Rules,
+}
+
+/// What a project asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// The file.
+    pub source: Source,
+    /// The settings.
+    pub settings: ProjectSettings,
     /// What else the file says that has no effect, and why.
     pub remarks: Vec<String>,
 }
 
 impl Request {
-    /// One that asks for nothing.
-    pub fn new(source: Source) -> Self {
-        Self {
-            source,
-            setup: None,
-            image: None,
-            env: Vec::new(),
-            exclude: Vec::new(),
-            rules: Rules::default(),
-            remarks: Vec::new(),
-        }
-    }
-
     /// One line for a question.
     pub fn summary(&self) -> String {
         let mut parts = Vec::new();
         parts.extend(
-            self.setup
+            self.settings
+                .setup
                 .as_ref()
                 .map(|setup| format!("set it up once with `{}`", one_line(&setup.command, 100))),
         );
-        parts.extend(self.image.as_ref().map(|image| format!("use the image {}", one_line(image, 100))));
-        if !self.env.is_empty() {
-            let names: Vec<&str> = self.env.iter().map(|(name, _)| name.as_str()).collect();
+        parts.extend(
+            self.settings.image.as_ref().map(|image| format!("use the image {}", one_line(image, 100))),
+        );
+        if !self.settings.env.is_empty() {
+            let names: Vec<&str> = self.settings.env.iter().map(|(name, _)| name.as_str()).collect();
             parts.push(format!("set {}", one_line(&names.join(", "), 100)));
         }
-        if !self.exclude.is_empty() {
-            parts.push(format!("leave out {}", one_line(&self.exclude.join(", "), 100)));
+        if !self.settings.exclude.is_empty() {
+            parts.push(format!("leave out {}", one_line(&self.settings.exclude.join(", "), 100)));
         }
-        if !self.rules.is_empty() {
-            let names: Vec<&str> =
-                self.rules.deny.keys().chain(self.rules.ask.keys()).map(String::as_str).collect();
+        if !self.settings.rules.is_empty() {
+            let names: Vec<&str> = self
+                .settings
+                .rules
+                .deny
+                .keys()
+                .chain(self.settings.rules.ask.keys())
+                .map(String::as_str)
+                .collect();
             parts.push(format!("apply the rules {}", one_line(&names.join(", "), 100)));
         }
         parts.join(", and to ")
@@ -98,8 +101,7 @@ impl Request {
 
     /// Returns whether it asks for anything that can be given.
     pub fn is_empty(&self) -> bool {
-        let names_sandbox = self.setup.is_some() || self.image.is_some() || !self.env.is_empty();
-        !names_sandbox && self.exclude.is_empty() && self.rules.is_empty()
+        self.settings == ProjectSettings::default()
     }
 }
 
@@ -156,16 +158,8 @@ fn refused(machine: &Machine) -> Result<Approvals> {
 /// What prepares the workspace of a call, and its sandbox.
 #[derive(Debug, Clone, Default)]
 pub struct ConfiguredProject {
-    /// The command that runs once.
-    pub setup: Option<ProjectSetup>,
-    /// The image that an approved file names.
-    pub image: Option<String>,
-    /// The variables that an approved file names.
-    pub env: Vec<(String, String)>,
-    /// Globs of what is not copied, by an approved file.
-    pub exclude: Vec<String>,
-    /// Rules of an approved file.
-    pub rules: Rules,
+    /// The settings that hold.
+    pub settings: ProjectSettings,
     /// What a file asks for that is neither approved nor refused.
     pub open: Option<Asked>,
     /// What the user should know about a file.
@@ -178,23 +172,19 @@ pub(super) fn configured(
     root: &Path,
     machine: &Machine,
 ) -> Result<ConfiguredProject> {
-    let is_here = |path: &Path| in_home(path, machine).canonicalize().is_ok_and(|path| path == root);
+    let is_here = |path: &Path| machine.in_home(path).canonicalize().is_ok_and(|path| path == root);
     if let Some((path, options)) = of_user.iter().find(|(path, _)| is_here(path)) {
         let in_table = |error| Error::config(format!("[workspace.setup] {}: {error}", path.display()));
         let setup = Some(project_setup::setup(options).map_err(in_table)?);
-        return Ok(ConfiguredProject { setup, ..ConfiguredProject::default() });
+        let settings = ProjectSettings { setup, ..ProjectSettings::default() };
+        return Ok(ConfiguredProject { settings, ..ConfiguredProject::default() });
     }
     Ok(match read(root, machine) {
         Ok(None) => ConfiguredProject::default(),
         Err(error) => ConfiguredProject { notice: Some(error.to_string()), ..ConfiguredProject::default() },
-        Ok(Some(Asked { request, is_approved: true, .. })) => ConfiguredProject {
-            setup: request.setup,
-            image: request.image,
-            env: request.env,
-            exclude: request.exclude,
-            rules: request.rules,
-            ..ConfiguredProject::default()
-        },
+        Ok(Some(Asked { request, is_approved: true, .. })) => {
+            ConfiguredProject { settings: request.settings, ..ConfiguredProject::default() }
+        }
         Ok(Some(asked)) if asked.is_refused || asked.request.is_empty() => ConfiguredProject::default(),
         Ok(Some(asked)) => {
             let notice = format!(
@@ -228,13 +218,5 @@ pub(super) fn read_file(path: &Path, max: u64) -> Result<Option<Vec<u8>>> {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
         Err(error) => Err(Error::config("it cannot be read").caused_by(error)),
-    }
-}
-
-/// A path that may begin with `~`.
-fn in_home(path: &Path, machine: &Machine) -> PathBuf {
-    match (path.strip_prefix("~"), machine.home()) {
-        (Ok(rest), Some(home)) => home.join(rest),
-        _ => path.to_owned(),
     }
 }

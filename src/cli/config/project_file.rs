@@ -1,7 +1,7 @@
 //! `.agent/config.toml` of a project: what it may say of its sandboxes, none of which widens anything.
 
 use super::dev_container::{is_image, is_variable};
-use super::project::{NAME, Request, Source, read_file};
+use super::project::{NAME, ProjectSettings, Request, Source, read_file};
 use super::project_setup::{self, SetupOptions};
 use crate::approval::policy::Rules;
 use crate::error::{Error, Result};
@@ -59,15 +59,14 @@ pub(super) fn read(root: &Path) -> Result<Option<(Request, Vec<u8>)>> {
             one_line(name, 60)
         )));
     }
-    let request = Request {
+    let settings = ProjectSettings {
         setup: file.workspace.setup.as_ref().map(project_setup::setup).transpose()?,
         image: file.image,
         env: file.env.into_iter().take(MAX_ENTRIES).collect(),
         exclude: file.workspace.exclude.into_iter().take(MAX_ENTRIES).collect(),
         rules: file.policy,
-        remarks,
-        ..Request::new(Source::Project)
     };
+    let request = Request { source: Source::Project, settings, remarks };
     Ok((!request.is_empty()).then_some((request, content)))
 }
 
@@ -107,9 +106,9 @@ mod tests {
         let text = "image = 'python:3.12'\nnetwork = 'full'\nmodel = 'x'\n[env]\nCI = '1'\n[workspace]\n\
              exclude = ['*.bin']\ninclude = ['.env']\n[policy.deny.publishing]\ncommands = ['npm publish']\n";
         let request = of(text).unwrap().unwrap();
-        assert_eq!(request.image.as_deref(), Some("python:3.12"));
-        assert_eq!((request.env.len(), request.exclude), (1, vec!["*.bin".to_owned()]));
-        assert!(request.rules.deny.contains_key("publishing"));
+        assert_eq!(request.settings.image.as_deref(), Some("python:3.12"));
+        assert_eq!((request.settings.env.len(), request.settings.exclude), (1, vec!["*.bin".to_owned()]));
+        assert!(request.settings.rules.deny.contains_key("publishing"));
         let named: Vec<&str> = request.remarks.iter().filter_map(|remark| remark.split(':').next()).collect();
         assert_eq!(named, ["model", "network", "workspace.include"]);
         assert_eq!(of("network = 'full'\n[workspace]\ninclude = ['.env']").unwrap(), None);

@@ -46,16 +46,11 @@ impl Cache {
 
     /// Keeps what this server offers. What cannot be written is asked for again.
     pub fn write(&self, server: &ServerSettings, offer: &Offer) {
-        let path = self.path(server);
-        let partial = path.with_extension(format!("{:x}.partial", fastrand::u64(..)));
         let Ok(bytes) = serde_json::to_vec(offer) else { return };
         if bytes.len() as u64 > MAX_BYTES || make_dir(&self.directory).is_err() {
             return;
         }
-        let written = fs::write(&partial, bytes).and_then(|()| fs::rename(&partial, &path));
-        if written.is_err() {
-            let _ = fs::remove_file(&partial);
-        }
+        let _ = plain_file::replace_private(&self.path(server), &bytes);
     }
 
     /// Forgets what this server offered.

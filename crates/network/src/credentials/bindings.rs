@@ -1,7 +1,7 @@
 //! The credentials of a session at its gateway, and the events about them.
 
 use super::{Credential, Credentials, Offered};
-use crate::gateway::{Gateway, QUESTION_TIMEOUT};
+use crate::gateway::{Gateway, answer_in_time};
 use crate::host::Host;
 use agent_base::error::{Error, Result};
 use agent_base::lock::Lock;
@@ -16,7 +16,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tokio::sync::Mutex;
-use tokio::time::timeout;
 
 /// Uses of credentials that are events.
 const MAX_EVENTS: u64 = 20_000;
@@ -95,8 +94,7 @@ impl Gateway {
             (Some(known), _) => known,
             (None, Some(approver)) => {
                 let question = Question::Push { name, repository, changes };
-                let answer = timeout(QUESTION_TIMEOUT, approver.ask(&question)).await;
-                answer.ok().and_then(Result::ok).unwrap_or(Answer::No)
+                answer_in_time(&*approver, &question).await.unwrap_or(Answer::No)
             }
             (None, None) => Answer::No,
         };

@@ -19,6 +19,17 @@ pub(super) struct Judged {
 }
 
 impl Judged {
+    /// A request that these credentials are in. What is compressed, or comes in parts, cannot be searched: the host is asked for neither.
+    fn with(head: Parts, used: Vec<Arc<Bound>>) -> Self {
+        let mut judged = Self { head, used };
+        judged.head.headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        if judged.has_value() {
+            judged.head.headers.remove(header::RANGE);
+            judged.head.headers.remove(header::IF_RANGE);
+        }
+        judged
+    }
+
     /// Returns whether a value is in it that the host could repeat. A key that it is signed with is not sent.
     pub fn has_value(&self) -> bool {
         self.used.iter().any(|bound| bound.key.is_none())
@@ -58,10 +69,8 @@ impl Judged {
         if head.headers.contains_key(header::UPGRADE) && !bound.rule.websockets {
             return None;
         }
-        head.headers.remove(header::RANGE);
-        head.headers.remove(header::IF_RANGE);
         let is_added = bound.inject(&mut head.headers, &path);
-        is_added.then(|| Self { head, used: vec![Arc::clone(bound)] })
+        is_added.then(|| Self::with(head, vec![Arc::clone(bound)]))
     }
 }
 
@@ -97,14 +106,7 @@ pub(super) fn judged(host_side: &HostSide, once: &[Arc<Bound>], head: Head) -> R
     let target = Uri::try_from(target).map_err(|_| "the target is not valid".to_owned())?;
     let (mut head, ()) = Request::new(()).into_parts();
     (head.method, head.uri, head.headers) = (method, target, fields);
-    let mut judged = Judged { head, used };
-    // What is compressed, or comes in parts, cannot be searched.
-    judged.head.headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    if judged.has_value() {
-        judged.head.headers.remove(header::RANGE);
-        judged.head.headers.remove(header::IF_RANGE);
-    }
-    Ok(judged)
+    Ok(Judged::with(head, used))
 }
 
 /// Says how long the body is.

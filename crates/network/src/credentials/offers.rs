@@ -2,7 +2,7 @@
 
 use super::rule::Rule;
 use super::{Bound, Credentials};
-use crate::gateway::{Gateway, QUESTION_TIMEOUT};
+use crate::gateway::{Gateway, answer_in_time};
 use crate::host::Host;
 use agent_base::error::Result;
 use agent_base::lock::Lock;
@@ -13,7 +13,6 @@ use secrecy::SecretString;
 use std::fmt;
 use std::sync::Arc;
 use tokio::sync::Mutex;
-use tokio::time::timeout;
 
 /// Reads the value of a credential, once the user has allowed it.
 pub type ReadValue = Arc<dyn Fn() -> BoxFuture<'static, Result<SecretString>> + Send + Sync>;
@@ -136,8 +135,6 @@ impl Gateway {
 
     async fn ask_about_credential(&self, name: &str, host: &str) -> Answer {
         let Some(approver) = self.approver() else { return Answer::No };
-        let question = Question::Credential { name, host };
-        let answer = timeout(QUESTION_TIMEOUT, approver.ask(&question)).await;
-        answer.ok().and_then(Result::ok).unwrap_or(Answer::No)
+        answer_in_time(&*approver, &Question::Credential { name, host }).await.unwrap_or(Answer::No)
     }
 }

@@ -156,10 +156,7 @@ impl Rule {
 
     /// Returns whether a request brings a push.
     pub(super) fn is_push(&self, method: &http::Method, path: &str) -> bool {
-        let pushes = |reading: &String| reading.to_ascii_lowercase().ends_with(&format!("/{RECEIVE}"));
-        self.git
-            && *method == http::Method::POST
-            && path::readings(path).is_ok_and(|readings| readings.iter().any(pushes))
+        self.git && *method == http::Method::POST && path.ends_with(&format!("/{RECEIVE}"))
     }
 
     /// Judges whether a request is one that the credential may be used for.
@@ -185,12 +182,11 @@ impl Rule {
             if mentions(RECEIVE) && !self.write {
                 return Err(format!("it pushes, and --credential {}:write was not given", self.name));
             }
-            // One that a server may take for a push is looked into only where its path is plain.
-            let is_plain = path.ends_with(&format!("/{RECEIVE}")) || path.ends_with("/info/refs");
-            if method != "GET" && mentions(RECEIVE) && !is_plain {
+            let is_service = |name: &str| path.ends_with(&format!("/{name}"));
+            // What a server may take for a push is one by its plain path: the user sees those.
+            if method != "GET" && mentions(RECEIVE) && !is_service(RECEIVE) && !is_service("info/refs") {
                 return Err("it names a push in a path that is spelled differently".to_owned());
             }
-            let is_service = |name: &str| path.ends_with(&format!("/{name}"));
             if method == "POST" && (is_service(UPLOAD) || (is_service(RECEIVE) && self.write)) {
                 return Ok(());
             }

@@ -1,8 +1,8 @@
 //! Keys and tokens: made from the kernel's random numbers, compared in constant time.
 
-use agent_base::error::{Error, Result};
+use agent_base::error::Result;
+use agent_base::random;
 use std::fmt;
-use std::io::Read;
 use subtle::ConstantTimeEq;
 
 /// Characters of ids: what a host name's first label may hold.
@@ -23,7 +23,7 @@ impl Secret {
     /// # Errors
     /// The kernel gives no random numbers.
     pub fn generate(prefix: &str) -> Result<Self> {
-        Ok(Self(format!("{prefix}{}", hex::encode(random::<20>()?))))
+        Ok(Self(format!("{prefix}{}", hex::encode(random::bytes::<20>()?))))
     }
 
     /// Returns whether `other` is the same, in a time that depends on its length alone.
@@ -45,15 +45,7 @@ impl fmt::Debug for Secret {
 
 /// `N` random characters of `[a-z2-7]`, 5 bits each.
 pub fn random_text<const N: usize>() -> Result<String> {
-    Ok(random::<N>()?.iter().map(|byte| char::from(ALPHABET[usize::from(byte % 32)])).collect())
-}
-
-fn random<const N: usize>() -> Result<[u8; N]> {
-    let mut bytes = [0; N];
-    std::fs::File::open("/dev/urandom")
-        .and_then(|mut file| file.read_exact(&mut bytes))
-        .map_err(|error| Error::unexpected("the kernel gives no random numbers").caused_by(error))?;
-    Ok(bytes)
+    Ok(random::bytes::<N>()?.iter().map(|byte| char::from(ALPHABET[usize::from(byte % 32)])).collect())
 }
 
 #[cfg(test)]

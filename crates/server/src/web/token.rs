@@ -1,13 +1,12 @@
 //! The token that a request carries, and what happens to those who guess.
 
-use agent_base::error::{Error, Result};
+use agent_base::error::Result;
 use agent_base::lock::Lock;
+use agent_base::random;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::Read;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -41,11 +40,7 @@ impl Token {
 /// # Errors
 /// `/dev/urandom` cannot be read.
 pub fn random() -> Result<String> {
-    let mut bytes = [0; TOKEN_BYTES];
-    File::open("/dev/urandom")
-        .and_then(|mut file| file.read_exact(&mut bytes))
-        .map_err(|error| Error::unexpected("no random bytes could be read").caused_by(error))?;
-    Ok(URL_SAFE_NO_PAD.encode(bytes))
+    Ok(URL_SAFE_NO_PAD.encode(random::bytes::<TOKEN_BYTES>()?))
 }
 
 /// The clients that sent wrong tokens.

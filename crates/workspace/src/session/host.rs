@@ -14,20 +14,22 @@ use agent_base::error::{Error, Kind, Result};
 use agent_event::Changes;
 use agent_sandbox::Sandbox;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
-
-/// The workspace on the host, which may have moved since. A directory that was added was named by its resolved path: a symlink that has
-/// come into that leads elsewhere.
-fn open(root: &Path, is_added: bool) -> Result<HostDir> {
-    let opened = if is_added { HostDir::open_plain(root) } else { HostDir::open(root) };
-    opened.map_err(|error| {
-        Error::usage(format!("the workspace {} cannot be opened", root.display())).caused_by(error).hint(
-            "put it back where it was, or write the change elsewhere: `agent diff ID --patch | git apply`",
-        )
-    })
-}
 
 impl Workspace {
+    /// Opens the workspace on the host, which may have moved since. A directory that was added was named by its resolved path: a symlink
+    /// that has come into that leads elsewhere.
+    fn host(&self) -> impl Fn() -> Result<HostDir> + Send + 'static {
+        let (root, is_added) = (self.root.clone(), self.is_added);
+        move || {
+            let opened = if is_added { HostDir::open_plain(&root) } else { HostDir::open(&root) };
+            opened.map_err(|error| {
+                Error::usage(format!("the workspace {} cannot be opened", root.display())).caused_by(error).hint(
+                    "put it back where it was, or write the change elsewhere: `agent diff ID --patch | git apply`",
+                )
+            })
+        }
+    }
+
     /// Writes `changes` (all of [`Workspace::changes`], or a selection of it) to the host. All or nothing: any
     /// conflict is an error of kind [`agent_base::error::Kind::Conflict`] that names every file, and nothing is written.
     /// A file that the user edited meanwhile in other lines is merged: to what the host has now, exactly what `changes` show is
@@ -93,9 +95,9 @@ impl Workspace {
         if paths.is_empty() {
             return Ok(changes);
         }
-        let (root, paths, is_added) = (self.root.clone(), paths.clone(), self.is_added);
+        let (host, paths) = (self.host(), paths.clone());
         blocking(move || {
-            let host = open(&root, is_added)?;
+            let host = host()?;
             for (path, change) in changes.changes.iter_mut().filter(|(path, _)| paths.contains(*path)) {
                 let found = host.observe(path).map_err(|error| {
                     Error::new(Kind::Conflict, format!("{path} cannot be read")).caused_by(error)
@@ -108,18 +110,14 @@ impl Workspace {
     }
 
     pub(super) async fn own_undecided(&self, changes: &ChangeSet) -> Result<Option<Vec<Undecided>>> {
-        let (root, store, wanted) = (self.root.clone(), self.store.clone(), changes.clone());
-        let is_added = self.is_added;
-        blocking(move || Plan::undecided(&open(&root, is_added)?, &wanted, &store)).await
+        let (host, store, wanted) = (self.host(), self.store.clone(), changes.clone());
+        blocking(move || Plan::undecided(&host()?, &wanted, &store)).await
     }
 
     pub(super) async fn plan(&self, changes: &ChangeSet, decided: &Resolutions) -> Result<Plan> {
-        let (root, store) = (self.root.clone(), self.store.clone());
-        let (wanted, decided, is_added) = (changes.clone(), decided.clone(), self.is_added);
-        blocking(move || {
-            Plan::check(&open(&root, is_added)?, &wanted, &store, Some(&decided)).map_err(conflict_hint)
-        })
-        .await
+        let (host, store) = (self.host(), self.store.clone());
+        let (wanted, decided) = (changes.clone(), decided.clone());
+        blocking(move || Plan::check(&host()?, &wanted, &store, Some(&decided)).map_err(conflict_hint)).await
     }
 
     pub(super) async fn own_take_edited(
@@ -175,17 +173,15 @@ impl Workspace {
     }
 
     async fn undo_plan(&self, record: &Record) -> Result<Plan> {
-        let (root, store, back) = (self.root.clone(), self.store.clone(), record.written.reversed());
-        let is_added = self.is_added;
-        blocking(move || Plan::check(&open(&root, is_added)?, &back, &store, None)).await.map_err(undo_hint)
+        let (host, store, back) = (self.host(), self.store.clone(), record.written.reversed());
+        blocking(move || Plan::check(&host()?, &back, &store, None)).await.map_err(undo_hint)
     }
 
     /// Writes once more what [`Workspace::own_undo_apply`] has taken back.
     pub(super) async fn apply_again(&self, record: Record, accepted: Delta) -> Result<()> {
         let mut state = self.state().await?;
-        let (root, store, written) = (self.root.clone(), self.store.clone(), record.written.clone());
-        let is_added = self.is_added;
-        let plan = blocking(move || Plan::check(&open(&root, is_added)?, &written, &store, None)).await?;
+        let (host, store, written) = (self.host(), self.store.clone(), record.written.clone());
+        let plan = blocking(move || Plan::check(&host()?, &written, &store, None)).await?;
         self.write(plan.restoring()).await?;
         state.applied.push(record);
         state.accepted = accepted;
@@ -194,8 +190,8 @@ impl Workspace {
     }
 
     async fn write(&self, plan: Plan) -> Result<()> {
-        let (root, store, is_added) = (self.root.clone(), self.store.clone(), self.is_added);
-        blocking(move || plan.write(&open(&root, is_added)?, &store)).await
+        let (host, store) = (self.host(), self.store.clone());
+        blocking(move || plan.write(&host()?, &store)).await
     }
 
     async fn take_merged(

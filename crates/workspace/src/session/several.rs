@@ -335,23 +335,14 @@ impl Workspace {
 
     /// The parts of a change, of each directory that it is about; the workspace's first, even if that is empty.
     fn parts(&self, changes: &ChangeSet, decided: &Resolutions) -> Vec<Part<'_>> {
-        let part = |(root, workspace): (Option<&'_ Path>, _)| {
-            let relative = |path: &TreePath| match root {
-                Some(root) => path.below(root),
-                None => (!path.is_outside()).then(|| path.clone()),
-            };
-            let own = changes.changes.iter();
-            let own = own.filter_map(|(path, change)| Some((relative(path)?, change.clone()))).collect();
-            let decided = decided.iter().filter_map(|(path, how)| Some((relative(path)?, how.clone())));
-            let changes = ChangeSet { changes: own, ..changes.without_changes() };
-            (workspace, root.is_none() || !changes.is_empty(), changes, decided.collect())
-        };
         let mut parts = Vec::new();
         for (root, workspace) in self.all() {
-            let (workspace, is_part, changes, decided): (&Self, bool, ChangeSet, Resolutions) =
-                part((root, workspace));
-            if is_part {
-                parts.push(Part { workspace, root, changes, decided });
+            let own = changes.changes.iter();
+            let own = own.filter_map(|(path, change)| Some((relative(root, path)?, change.clone())));
+            let decided = decided.iter().filter_map(|(path, how)| Some((relative(root, path)?, how.clone())));
+            let changes = ChangeSet { changes: own.collect(), ..changes.without_changes() };
+            if root.is_none() || !changes.is_empty() {
+                parts.push(Part { workspace, root, changes, decided: decided.collect() });
             }
         }
         parts
@@ -502,20 +493,16 @@ impl Workspace {
             return Ok(());
         }
         for (root, workspace) in self.all() {
-            let relative = |path: &TreePath| match root {
-                Some(root) => path.below(root),
-                None => (!path.is_outside()).then(|| path.clone()),
-            };
             let own: BTreeMap<TreePath, Node> =
-                files.iter().filter_map(|(path, node)| Some((relative(path)?, node.clone()))).collect();
+                files.iter().filter_map(|(path, node)| Some((relative(root, path)?, node.clone()))).collect();
             workspace.take_contents(self, own.values())?;
             let of_one = |set: &ChangeSet| {
                 let own = set.changes.iter();
-                let own = own.filter_map(|(path, change)| Some((relative(path)?, change.clone())));
+                let own = own.filter_map(|(path, change)| Some((relative(root, path)?, change.clone())));
                 ChangeSet { changes: own.collect(), ..ChangeSet::default() }
             };
             let applied = Applied {
-                merged: applied.merged.iter().filter_map(relative).collect(),
+                merged: applied.merged.iter().filter_map(|path| relative(root, path)).collect(),
                 written: of_one(&applied.written),
                 ..Applied::default()
             };
@@ -603,6 +590,14 @@ async fn taken_back(done: &[&Workspace], error: Error) -> Error {
         }
     }
     error
+}
+
+/// The path in this directory, if it lies there: the reverse of [`shown`].
+fn relative(root: Option<&Path>, path: &TreePath) -> Option<TreePath> {
+    match root {
+        Some(root) => path.below(root),
+        None => (!path.is_outside()).then(|| path.clone()),
+    }
 }
 
 /// The path as changes name it.

@@ -7,13 +7,12 @@ use super::now;
 use super::store::{Kept, Store};
 use agent_base::error::{Error, Result};
 use agent_base::hash::Hash;
+use agent_base::random;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use reqwest::Client;
 use serde::Deserialize;
 use serde_json::json;
-use std::fs::File;
-use std::io::Read;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use url::Url;
@@ -146,7 +145,7 @@ async fn by_browser(
     if !found.issuer.has_pkce() {
         return Err(Error::config("the authorization server does not protect codes by PKCE (S256)"));
     }
-    let (verifier, state) = (random()?, random()?);
+    let (verifier, state) = (unguessable()?, unguessable()?);
     let challenge = URL_SAFE_NO_PAD.encode(Hash::of(&verifier).0);
     let none = || Error::config("the authorization server has no page for logging in");
     let mut page = found.issuer.authorization_endpoint.clone().ok_or_else(none)?;
@@ -214,11 +213,7 @@ async fn by_code(
     Err(Error::config("nobody typed the code in time"))
 }
 
-/// 32 bytes of the kernel's, as base64url.
-fn random() -> Result<String> {
-    let mut bytes = [0; 32];
-    File::open("/dev/urandom")
-        .and_then(|mut file| file.read_exact(&mut bytes))
-        .map_err(|error| Error::unexpected("no random bytes could be read").caused_by(error))?;
-    Ok(URL_SAFE_NO_PAD.encode(bytes))
+/// A text that nobody can guess, as base64url.
+fn unguessable() -> Result<String> {
+    Ok(URL_SAFE_NO_PAD.encode(random::bytes::<32>()?))
 }

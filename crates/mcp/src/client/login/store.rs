@@ -1,13 +1,14 @@
 //! Where logins are kept: a file of the user's for each server.
 
 use agent_base::error::{Error, Result};
+use agent_base::file_lock::{Attempt, FileLock};
 use agent_base::hash::Hash;
 use agent_base::machine::Machine;
 use agent_base::paths::make_dir;
 use agent_base::plain_file::{self, Links};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Write};
+use std::fs::{self, OpenOptions};
+use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -75,35 +76,25 @@ impl Store {
     pub(super) fn write(&self, server: &Url, kept: &Kept) -> Result<()> {
         make_dir(&self.directory)?;
         let (path, bytes) = (self.path(server), serde_json::to_vec_pretty(kept)?);
-        let partial = path.with_extension(format!("{:x}.partial", fastrand::u64(..)));
-        let written = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&partial)
-            .and_then(|mut file| file.write_all(&bytes))
-            .and_then(|()| fs::rename(&partial, &path));
-        written.map_err(|error| {
-            let _ = fs::remove_file(&partial);
-            Error::config(format!("{} cannot be written", path.display())).caused_by(error)
-        })
+        plain_file::replace_private(&path, &bytes)
+            .map_err(|error| Error::config(format!("{} cannot be written", path.display())).caused_by(error))
     }
 
     /// Held while a token is refreshed: many servers take a token for refreshing only once.
-    pub(super) async fn lock(&self, server: &Url) -> Result<File> {
+    pub(super) async fn lock(&self, server: &Url) -> Result<FileLock> {
         make_dir(&self.directory)?;
         let path = self.path(server).with_extension("lock");
         let failed = |error| Error::config(format!("{} cannot be locked", path.display())).caused_by(error);
         let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
         let file = file.map_err(failed)?;
         let last = Instant::now() + LOCK_TIMEOUT;
-        while file.try_lock().is_err() {
-            if Instant::now() > last {
-                return Err(failed(ErrorKind::TimedOut.into()));
+        loop {
+            match FileLock::attempt(&file, &path).map_err(failed)? {
+                Attempt::Locked(lock) => return Ok(lock),
+                _ if Instant::now() > last => return Err(failed(ErrorKind::TimedOut.into())),
+                _ => sleep(LOCK_TICK).await,
             }
-            sleep(LOCK_TICK).await;
         }
-        Ok(file)
     }
 
     fn path(&self, server: &Url) -> PathBuf {
