@@ -1,6 +1,6 @@
 //! What a turn costs as the conversation grows: the processor time in user mode of `agent run`, with the programs that it runs.
 //!
-//! `cargo bench --bench conversation`. Each turn is `true` in a local sandbox, and the endpoint answers at once.
+//! `cargo bench --bench conversation`: in each protocol, and for a long conversation in the chat protocol. Each turn is `true` in a local sandbox, and the endpoint answers at once.
 
 use endpoint::endpoint;
 use serde_json::json;
@@ -24,16 +24,25 @@ const SHORT: usize = 200;
 const LONG: usize = 1_000;
 
 fn main() {
-    let (start, short, long) = (user_time(1), user_time(SHORT), user_time(LONG));
     let each = |from: Duration, to: Duration, turns: usize| {
         to.saturating_sub(from).as_secs_f64() * 1e3 / turns as f64
     };
-    println!("turns 2 to {SHORT}: {:.2} ms each", each(start, short, SHORT - 1));
-    println!("turns {} to {LONG}: {:.2} ms each", SHORT + 1, each(short, long, LONG - SHORT));
+    for protocol in ["chat", "responses", "messages"] {
+        let (start, short) = (user_time(1, protocol), user_time(SHORT, protocol));
+        println!("{protocol}, turns 2 to {SHORT}: {:.2} ms each", each(start, short, SHORT - 1));
+        if protocol == "chat" {
+            let long = user_time(LONG, protocol);
+            println!(
+                "{protocol}, turns {} to {LONG}: {:.2} ms each",
+                SHORT + 1,
+                each(short, long, LONG - SHORT)
+            );
+        }
+    }
 }
 
 /// The user time of a session of so many turns.
-fn user_time(turns: usize) -> Duration {
+fn user_time(turns: usize, protocol: &str) -> Duration {
     let home = tempfile::tempdir().expect("a directory");
     let mut script = endpoint();
     for turn in 0..turns {
@@ -49,6 +58,7 @@ fn user_time(turns: usize) -> Duration {
         .env("AGENT_BASE_URL", model.url())
         .env("AGENT_API_KEY", "key")
         .env("AGENT_MODEL", "model")
+        .env("AGENT_PROTOCOL", protocol)
         .stdin(Stdio::null())
         .output()
         .expect("it starts");

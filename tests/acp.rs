@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-fn driven(scenario: &str, endpoint: &Endpoint, call: Agent) {
+pub fn driven(scenario: &str, endpoint: &Endpoint, call: Agent) {
     let Some(python) = python("protocols") else { return };
     let client = script("acp_client.py");
     call.driven_by(&python)

@@ -60,7 +60,7 @@ fn own_session(finished: &Finished) -> String {
 }
 
 /// Waits until the events of the sessions of `running` have `text`.
-fn await_event(running: &Running, text: &str) {
+pub fn await_event(running: &Running, text: &str) {
     let deadline = Instant::now() + LIMIT;
     let sessions = running.home("data").join("sessions");
     let has = |path: std::path::PathBuf| {

@@ -88,6 +88,7 @@ mod plan;
 #[cfg(feature = "policy")]
 mod policy;
 mod projects;
+mod protocol_sessions;
 mod protocols;
 mod python_examples;
 mod python_package;

@@ -5,7 +5,8 @@ use crate::support::agent::{Agent, Finished, agent};
 use crate::support::client::{ask_with, tools};
 use crate::support::counterpart;
 use crate::support::endpoint::{Endpoint, Script, endpoint};
-use crate::support::prefix_cache::seal;
+use crate::support::prefix_cache::{Count, seal};
+use crate::support::serve::sdk;
 use agent::model::{ChatModel, Message, OpenAi, Protocol, Reply, Secret};
 use serde_json::{Value, json};
 
@@ -133,16 +134,78 @@ fn a_long_session_is_read_from_the_cache_also_after_a_resume() {
             .args(["run", "-q", "--session-key", "s", "go on"])
             .run()
             .expect_code(0);
+        assert_eq!(model.counts().len(), 40);
+        is_read_from_the_cache(protocol, &model);
+    }
+}
+
+/// At least 95 of 100 tokens, from the third request on.
+fn is_read_from_the_cache(protocol: &str, model: &Endpoint) {
+    let counts = model.counts();
+    let of = |part: fn(&Count) -> u64| counts[2..].iter().map(part).sum::<u64>();
+    let (read, total) = (of(|count| count.read), of(Count::total));
+    let share = read as f64 * 100.0 / total as f64;
+    println!("{protocol}: {read} of {total} tokens read from the cache, {share:.1} %");
+    assert!(read * 100 >= total * 95, "{protocol}: {read} of {total}: {counts:?}");
+}
+
+/// What was sent once is read from the cache, but for the request after a compaction, which has another beginning.
+#[test]
+fn a_compaction_costs_one_request_its_cache() {
+    for protocol in ["responses", "messages"] {
+        // What is asked for the summary has no tools.
+        let script = move |body: &Value| match body["tools"].as_array().is_none_or(Vec::is_empty) {
+            true => endpoint().text("It counted."),
+            false => {
+                let calls = body.to_string().matches("seq 1 ").count();
+                let message = thinking_call(&format!("Step {calls}."), &format!("seq 1 {}", 800 + calls));
+                endpoint().message(message, "tool_calls")
+            }
+        };
+        let model = endpoint().by_rule(script).start();
+        let finished = at(&model, protocol)
+            .config("max_turns = 40\n[context]\ntest-model = 40000\n")
+            .args(["run", "--json", "count a lot"])
+            .run();
+        let compactions = finished.events_of("compacted").len();
+        assert!((1..=2).contains(&compactions), "{protocol}: {}", finished.stderr);
         let counts = model.counts();
-        assert_eq!(counts.len(), 40);
-        let of =
-            |part: fn(&crate::support::prefix_cache::Count) -> u64| counts[2..].iter().map(part).sum::<u64>();
-        let (read, total) = (of(|count| count.read), of(|count| count.total()));
-        println!(
-            "{protocol}: {read} of {total} tokens read from the cache, {:.1} %",
-            read as f64 * 100.0 / total as f64
-        );
-        assert!(read * 100 >= total * 95, "{protocol}: {read} of {total}: {counts:?}");
+        assert!(counts.len() >= 40, "{protocol}: {}", finished.stderr);
+        // Entries of a cache grow in steps.
+        let is_miss = |pair: &&[Count]| pair[0].total() > pair[1].read + 300;
+        let misses = counts[1..].windows(2).filter(is_miss).count();
+        // The summary is asked for with a prompt of its own, and the prompt after that is another one.
+        assert!(misses <= 2 * compactions, "{protocol}: {misses} after {compactions}: {counts:?}");
+    }
+}
+
+/// Gemini refuses a call of the current turn without the signature that it came with.
+#[test]
+fn signatures_of_calls_go_back_after_a_compaction() {
+    let mut script = endpoint().window(40_000);
+    for number in 0..30 {
+        let mut message = thinking_call("", &format!("seq 1 {}", 1_500 + number));
+        message["tool_calls"][0]["extra_content"] =
+            json!({ "google": { "thought_signature": format!("sig-{number}=") } });
+        script = script.message(message, "tool_calls");
+    }
+    // Some of these answer what is asked for a summary.
+    let model = script.text("Counted.").repeat_last().start();
+    let finished = at(&model, "chat")
+        .config("[context]\ntest-model = 40000\n")
+        .args(["run", "--json", "count a lot"])
+        .run()
+        .expect_code(0);
+    assert!(!finished.events_of("compacted").is_empty());
+    let sent = model.last().messages();
+    let calls: Vec<&Value> =
+        sent.iter().flat_map(|message| message["tool_calls"].as_array().into_iter().flatten()).collect();
+    assert!(calls.len() >= 5, "{sent:?}");
+    for call in calls {
+        let command: Value = serde_json::from_str(call["function"]["arguments"].as_str().unwrap()).unwrap();
+        let number: usize = command["command"].as_str().unwrap().rsplit(' ').next().unwrap().parse().unwrap();
+        let signature = &call["extra_content"]["google"]["thought_signature"];
+        assert_eq!(*signature, format!("sig-{}=", number - 1_500));
     }
 }
 
@@ -284,6 +347,16 @@ async fn how_much_the_model_thinks_has_its_name_in_each_protocol() {
     assert_eq!(messages["thinking"], json!({ "type": "enabled", "budget_tokens": 6_400 }));
     let budget = sent(Protocol::Messages, None, Some(2_000), fine()).await;
     assert_eq!(budget["thinking"], json!({ "type": "enabled", "budget_tokens": 2_000 }));
+    for protocol in [Protocol::Chat, Protocol::Responses] {
+        let model = fine().repeat_last().start();
+        let mut endpoint = settings(&model, protocol);
+        endpoint.reasoning_budget = Some(2_000);
+        let client = OpenAi::new(endpoint).unwrap();
+        let notices = asked(&client).await.1;
+        assert!(notices.len() == 1 && notices[0].contains("reasoning_budget"), "{notices:?}");
+        assert_eq!(asked(&client).await.1, Vec::<String>::new());
+        assert!(!model.last().body.to_string().contains("2000"));
+    }
     let none = sent(Protocol::Messages, Some("none"), None, fine()).await;
     assert_eq!(none["thinking"], json!({ "type": "disabled" }));
 }
@@ -309,19 +382,36 @@ async fn images_and_schemas_of_answers_are_written_as_each_protocol_has_them() {
     }
 }
 
+/// Each vendor's name, and the path of the address that its clients are given.
+const VENDORS: [(&str, &str); 2] = [("openai", "/v1"), ("anthropic", "")];
+
+fn for_vendors_clients() -> Endpoint {
+    endpoint()
+        .message(thinking_call("I look first.", "echo hi"), "tool_calls")
+        .reasoning("That was it.", "There it is.")
+        .text("In one piece.")
+        .error(429, "Too many requests")
+        .error(400, "No.")
+        .start()
+}
+
+#[test]
+fn the_vendors_own_clients_for_node_take_the_endpoint_for_their_own() {
+    let Some(sdk) = sdk("npm-vendors") else { return };
+    for (protocol, path) in VENDORS {
+        let model = for_vendors_clients();
+        let address = ("ENDPOINT".to_owned(), format!("{}{path}", model.root()));
+        sdk.run_with(&format!("vendor_clients.mjs {protocol}"), [address]);
+    }
+}
+
 /// The endpoint is what OpenAI's own client takes it for: streams, tools, whole answers, errors by their classes. Anthropic's current
 /// client names another version of the protocol than the one that is spoken here.
 #[test]
 fn the_vendors_own_clients_take_the_endpoint_for_their_own() {
     let Some(python) = counterpart::python("vendors") else { return };
-    for (protocol, path) in [("openai", "/v1"), ("anthropic", "")] {
-        let model = endpoint()
-            .message(thinking_call("I look first.", "echo hi"), "tool_calls")
-            .reasoning("That was it.", "There it is.")
-            .text("In one piece.")
-            .error(429, "Too many requests")
-            .error(400, "No.")
-            .start();
+    for (protocol, path) in VENDORS {
+        let model = for_vendors_clients();
         let output = std::process::Command::new(&python)
             .arg(counterpart::script("vendor_clients.py"))
             .args([protocol, &format!("{}{path}", model.root())])

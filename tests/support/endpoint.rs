@@ -768,7 +768,8 @@ fn message_as_events(message: &Value, finish: &str, usage: &Value) -> Vec<u8> {
         let arguments = call["function"]["arguments"].as_str().unwrap_or_default();
         let middle = (0..=arguments.len() / 2).rev().find(|i| arguments.is_char_boundary(*i)).unwrap_or(0);
         let function = json!({ "name": call["function"]["name"], "arguments": &arguments[..middle] });
-        let first = json!({ "index": index, "id": call["id"], "type": "function", "function": function });
+        let mut first = call.clone();
+        (first["index"], first["type"], first["function"]) = (json!(index), json!("function"), function);
         let second = json!({ "index": index, "function": { "arguments": &arguments[middle..] } });
         deltas.push(json!({ "tool_calls": [first] }));
         deltas.push(json!({ "tool_calls": [second] }));

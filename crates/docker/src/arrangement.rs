@@ -5,7 +5,7 @@
 
 use super::endpoint::Address;
 use super::engine::Engine;
-use super::{failure, host_image};
+use super::{failure, host_image, podman};
 use agent_base::error::{Error, Result};
 use agent_base::machine::Machine;
 use agent_sandbox::project::Project;
@@ -35,6 +35,8 @@ pub(super) struct Arrangement {
     shows_host: bool,
     /// The empty directory for overlays of the host's directories; without one they are bound.
     pub empty: Option<PathBuf>,
+    /// Set if the engine is Podman.
+    pub is_podman: bool,
     /// The limits that hold for all processes together; those of each process take the place of the others.
     pub enforced: EnforcedLimits,
 }
@@ -48,7 +50,8 @@ impl Arrangement {
         let shows_host = is_near && spec.image.as_deref().is_none_or(|name| name == host_image::NAME);
         let is_needed = shows_host || is_near && !spec.added.is_empty();
         let empty = async { if is_needed { empty_volume(engine).await } else { None } };
-        let (info, empty) = tokio::join!(engine.info(), empty);
+        let (info, is_podman, empty) = tokio::join!(engine.info(), podman::is_it(engine), empty);
+        let mounts_none = is_podman && info.as_ref().is_ok_and(podman::is_rootless);
         Self {
             is_near,
             ids: if has_own_user { session_ids(&spec.session) } else { sandbox_ids() },
@@ -60,7 +63,8 @@ impl Arrangement {
                 }
             },
             shows_host,
-            empty,
+            empty: empty.filter(|_| !mounts_none),
+            is_podman,
             enforced: info.map_or(EnforcedLimits::ALL, |info| promised(&info)),
         }
     }
@@ -109,6 +113,9 @@ impl Arrangement {
             return Ok(enforced);
         }
         limit_sockets(&inspected);
+        if self.is_podman {
+            podman::give_volumes(&inspected, self.ids)?;
+        }
         if self.ids == sandbox_ids() {
             return Ok(enforced);
         }
@@ -194,23 +201,12 @@ const NO_OVERLAYS: &str = "The engine does not mount overlays of this machine's 
 
 /// Where the empty volume is; `None` where the engine has none and makes none.
 async fn empty_volume(engine: &Engine) -> Option<PathBuf> {
-    let (is_ignored, volume) = tokio::join!(ignores_overlays(engine), engine.client.inspect_volume(EMPTY));
-    if is_ignored {
-        return None;
-    }
     let path = |mountpoint: String| Some(PathBuf::from(mountpoint)).filter(|path| path.is_absolute());
-    if let Ok(volume) = volume {
+    if let Ok(volume) = engine.client.inspect_volume(EMPTY).await {
         return path(volume.mountpoint);
     }
     let request = VolumeCreateRequest { name: Some(EMPTY.to_owned()), ..Default::default() };
     path(engine.client.create_volume(request).await.ok()?.mountpoint)
-}
-
-/// Podman accepts a container whose volumes are overlays, and mounts empty directories in their place.
-async fn ignores_overlays(engine: &Engine) -> bool {
-    let version = engine.client.version().await;
-    let components = version.ok().and_then(|version| version.components).unwrap_or_default();
-    components.iter().any(|component| component.name == "Podman Engine")
 }
 
 #[cfg(test)]
@@ -226,6 +222,7 @@ mod tests {
             filled: &[HOME],
             shows_host: true,
             empty,
+            is_podman: false,
             enforced: EnforcedLimits::ALL,
         };
         assert_eq!(best.missing(), Vec::<String>::new());

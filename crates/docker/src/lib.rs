@@ -13,6 +13,7 @@ mod host_image;
 mod image;
 mod named_image;
 mod overlay;
+mod podman;
 mod pull;
 mod removal;
 mod skeleton;

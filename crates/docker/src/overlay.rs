@@ -8,7 +8,7 @@
 //! a directory of the user's on disk, because the engine does not remove what it mounts from there.
 
 use super::engine::Engine;
-use super::{container, failure, host_image};
+use super::{container, failure, host_image, podman};
 use agent_base::error::{Error, Result};
 use agent_base::machine::Machine;
 use agent_base::sanitise::one_line;
@@ -431,8 +431,9 @@ pub(super) async fn remove(engine: &Engine, session: &str) -> Result<()> {
     // Left over where the start was killed at the wrong moment. It is read-only, so that not even a mount that stays
     // could make the removal reach the host's files.
     layers_of(&layer).iter().for_each(|layer| unmount(&layer.join(MAPPED)));
-    for volume_of in [WORKSPACE_VOLUME, HOME_VOLUME] {
-        remove_volume(engine, &volume_name(session, volume_of)?).await?;
+    let shared = [WORKSPACE_VOLUME, HOME_VOLUME].map(|volume_of| volume_name(session, volume_of));
+    for volume in shared.into_iter().chain(podman::volumes(engine, session)?.into_iter().map(Ok)) {
+        remove_volume(engine, &volume?).await?;
     }
     match fs::remove_dir_all(&layer) {
         Ok(()) => Ok(()),
@@ -516,7 +517,8 @@ fn layers(machine: &Machine) -> Result<PathBuf> {
     Ok(machine.cache_dir()?.join("layers"))
 }
 
-fn layer(machine: &Machine, session: &str) -> Result<PathBuf> {
+/// The directory of the sandbox of `session`.
+pub(super) fn layer(machine: &Machine, session: &str) -> Result<PathBuf> {
     sandbox_name(session)?;
     Ok(layers(machine)?.join(session))
 }

@@ -3,7 +3,7 @@
 use super::arrangement::Arrangement;
 use super::image::Image;
 use super::overlay::{Filling, Mapped};
-use super::{Docker, NAME, accounts, channel, container, failure, host_image, named_image, overlay};
+use super::{Docker, NAME, accounts, channel, container, failure, host_image, named_image, overlay, podman};
 use agent_base::error::{Error, Result};
 use agent_event::SandboxInfo;
 use agent_sandbox::ownership::sandbox_name;
@@ -140,7 +140,10 @@ impl Docker {
     async fn try_create(&self, planned: &Planned<'_>, image: &Image) -> Result<Option<String>> {
         let spec = planned.spec;
         let name = sandbox_name(&spec.session)?;
-        let body = container::body(planned, image, &self.engine)?;
+        let mut body = container::body(planned, image, &self.engine)?;
+        if planned.arrangement.is_podman {
+            podman::make_volumes(&self.engine, &spec.session, &mut body).await?;
+        }
         let options = CreateContainerOptionsBuilder::default().name(&name).build();
         match self.engine.client.create_container(Some(options), body).await {
             Ok(created) => Ok(Some(created.id)),
@@ -159,6 +162,8 @@ impl Docker {
         id: &str,
         arrangement: &Arrangement,
     ) -> Result<(Channel, EnforcedLimits)> {
+        // Podman mounts when it is attached to, Docker when it starts.
+        let mapped = overlay::show_mapped(&self.engine.machine, session).await?;
         let options = AttachContainerOptionsBuilder::default().stream(true).stdin(true).stdout(true).build();
         let attached = self
             .engine
@@ -166,7 +171,6 @@ impl Docker {
             .attach_container(id, Some(options))
             .await
             .map_err(|error| failure::error("the sandbox's container could not be attached to", error))?;
-        let mapped = overlay::show_mapped(&self.engine.machine, session).await?;
         let started = self.engine.client.start_container(id, None::<StartContainerOptions>).await;
         join_all(mapped.into_iter().map(Mapped::end)).await;
         started.map_err(not_started)?;

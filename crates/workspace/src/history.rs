@@ -145,8 +145,10 @@ impl History {
             }
             None => self.push(self.delta.clone(), files, names, prompt, store)?,
         };
-        let made = Checkpoint { added: at, forgotten: made.forgotten + forgotten, ..made };
+        let mut made = Checkpoint { added: at, forgotten: made.forgotten + forgotten, ..made };
         if let Some(current) = self.checkpoints.get_mut(self.at) {
+            // Older ones may have been removed since it was made.
+            made.after_gap |= current.after_gap;
             *current = made.clone();
         }
         store.save(FILE, self)?;

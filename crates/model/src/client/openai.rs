@@ -78,14 +78,24 @@ pub struct OpenAi {
     form: Lock<Form>,
     /// The ids of calls that are sent as text: the endpoint misses their signatures.
     as_text: Lock<HashSet<String>>,
-    /// Why images are not sent, until the user learns of it.
-    unsent_images: Lock<Vec<String>>,
+    /// What is not sent and why, until the user learns of it.
+    unsent: Lock<Vec<String>>,
     /// Shared with other clients of this endpoint.
     limiter: Option<Arc<Limiter>>,
     /// The models that answer in its place while it is overloaded.
     fallbacks: Vec<OpenAi>,
     /// It is not asked before, because it was overloaded.
     paused_until: Lock<Option<Instant>>,
+}
+
+/// The settings of a model that its protocol has no name for.
+fn unsent_settings(endpoint: &Endpoint) -> Vec<String> {
+    let has_budget = endpoint.reasoning_budget.is_some() && endpoint.protocol != Protocol::Messages;
+    let why = format!(
+        "reasoning_budget has no name in the protocol {} (reasoning_effort has)",
+        endpoint.protocol.name()
+    );
+    has_budget.then_some(why).into_iter().collect()
 }
 
 /// What an endpoint turned out not to take, as it is kept with a session.
@@ -111,7 +121,7 @@ impl OpenAi {
             facts_requests: AtomicU32::new(0),
             form: Lock::new(Form { chosen: endpoint.form, announced: false }),
             as_text: Lock::default(),
-            unsent_images: Lock::default(),
+            unsent: Lock::new(unsent_settings(&endpoint)),
             limiter: None,
             fallbacks: Vec::new(),
             paused_until: Lock::default(),
@@ -135,7 +145,7 @@ impl OpenAi {
             facts_requests: AtomicU32::new(0),
             form: Lock::new(Form { chosen: endpoint.form, announced: false }),
             as_text: Lock::default(),
-            unsent_images: Lock::default(),
+            unsent: Lock::default(),
             limiter: self.limiter.clone(),
             fallbacks: Vec::new(),
             paused_until: Lock::default(),
@@ -192,7 +202,7 @@ impl OpenAi {
     }
 
     async fn ask_until_answered(&self, request: Request<'_>, on_progress: OnProgress<'_>) -> Result<Reply> {
-        for why in std::mem::take(&mut *self.unsent_images.lock()) {
+        for why in std::mem::take(&mut *self.unsent.lock()) {
             on_progress(Progress::Notice(&format!("{why}: it is not sent to the model")));
         }
         let mut backoff = Backoff::new(self.endpoint.retries);
@@ -559,7 +569,7 @@ impl ChatModel for OpenAi {
     fn add_images(&self, to: &str, images: Vec<String>) {
         let (fitted, refused): (Vec<_>, Vec<_>) =
             images.into_iter().map(images::fitted).partition(Result::is_ok);
-        self.unsent_images.lock().extend(refused.into_iter().filter_map(Result::err));
+        self.unsent.lock().extend(refused.into_iter().filter_map(Result::err));
         let fitted: Vec<String> = fitted.into_iter().flatten().collect();
         if !fitted.is_empty() {
             self.encoded.lock().add_images(to, fitted);

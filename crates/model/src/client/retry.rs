@@ -61,7 +61,25 @@ pub fn asked_wait(headers: &HeaderMap) -> Option<Duration> {
                 .filter_map(|name| header(name).and_then(reset))
                 .max()
         })
+        .or_else(|| {
+            // Anthropic's name a moment for each allowance, also for those that are not used up.
+            ["requests", "tokens", "input-tokens", "output-tokens"]
+                .iter()
+                .filter(|of| header(&format!("anthropic-ratelimit-{of}-remaining")) == Some("0"))
+                .filter_map(|of| moment(header(&format!("anthropic-ratelimit-{of}-reset"))?))
+                .max()
+        })
 }
+
+/// A moment as RFC 3339 writes it, within what is sane; one in the past means now.
+fn moment(value: &str) -> Option<Duration> {
+    let moment: jiff::Timestamp = value.parse().ok()?;
+    let wait = Duration::try_from(moment.duration_since(jiff::Timestamp::now())).unwrap_or_default();
+    (wait <= SANE).then_some(wait)
+}
+
+/// A reset that is later says when the whole allowance is back.
+const SANE: Duration = Duration::from_secs(600);
 
 /// Words that stand in front of a wait in an endpoint's messages.
 const BEFORE_A_WAIT: [&str; 11] = [
@@ -114,7 +132,6 @@ fn until(value: &str) -> Option<Duration> {
 
 /// `1.5s`, `20ms`, `1m30s`, seconds, or a Unix time in seconds or milliseconds. At most ten minutes are sane.
 fn reset(value: &str) -> Option<Duration> {
-    const SANE: Duration = Duration::from_secs(600);
     let wait = match value.parse::<f64>() {
         Ok(number) if number >= 1e9 => {
             let unix =
@@ -173,6 +190,27 @@ mod tests {
         let wait = asked("retry-after", &date).unwrap();
         assert!(wait > Duration::from_secs(25) && wait <= Duration::from_secs(30), "{wait:?}");
         assert_eq!(asked("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT"), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn the_moment_when_an_allowance_that_is_used_up_is_back() {
+        let after =
+            |seconds: i64| (jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds)).to_string();
+        let mut headers = HeaderMap::new();
+        for (of, remaining, seconds) in
+            [("requests", "12", 300), ("input-tokens", "0", 40), ("tokens", "0", 20)]
+        {
+            for (field, value) in [("remaining", remaining.to_owned()), ("reset", after(seconds))] {
+                let name = format!("anthropic-ratelimit-{of}-{field}").parse::<HeaderName>().unwrap();
+                headers.insert(name, value.parse().unwrap());
+            }
+        }
+        let wait = asked_wait(&headers).unwrap();
+        assert!(wait > Duration::from_secs(35) && wait <= Duration::from_secs(40), "{wait:?}");
+        assert_eq!(
+            (moment(&after(-5)), moment(&after(86_400)), moment("soon")),
+            (Some(Duration::ZERO), None, None)
+        );
     }
 
     #[test]

@@ -1,0 +1,179 @@
+//! Overlays for Podman. It ignores the options of a volume that comes with the container, and follows those of one that was made before; a
+//! host directory that can only be read gets an overlay of Podman's own.
+
+use super::engine::Engine;
+use super::{failure, overlay};
+use agent_base::error::{Error, Result};
+use agent_sandbox::ownership::sandbox_name;
+use bollard::models::{
+    ContainerCreateBody, ContainerInspectResponse, Mount, MountPoint, MountVolumeOptions, SystemInfo,
+    VolumeCreateRequest,
+};
+use futures_util::future::try_join_all;
+use rustix::fs::{Gid, Mode, OFlags, Uid, fchown, fstatfs, open};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, HashMap};
+use std::io::ErrorKind;
+
+/// The file beside a layer that has the names of the volumes which were made for it, a line each.
+const VOLUMES: &str = "volumes";
+
+/// Returns whether the engine is Podman.
+pub(super) async fn is_it(engine: &Engine) -> bool {
+    let version = engine.client.version().await;
+    let components = version.ok().and_then(|version| version.components).unwrap_or_default();
+    components.iter().any(|component| component.name == "Podman Engine")
+}
+
+/// Returns whether the engine runs without root, which mounts no overlays of the layers that are made here.
+pub(super) fn is_rootless(info: &SystemInfo) -> bool {
+    info.security_options.iter().flatten().any(|option| option.contains("rootless"))
+}
+
+/// What a container is asked for with, as Podman takes it.
+#[derive(Debug, Default, PartialEq)]
+struct Translated {
+    mounts: Vec<Mount>,
+    /// `HOST:INSIDE:O`.
+    binds: Vec<String>,
+    /// The options of the volumes that have to be there before, by their names.
+    volumes: BTreeMap<String, String>,
+}
+
+/// Makes the volumes of the container of `session`, and names them in what it is asked for with.
+///
+/// # Errors
+/// Podman cannot be told a path of the machine, or refuses a volume.
+pub(super) async fn make_volumes(
+    engine: &Engine,
+    session: &str,
+    body: &mut ContainerCreateBody,
+) -> Result<()> {
+    let Some(config) = &mut body.host_config else { return Ok(()) };
+    let translated = translated(config.mounts.take().unwrap_or_default(), &sandbox_name(session)?)?;
+    let names: String = translated.volumes.keys().map(|name| format!("{name}\n")).collect();
+    let layer = overlay::layer(&engine.machine, session)?;
+    std::fs::write(layer.join(VOLUMES), names)?;
+    try_join_all(translated.volumes.into_iter().map(|(name, options)| make(engine, name, options))).await?;
+    (config.mounts, config.binds) = (Some(translated.mounts), Some(translated.binds));
+    Ok(())
+}
+
+/// Gives the tops of the overlays of a container that runs to the user inside: Podman gave each to the owner of the image's directory in
+/// its place.
+///
+/// # Errors
+/// One is not this machine's, or cannot be given.
+pub(super) fn give_volumes(container: &ContainerInspectResponse, (uid, gid): (u32, u32)) -> Result<()> {
+    let sandbox = container.name.as_deref().unwrap_or_default().trim_start_matches('/');
+    let is_own = |mount: &MountPoint| mount.name.as_deref().is_some_and(|name| name.starts_with(sandbox));
+    let mounts = container.mounts.iter().flatten().filter(|mount| is_own(mount) && mount.rw == Some(true));
+    for source in mounts.filter_map(|mount| mount.source.as_deref()) {
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let give = || {
+            let directory = open(source, flags, Mode::empty())?;
+            match fstatfs(&directory)?.f_type == OVERLAY {
+                true => fchown(&directory, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid))),
+                false => Err(Errno::NOTSUP),
+            }
+        };
+        give().map_err(|error| {
+            Error::sandbox("an overlay of the engine's cannot be given to the user inside").caused_by(error)
+        })?;
+    }
+    Ok(())
+}
+
+/// `OVERLAYFS_SUPER_MAGIC`.
+const OVERLAY: rustix::fs::FsWord = 0x794c_7630;
+
+/// The names of the volumes that were made for the sandbox of `session`.
+pub(super) fn volumes(engine: &Engine, session: &str) -> Result<Vec<String>> {
+    match std::fs::read_to_string(overlay::layer(&engine.machine, session)?.join(VOLUMES)) {
+        Ok(names) => Ok(names.lines().map(str::to_owned).collect()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn make(engine: &Engine, name: String, options: String) -> Result<()> {
+    let options = [("type", "overlay"), ("device", "overlay"), ("o", &options)];
+    let options: HashMap<String, String> =
+        options.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let request = VolumeCreateRequest {
+        name: Some(name),
+        driver: Some("local".to_owned()),
+        driver_opts: Some(options),
+        ..Default::default()
+    };
+    let made = engine.client.create_volume(request).await;
+    made.map(drop)
+        .map_err(|error| failure::error("a volume of the sandbox (an overlay) could not be made", error))
+}
+
+fn translated(mounts: Vec<Mount>, sandbox: &str) -> Result<Translated> {
+    let mut translated = Translated::default();
+    for mut mount in mounts {
+        let Some(options) = overlay_options(&mut mount) else {
+            translated.mounts.push(mount);
+            continue;
+        };
+        // It takes mount(8)'s options and splits paths at colons, and neither knows a way to write these.
+        if options.contains('\\') {
+            return Err(Error::sandbox(
+                "Podman mounts no overlay of a path with a comma, a colon or a backslash",
+            ));
+        }
+        let target = mount.target.clone().unwrap_or_default();
+        if !options.contains("upperdir=") {
+            let lower = options.split_once("lowerdir=").and_then(|(_, lowers)| lowers.split(':').next());
+            translated.binds.push(format!("{}:{target}:O", lower.unwrap_or_default()));
+            continue;
+        }
+        let name = mount.source.take().unwrap_or_else(|| format!("{sandbox}-{}", translated.volumes.len()));
+        let writable = options.strip_prefix("ro,nosuid,nodev,");
+        translated.mounts.push(Mount {
+            source: Some(name.clone()),
+            read_only: Some(writable.is_some()),
+            volume_options: Some(MountVolumeOptions { no_copy: Some(true), ..Default::default() }),
+            ..mount
+        });
+        translated.volumes.insert(name, writable.unwrap_or(&options).to_owned());
+    }
+    Ok(translated)
+}
+
+/// Takes the options of an overlay out of a mount that has some.
+fn overlay_options(mount: &mut Mount) -> Option<String> {
+    mount.volume_options.as_mut()?.driver_config.as_mut()?.options.as_mut()?.remove("o")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn overlays_are_volumes_with_names_and_what_can_only_be_read_is_bound() {
+        let shared = || Mount {
+            source: Some("s-workspace".into()),
+            ..overlay::volume("/w", Some("lowerdir=/a,upperdir=/u"))
+        };
+        let mounts = vec![
+            overlay::read_only(Path::new("/usr"), "/usr", Path::new("/empty")).unwrap(),
+            shared(),
+            Mount { target: Some("/workspace".into()), ..shared() },
+            overlay::volume("/b", Some("ro,nosuid,nodev,lowerdir=/b,upperdir=/v")),
+            overlay::volume("/home", None),
+        ];
+        let translated = translated(mounts, "s").unwrap();
+        assert_eq!(translated.binds, ["/usr:/usr:O"]);
+        let names: Vec<_> = translated.mounts.iter().map(|mount| mount.source.as_deref()).collect();
+        assert_eq!(names, [Some("s-workspace"), Some("s-workspace"), Some("s-1"), None]);
+        assert_eq!(translated.mounts[2].read_only, Some(true));
+        let volumes: Vec<_> = translated.volumes.values().map(String::as_str).collect();
+        assert_eq!(volumes, ["lowerdir=/b,upperdir=/v", "lowerdir=/a,upperdir=/u"]);
+        let odd = overlay::read_only(Path::new("/a:b"), "/ab", Path::new("/empty")).unwrap();
+        assert!(super::translated(vec![odd], "s").is_err());
+    }
+}
