@@ -255,7 +255,7 @@ fn is_plain_git(arguments: &[Word]) -> bool {
     if !subcommand.fixed || !is_in(GIT, &subcommand.text) {
         return false;
     }
-    // A message is no option, whatever is in it.
+    // A message stays one, whatever is in it.
     let is_message = |at: usize| subcommand.text == "commit" && at > 0 && rest[at - 1].text == "-m";
     let others: Vec<Word> =
         rest.iter().enumerate().filter(|(at, _)| !is_message(*at)).map(|(_, word)| word.clone()).collect();
