@@ -4,12 +4,13 @@
 #   AGENT_VERSION      a version in place of the newest
 #   AGENT_INSTALL_DIR  where the program goes (default: ~/.local/bin)
 #   AGENT_RELEASES     where the releases are (default: https://github.com/OWNER/agent/releases)
+#   AGENT_REQUIRE_SIGNATURE  set: nothing is installed where a signature cannot be checked
 #
 # Nothing is installed whose hash is not that of the release. `agent update` replaces what is installed, and has the release's key from here:
-# where that is set, its list of hashes has to be signed with it. Here minisign checks that, where it is installed.
+# where that is set, its list of hashes has to be signed with it. Here minisign or OpenSSL 3 checks that.
 set -eu
 
-# The releases' public key, in minisign's form; the workflow of the release sets it.
+# The releases' public key, in minisign's form; a release is made only where it is the one that signs.
 KEY=
 
 fail() {
@@ -25,6 +26,24 @@ fetch() {
   else
     fail "neither curl nor wget is here"
   fi || fail "$1 could not be fetched"
+}
+
+# Checks the list of hashes. 2: nothing here can.
+check_signature() {
+  if command -v minisign >/dev/null; then
+    minisign -Vqm "$work/SHA256SUMS" -P "$KEY" || return 1
+  elif openssl version 2>/dev/null | grep -q '^OpenSSL [3-9]'; then
+    # Two letters and eight bytes of a number stand before the key and the signature, which is one of the BLAKE2b hash.
+    {
+      printf '\060\052\060\005\006\003\053\145\160\003\041\000'
+      printf %s "$KEY" | openssl base64 -d -A | tail -c +11
+    } >"$work/key"
+    sed -n 2p "$work/SHA256SUMS.minisig" | tr -d '\r\n' | openssl base64 -d -A | tail -c +11 >"$work/signature"
+    openssl dgst -blake2b512 -binary "$work/SHA256SUMS" >"$work/digest"
+    openssl pkeyutl -verify -pubin -keyform DER -inkey "$work/key" -rawin -in "$work/digest" -sigfile "$work/signature" >/dev/null 2>&1 || return 1
+  else
+    return 2
+  fi
 }
 
 # The receipt that `agent update` reads.
@@ -57,9 +76,18 @@ main() {
   (cd "$work" && grep " [ *]\{0,1\}$archive\$" SHA256SUMS | sha256sum --check --status -) ||
     fail "the hash of $archive is not that of the release: nothing was installed"
 
-  if [ -n "$KEY" ] && command -v minisign >/dev/null; then
+  if [ -n "$KEY" ]; then
     fetch "$from/SHA256SUMS.minisig" "$work/SHA256SUMS.minisig"
-    minisign -Vqm "$work/SHA256SUMS" -P "$KEY" || fail "the signature of the release is not valid: nothing was installed"
+    status=0
+    check_signature || status=$?
+    case $status in
+      0) ;;
+      2)
+        [ -z "${AGENT_REQUIRE_SIGNATURE:-}" ] || fail "neither minisign nor OpenSSL 3 is here to check the signature: nothing was installed"
+        echo "install.sh: the signature was not checked: neither minisign nor OpenSSL 3 is here" >&2
+        ;;
+      *) fail "the signature of the release is not valid: nothing was installed" ;;
+    esac
   fi
 
   tar -xzf "$work/$archive" -C "$work" agent

@@ -11,6 +11,8 @@ use std::process::{Command, Output};
 use tempfile::TempDir;
 
 const GH: &str = "#!/bin/sh\nprintf '%s\\n' \"$@\" >>\"$GH_CALLS\"\ncase $* in *--input*) cat >>\"$GH_CALLS\" ;; esac\n\
+    case $* in *collaborators/writer/permission*) echo write; exit ;; *collaborators/owner/permission*) echo admin; exit ;; \
+    *collaborators/reader/permission*) echo read; exit ;; *collaborators/*) exit 1 ;; esac\n\
     echo https://github.example/pull/7\n[ -z \"$GH_REFUSES\" ] || case $* in *$GH_REFUSES*) exit 1 ;; esac\n";
 
 /// A job: its checkout, what the runner gives it, and a stubbed `gh`.
@@ -98,17 +100,19 @@ impl Job {
     }
 }
 
-fn issue(title: &str, association: &str) -> Value {
+/// An issue of a stranger's that `labeler` gave the label.
+fn issue(title: &str, labeler: &str) -> Value {
     json!({
         "action": "labeled",
         "label": { "name": "agent" },
-        "issue": { "number": 5, "title": title, "body": "Body `touch pwned`.\r\nMore", "author_association": association },
+        "sender": { "login": labeler },
+        "issue": { "number": 5, "title": title, "body": "Body `touch pwned`.\r\nMore", "user": { "login": "stranger" } },
     })
 }
 
 fn pull_request(repository: &str, head: &str) -> Value {
     json!({ "action": "opened", "pull_request": {
-        "number": 7, "title": "T", "body": null, "author_association": "MEMBER",
+        "number": 7, "title": "T", "body": null, "user": { "login": "reader" }, "author_association": "MEMBER",
         "head": { "sha": head, "repo": { "full_name": repository } }, "base": { "sha": "" },
     } })
 }
@@ -116,7 +120,7 @@ fn pull_request(repository: &str, head: &str) -> Value {
 #[test]
 fn an_issue_becomes_a_pull_request_and_no_text_of_it_is_obeyed() {
     let title = "Fix $(touch pwned) `touch pwned` \"; touch pwned #\n::set-output name=x::y";
-    let Some(job) = Job::new(&issue(title, "NONE")) else { return };
+    let Some(job) = Job::new(&issue(title, "writer")) else { return };
     let model = endpoint()
         .tool_call(
             "run_commands",
@@ -159,18 +163,23 @@ fn an_issue_becomes_a_pull_request_and_no_text_of_it_is_obeyed() {
 
 #[test]
 fn strangers_forks_and_other_labels_start_nothing() {
-    let comment = |association: &str, body: &str| json!({ "comment": { "author_association": association, "body": body }, "issue": { "number": 1, "title": "t", "body": "b" } });
-    let mut opened = issue("t", "NONE");
+    let comment = |author: &str, body: &str| json!({ "comment": { "user": { "login": author }, "author_association": "COLLABORATOR", "body": body }, "issue": { "number": 1, "title": "t", "body": "b" } });
+    let mut opened = issue("t", "writer");
     opened["action"] = json!("opened");
-    let mut other = issue("t", "OWNER");
+    let mut other = issue("t", "owner");
     other["label"]["name"] = json!("bug");
     let cases = [
         ("issues", opened, "run"),
         ("issues", other, "run"),
-        ("issue_comment", comment("NONE", "/agent do it"), "run"),
-        ("issue_comment", comment("CONTRIBUTOR", "/agent do it"), "run"),
-        ("issue_comment", comment("OWNER", "please /agent"), "run"),
-        ("issue_comment", comment("OWNER", "/agents"), "run"),
+        // A member of the organisation, or a collaborator, may be one who only reads or gives labels.
+        ("issues", issue("t", "reader"), "run"),
+        ("issue_comment", comment("reader", "/agent do it"), "run"),
+        ("issue_comment", comment("stranger", "/agent do it"), "run"),
+        ("issue_comment", comment("writer/../owner", "/agent do it"), "run"),
+        ("issue_comment", comment("", "/agent do it"), "run"),
+        ("issue_comment", comment("owner", "please /agent"), "run"),
+        ("issue_comment", comment("owner", "/agents"), "run"),
+        ("pull_request", pull_request("o/r", ""), "run"),
         ("pull_request", pull_request("stranger/r", ""), "run"),
         ("pull_request", pull_request("stranger/r", ""), "review"),
     ];
@@ -180,7 +189,7 @@ fn strangers_forks_and_other_labels_start_nothing() {
         assert!(output.status.success(), "{output:?}");
         assert_eq!(job.read("output"), "go=false\n", "{event} {payload}");
     }
-    let Some(job) = Job::new(&comment("OWNER", "/agent do it\nnow")) else { return };
+    let Some(job) = Job::new(&comment("owner", "/agent do it\nnow")) else { return };
     assert!(job.run("prompt.sh", "issue_comment", &[]).status.success());
     assert!(job.read("temp/agent/prompt").ends_with("A comment says what to do:\n\ndo it\nnow\n"));
     let refused = job.run("prompt.sh", "pull_request_target", &[("PROMPT", "x")]);
@@ -213,6 +222,25 @@ fn suggestions_stand_on_the_lines_that_they_replace() {
     assert!(calls.contains("repos/o/r/issues/7/comments") && calls.contains("    +between"), "{calls}");
 }
 
+/// GitHub refuses a comment of more than 65,536 characters; lines of a patch are indented.
+#[test]
+fn a_long_change_becomes_a_comment_that_says_that_it_is_cut() {
+    let Some(job) = Job::new(&json!({})) else { return };
+    let head = job.sh("git -C checkout rev-parse HEAD").trim().to_owned();
+    fs::write(job.path("event.json"), pull_request("o/r", &head).to_string()).unwrap();
+    fs::create_dir_all(job.path("temp/agent")).unwrap();
+    fs::write(job.path("temp/agent/prompt"), "p\n").unwrap();
+    fs::write(job.path("temp/agent/answer.txt"), "\n".repeat(40_000)).unwrap();
+    job.sh("cd checkout; yes '' | head -n 70000 > lines");
+    let proposed = job.run("propose.sh", "pull_request", &[("RESULT", "suggestion")]);
+    assert!(proposed.status.success(), "{proposed:?}");
+    let calls = job.read("calls");
+    assert!(calls.contains("repos/o/r/issues/7/comments"), "{}", &calls[..200]);
+    let comment: Value = serde_json::from_str(&calls[calls.find("\n{").unwrap()..]).unwrap();
+    let body = comment["body"].as_str().unwrap();
+    assert!(body.encode_utf16().count() <= 65_000 && body.ends_with("(cut: it is too long for a comment)\n"));
+}
+
 #[test]
 fn a_review_leaves_sarif_a_summary_and_the_exit_code() {
     let Some(job) = Job::new(&json!({})) else { return };
@@ -238,7 +266,7 @@ fn a_review_leaves_sarif_a_summary_and_the_exit_code() {
 
 #[test]
 fn a_change_of_a_workflow_is_not_proposed() {
-    let Some(job) = Job::new(&issue("t", "OWNER")) else { return };
+    let Some(job) = Job::new(&issue("t", "owner")) else { return };
     fs::create_dir_all(job.path("temp/agent")).unwrap();
     job.sh("mkdir -p checkout/.github/workflows; echo x > checkout/.github/workflows/x.yml");
     let refused = job.run("propose.sh", "issues", &[]);

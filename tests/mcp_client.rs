@@ -2,6 +2,8 @@
 
 use crate::support::agent::{Agent, Finished, agent};
 use crate::support::endpoint::{Endpoint, Script, endpoint};
+use crate::support::hostile_text::{PARTS, assert_harmless, hostile_text};
+use crate::support::terminal::terminal;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -163,6 +165,34 @@ fn signs_of_progress_extend_a_call_and_are_shown() {
     let shown: String =
         finished.events_of("tool_output").iter().filter_map(|event| event["data"].as_str()).collect();
     assert!(shown.contains("working (1 of 4)"), "{shown:?}");
+}
+
+/// A server's question is declined without being shown; its news, its result and the question about the call are text.
+#[test]
+fn attack_74_nothing_that_a_server_says_is_shown_as_it_is() {
+    let words = hostile_text();
+    let model = calls(&[("ask", json!({ "words": words }))]);
+    let call = with_server(&["modern"], "").endpoint(&model);
+    let shown = call.args(["run", "-v", "use the tools"]).run().expect_code(0);
+    let results = results(&model);
+    assert!(results[0].contains("decline"), "{}", results[0]);
+    assert_harmless("the trace of a call", &shown.stderr);
+    let model = calls(&[("ask", json!({ "words": words }))]);
+    let call = terminal().endpoint(&model).file("server.py", SERVER);
+    let config = call.directory("agent").join("config");
+    std::fs::create_dir_all(&config).unwrap();
+    let text = "[mcp.servers.s]\ncommand = \"python3\"\nargs = [\"/workspace/server.py\", \"modern\"]\n";
+    std::fs::write(config.join("config.toml"), text).unwrap();
+    let mut terminal = call.args(["run", "--approve", "always", "use the tools"]).start();
+    terminal.wait_for("Allow? [yes/no/always]");
+    assert_harmless("the question about a call", &terminal.screen());
+    terminal.type_line("yes");
+    terminal.wait();
+    let drawn = String::from_utf8_lossy(&terminal.raw()).into_owned();
+    // The screen itself is cleared.
+    for part in PARTS.into_iter().filter(|part| *part != "\x1b[2J") {
+        assert!(!drawn.contains(part), "{part:?}: {drawn:?}");
+    }
 }
 
 #[test]

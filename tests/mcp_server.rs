@@ -2,6 +2,7 @@
 
 use crate::support::agent::{Agent, DEADLINE, agent};
 use crate::support::counterpart::{python, script};
+use crate::support::hostile_text::{assert_harmless, hostile_text, octal};
 use crate::support::rpc::{Server, answer, exchange, lines, send};
 use serde_json::{Value, json};
 use std::io::Write;
@@ -32,6 +33,29 @@ fn an_apply_asks_the_user_of_a_modern_client() {
 #[test]
 fn an_apply_asks_the_user_of_a_client_that_began_with_initialize() {
     driven("elicitation", "legacy", agent());
+}
+
+/// The names and contents that programs in the sandbox wrote, in the question that a client shows to its user.
+#[test]
+fn attack_74_the_question_to_a_clients_user_has_no_hostile_text_as_it_is() {
+    let mut server = Server::start(agent(), &["mcp", "--tools", "all"]);
+    let make = format!("printf '{0}\\n' > \"$(printf '{0}')\"", octal());
+    server.send(lines(&[call(1, "execute", json!({ "command": make }))]).as_bytes());
+    server.answers(1);
+    let able = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": { "elicitation": {} },
+    });
+    let apply = json!({ "name": "apply", "arguments": {}, "_meta": able });
+    server.send(lines(&[request(2, "tools/call", apply)]).as_bytes());
+    let question = server.answers(1).remove(0);
+    let asked = &question["result"]["inputRequests"]["agree"]["params"]["message"];
+    assert_harmless("the question", asked.as_str().unwrap_or_default());
+    let network = json!({ "name": "network", "arguments": { "allow": [hostile_text()] }, "_meta": able });
+    server.send(lines(&[request(3, "tools/call", network)]).as_bytes());
+    let refused = server.answers(1).remove(0);
+    assert!(refused["result"].get("inputRequests").is_none(), "{refused}");
+    assert_eq!(server.end(), 0);
 }
 
 fn request(id: u64, method: &str, params: Value) -> Value {

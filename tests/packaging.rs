@@ -254,6 +254,7 @@ fn an_update_takes_nothing_that_is_not_the_release() {
     installed.refuses(&[], 1, "SHA256SUMS could not be fetched: the server answered 404");
     installed.release("0.0.1");
     installed.refuses(&[], 1, "the newest release is 0.0.1, and this is");
+    installed.refuses(&["0.0.2"], 1, "the release 0.0.2 has agent 0.0.1 in it");
     installed.release("not-a-version");
     installed.refuses(&[], 1, "does not print its version");
     installed.release("99.0.0");
@@ -298,9 +299,61 @@ fn a_release_with_a_key_has_to_be_signed_with_it() {
     fs::copy(directory.path().join("sums.minisig"), installed.releases.join("SHA256SUMS.minisig")).unwrap();
     installed.refuses(&[], 1, "the signature of the release is not valid");
     run(Command::new("python3").args(["-c", SIGN]).arg(&sums));
-    let output = installed.update(&[]);
+    install_with_a_key(&stdout(&signed), &installed.releases);
+    let output = installed.update(&["v99.0.2"]);
     assert!(output.status.success(), "{output:?}");
     assert!(stdout(&output).starts_with("agent 99.0.2 is in "), "{output:?}");
+}
+
+/// `install.sh` with this key takes the signed release, and nothing of it once its list has another line.
+fn install_with_a_key(key: &str, releases: &Path) {
+    let directory = tempfile::tempdir().unwrap();
+    let script = directory.path().join("install.sh");
+    let text = fs::read_to_string(packaging("install.sh")).unwrap();
+    fs::write(&script, text.replace("\nKEY=\n", &format!("\nKEY={key}\n"))).unwrap();
+    let install = |name: &str| {
+        let mut command = Command::new("sh");
+        command
+            .arg(&script)
+            .env("AGENT_RELEASES", files_of(releases))
+            .env("HOME", directory.path().join(name));
+        command.env("AGENT_REQUIRE_SIGNATURE", "true").output().unwrap()
+    };
+    let output = install("one");
+    assert!(output.status.success(), "{output:?}");
+    let sums = releases.join("SHA256SUMS");
+    let before = fs::read(&sums).unwrap();
+    fs::write(&sums, [before.as_slice(), b"\n"].concat()).unwrap();
+    let output = install("two");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("the signature of the release is not valid"), "{said}");
+    fs::write(&sums, before).unwrap();
+}
+
+#[test]
+fn the_action_installs_for_its_job_and_leaves_the_users_receipt() {
+    let directory = tempfile::tempdir().unwrap();
+    let (files, home) = (directory.path().join("files"), directory.path().join("home"));
+    release(&files);
+    let receipt = home.join(".local/share/agent/installed");
+    fs::create_dir_all(receipt.parent().unwrap()).unwrap();
+    fs::write(&receipt, "the user's").unwrap();
+    let output = Command::new(packaging("action/install.sh"))
+        .env("AGENT_RELEASES", files_of(&files))
+        .envs([("HOME", &home), ("RUNNER_TEMP", &directory.path().join("temp"))])
+        .env("GITHUB_OUTPUT", directory.path().join("output"))
+        .env("PROGRAM", "")
+        .env_remove("AGENT_HOME")
+        .env_remove("XDG_DATA_HOME")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let program = directory.path().join("temp/agent/bin/agent");
+    assert_eq!(
+        fs::read_to_string(directory.path().join("output")).unwrap(),
+        format!("program={}\n", program.display())
+    );
+    assert_eq!(fs::read_to_string(&receipt).unwrap(), "the user's");
 }
 
 #[test]

@@ -18,8 +18,19 @@ fail() {
   echo "::error title=agent::$1"
   exit 1
 }
-# Whose words become a prompt: those who may change the repository anyway.
-is_trusted() { case $1 in OWNER | MEMBER | COLLABORATOR) true ;; *) false ;; esac; }
+# Whose words become a prompt: those who may change the repository anyway. A member or collaborator may be one who only reads, so GitHub is asked.
+require_writer() {
+  local login permission
+  login=$(event "$1")
+  # The name becomes a part of an address.
+  [[ $login =~ ^[A-Za-z0-9][A-Za-z0-9_-]*(\[bot\])?$ ]] || skip "who wrote the $2 has no name"
+  permission=$(gh api "repos/$GITHUB_REPOSITORY/collaborators/$login/permission" --jq .permission) || permission=unknown
+  case $permission in
+    admin | maintain | write) ;;
+    unknown) skip "GitHub did not say whether $login may change this repository" ;;
+    *) skip "who wrote the $2 cannot change this repository" ;;
+  esac
+}
 # write NUMBER TITLE BODY: an issue or a pull request, as jq finds them.
 write() {
   {
@@ -48,16 +59,17 @@ else
   case $GITHUB_EVENT_NAME in
     issues)
       if [ "$(event .action)" = labeled ]; then
-        # Labels are given by those who triage.
         [ "$(event .label.name)" = "$LABEL" ] || skip "it works on issues with its label"
+        # Those who only triage give labels too.
+        require_writer .sender.login label
       else
-        is_trusted "$(event .issue.author_association)" || skip "the issue's author cannot change this repository"
+        require_writer .issue.user.login issue
       fi
       write .issue.number .issue.title .issue.body
       ;;
     issue_comment)
-      is_trusted "$(event .comment.author_association)" || skip "the comment's author cannot change this repository"
       case $(event .comment.body) in /agent | "/agent "* | "/agent"$'\n'* | "/agent"$'\r'*) ;; *) skip "the comment does not begin with /agent" ;; esac
+      require_writer .comment.user.login comment
       write .issue.number .issue.title .issue.body
       {
         printf '\nA comment says what to do:\n\n'
@@ -65,7 +77,7 @@ else
       } >>"$directory/all"
       ;;
     pull_request)
-      is_trusted "$(event .pull_request.author_association)" || skip "the pull request's author cannot change this repository"
+      require_writer .pull_request.user.login "pull request"
       write .pull_request.number .pull_request.title .pull_request.body
       ;;
     *) fail "there is no prompt: set the input prompt" ;;

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Proposes what the agent changed in the checkout: as a pull request, or on the pull request of the event as suggestions. It alone has the token.
+# Proposes what the agent changed in the checkout: as a pull request, or on the pull request of the event as suggestions. After prompt.sh it alone
+# has the token.
 set -euo pipefail
 directory=$RUNNER_TEMP/agent
 here=$(cd "$(dirname "$0")" && pwd)
@@ -38,7 +39,8 @@ body=$directory/body.md
   [ "$GITHUB_EVENT_NAME" != issues ] || printf 'For #%s. ' "$number"
   printf 'Made by [this run](%s/%s/actions/runs/%s). Its answer:\n\n' "$GITHUB_SERVER_URL" "$GITHUB_REPOSITORY" "$GITHUB_RUN_ID"
   # Indented, Markdown has no links, mentions or pictures in it.
-  head -c 32768 "$directory/answer.txt" | sed 's/^/    /'
+  # Of blank lines alone it becomes five times as long, and GitHub takes 65,536 characters.
+  head -c 12288 "$directory/answer.txt" | sed 's/^/    /'
 } >"$body"
 
 if [ "$RESULT" = suggestion ]; then

@@ -13,13 +13,18 @@ import sys
 from pathlib import Path
 
 HUNK = re.compile(r"^@@ -(\d+)(?:,(\d+))? \+\d+(?:,\d+)? @@")
-# Suggestions of one review, and bytes of a patch in a comment.
+# Suggestions of one review.
 MAX_SUGGESTIONS = 50
-MAX_PATCH = 60_000
+# Characters of a comment: GitHub refuses one with more than 65,536.
+MAX_COMMENT = 65_000
+# Of these for the answer, whose lines are indented.
+MAX_ANSWER = 20_000
+CUT = "\n\n(cut: it is too long for a comment)\n"
 
 
 def main():
-    number, patch, body = int(sys.argv[1]), Path(sys.argv[2]).read_text(errors="replace"), Path(sys.argv[3]).read_text()
+    number, patch = int(sys.argv[1]), Path(sys.argv[2]).read_text(errors="replace")
+    body = shortened(Path(sys.argv[3]).read_text(errors="replace"), MAX_ANSWER)
     event = json.loads(Path(os.environ["GITHUB_EVENT_PATH"]).read_text())
     head = event["pull_request"]["head"]["sha"]
     at = subprocess.run(["git", "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
@@ -29,9 +34,18 @@ def main():
         if post(f"pulls/{number}/reviews", review):
             return
     # Indented, Markdown has no links, mentions or pictures in it.
-    shown = "".join(f"    {line}\n" for line in patch[:MAX_PATCH].split("\n"))
-    if not post(f"issues/{number}/comments", {"body": f"{body}\n\nThe change, for `git apply`:\n\n{shown}"}):
+    shown = "".join(f"    {line}\n" for line in patch.split("\n"))
+    comment = shortened(f"{body}\n\nThe change, for `git apply`:\n\n{shown}", MAX_COMMENT)
+    if not post(f"issues/{number}/comments", {"body": comment}):
         sys.exit("the comment could not be made")
+
+
+def shortened(text, most):
+    """At most this many characters, as GitHub counts them: in UTF-16, where some take two."""
+    units = text.encode("utf-16-le", errors="replace")
+    if len(units) <= 2 * most:
+        return text
+    return units[: 2 * (most - len(CUT))].decode("utf-16-le", errors="ignore") + CUT
 
 
 def post(path, content):
@@ -75,6 +89,9 @@ def comment_of(hunk):
         new = [old[first - 1], *new]
     fence = "`" * max(3, 1 + max((len(run) for line in new for run in re.findall("`+", line)), default=0))
     text = "\n".join([f"{fence}suggestion", *new, fence])
+    # A part of one would be applied as all of it.
+    if shortened(text, MAX_COMMENT) != text:
+        return None
     comment = {"path": hunk["path"], "side": "RIGHT", "line": last, "body": text}
     if first < last:
         comment |= {"start_line": first, "start_side": "RIGHT"}

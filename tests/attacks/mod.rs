@@ -11,7 +11,7 @@
 //! | 10, 12, 13: memory, processes, time, output | `resources.rs` |
 //! | 11: the disk | `disk.rs` |
 //! | 14 to 16: files on their way in and out | `files.rs` |
-//! | 17, 74: the terminal, and every other place that shows text of others | `terminal.rs`, `../web.rs`, `../acp.rs` |
+//! | 17, 74: the terminal, and every other place that shows text of others | `terminal.rs`, `../web.rs`, `../acp.rs`, `../mcp_server.rs`, `../mcp_client.rs` |
 //! | 18: the neighbour | `neighbour.rs` |
 //! | 19, 20, 22 to 24: the network, the endpoint, and a README that lies | `network.rs` |
 //! | 21, 29: repositories that nobody sees, the repository's own programs | `git.rs` |

@@ -69,6 +69,10 @@ async fn attack_66_always_for_a_program_covers_no_other_one_of_its_name() {
     ] {
         assert!(matches!(gate.judge(Some(Action::Command(command))), Judgement::Ask(_)), "{command}");
     }
+    assert_eq!(gate.check(Some(Action::Command("awk '{print}' x"))).await.expect("an answer"), None);
+    assert_eq!(gate.judge(Some(Action::Command("awk '{print $2}' x"))), Judgement::Allow);
+    let code = Action::Command("awk 'BEGIN{system(\"rm x\")}'");
+    assert!(matches!(gate.judge(Some(code)), Judgement::Ask(_)));
 }
 
 /// These spellings of `rm` and of a shell were not read.
@@ -100,6 +104,64 @@ fn attack_67_other_spellings_of_a_command_are_read() {
     ] {
         assert!(matches!(gate.judge(Some(Action::Command(command))), Judgement::Deny(_)), "{command}");
     }
+}
+
+/// The commands of a file of one a line; remarks begin with a `#`.
+fn commands(text: &str) -> impl Iterator<Item = String> {
+    text.lines().filter(|line| !line.starts_with('#')).map(|line| line.replace('␊', "\n"))
+}
+
+/// A rule about a program was passed by every interpreter other than a shell, by what decides the meaning of a name, and by programs that run
+/// others.
+#[test]
+fn attack_67_what_may_run_other_programs_is_asked_about() {
+    let rules: Rules = toml::from_str("[ask.it]\ncommands = [\"git push\"]").expect("rules");
+    let gate = Gate::new(rules, Approve::Risky, None).expect("a gate");
+    let verdict = |command: &str| gate.judge(Some(Action::Command(command)));
+    let passed: Vec<String> = commands(include_str!("commands_unseen.txt"))
+        .filter(|command| !matches!(verdict(command), Judgement::Ask(_)))
+        .collect();
+    assert_eq!(passed, Vec::<String>::new(), "these run without a question");
+    let asked: Vec<String> = commands(include_str!("commands_seen.txt"))
+        .filter(|command| verdict(command) != Judgement::Allow)
+        .collect();
+    assert_eq!(asked, Vec::<String>::new(), "these run what is written and nothing else");
+}
+
+/// What is allowed is a command that begins with these words; what stands around it, and what is put in, is not.
+#[tokio::test]
+async fn attack_67_an_allowed_program_brings_no_other_one_along() {
+    let rules = "[deny.it]\ncommands = [\"rm\"]\n[allow.it]\ncommands = [\"cargo\", \"python3 manage.py\"]";
+    let approver = |_: &Question<'_>| async { Ok(Answer::Always) }.boxed();
+    let gate = Gate::new(toml::from_str(rules).expect("rules"), Approve::Risky, Some(Arc::new(approver)));
+    let gate = gate.expect("a gate");
+    let verdict = |command: &str| gate.judge(Some(Action::Command(command)));
+    for command in
+        ["cargo test", "cd x && cargo build 2>&1 | tail", "timeout 60 cargo test", "python3 manage.py x"]
+    {
+        assert_eq!(verdict(command), Judgement::Allow, "{command}");
+    }
+    let others = [
+        "cargo test; perl x",
+        "PATH=. cargo test",
+        "RUSTC_WRAPPER=./x cargo test",
+        "./cargo test",
+        "python3 -c 'x' manage.py",
+        "python3 other.py",
+        "cargo() { perl x; }; cargo",
+        "make",
+    ];
+    for command in others {
+        assert!(matches!(verdict(command), Judgement::Ask(_)), "{command}");
+    }
+    assert!(matches!(verdict("cargo test && rm x"), Judgement::Deny(_)));
+    // `always` is for all that a build runs, and of code for this very command.
+    assert_eq!(gate.check(Some(Action::Command("make"))).await.expect("an answer"), None);
+    assert_eq!(verdict("make test"), Judgement::Allow);
+    let long = format!("perl -e '{}", "x".repeat(300));
+    assert_eq!(gate.check(Some(Action::Command(&format!("{long}1'")))).await.expect("an answer"), None);
+    assert_eq!(verdict(&format!("{long}1'")), Judgement::Allow);
+    assert!(matches!(verdict(&format!("{long}2'")), Judgement::Ask(_)));
 }
 
 /// A process from before `/plan` wrote to the workspace, or did on a socket what the planning model asked it to.

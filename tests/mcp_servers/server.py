@@ -137,7 +137,17 @@ def more(_, __):
     return text("there is one more")
 
 
-CALLS = {f.__name__: f for f in (echo, where, write, read, children, picture, big, slow, hang, die, flood, endless_line, junk, nonsense, refuse, more)}
+def ask(arguments, meta):
+    words = arguments["words"]
+    params = {"mode": "form", "message": words, "requestedSchema": {"type": "object", "properties": {words: {"type": "string", "title": words}}}}
+    send({"id": words, "method": "elicitation/create", "params": params})
+    send({"method": "notifications/message", "params": {"level": "error", "logger": words, "data": words}})
+    send({"method": "notifications/progress", "params": {"progressToken": meta.get("progressToken"), "progress": 1, "message": words + "\n"}})
+    answer = json.loads(sys.stdin.readline())
+    return {"content": [{"type": "text", "text": f"{words} {answer['result']['action']}"}, {"type": "resource_link", "uri": words, "name": words}]}
+
+
+CALLS = {f.__name__: f for f in (echo, where, write, read, children, picture, big, slow, hang, die, flood, endless_line, junk, nonsense, refuse, more, ask)}
 
 
 def listed():

@@ -4,6 +4,7 @@ use super::context;
 use agent_base::error::{Error, Result};
 use std::ffi::OsString;
 use std::fmt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// A way to reach an engine, and who named it.
@@ -41,6 +42,14 @@ impl Address {
     /// Returns whether the engine runs on this machine, as far as the address tells.
     pub fn is_near(&self) -> bool {
         matches!(self, Self::Unix(_))
+    }
+
+    /// Returns whether an ordinary caller runs the engine. In its containers the caller is root, and the user inside is another, who may
+    /// not write to directories that the caller makes.
+    pub fn is_of_caller(&self) -> bool {
+        let Self::Unix(socket) = self else { return false };
+        let caller = rustix::process::geteuid();
+        !caller.is_root() && std::fs::metadata(socket).is_ok_and(|socket| socket.uid() == caller.as_raw())
     }
 }
 

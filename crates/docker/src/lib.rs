@@ -98,7 +98,8 @@ impl Backend for Docker {
     fn capabilities(&self) -> Capabilities {
         let is_near = self.engine.endpoint.address.is_near();
         let host_paths = cfg!(target_os = "linux") && is_near;
-        Capabilities { host_paths, own_paths: host_paths, ..CAPABILITIES }
+        let own_paths = host_paths && !self.engine.endpoint.address.is_of_caller();
+        Capabilities { host_paths, own_paths, ..CAPABILITIES }
     }
 
     async fn start(&self, spec: &Spec, on_progress: OnProgress<'_>) -> Result<(Channel, SandboxInfo)> {

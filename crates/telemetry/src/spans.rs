@@ -12,6 +12,8 @@ use url::Url;
 
 /// Calls of one message whose end is waited for.
 const MAX_CALLS: usize = 256;
+/// Characters of a name, an identifier or a word that the model or its endpoint made up.
+const MAX_NAME: usize = 200;
 /// Characters of a content.
 const MAX_CONTENT: usize = 8 << 10;
 
@@ -105,9 +107,8 @@ impl SessionSpans {
             }
             Event::AssistantMessage { text, usage, finish_reason, .. } => {
                 let mut attributes = usage.map_or_else(Vec::new, |usage| usage_of(&usage));
-                attributes.extend(
-                    finish_reason.as_deref().map(|why| texts("gen_ai.response.finish_reasons", &[why])),
-                );
+                let why = finish_reason.as_deref().map(|why| head_and_tail(why, MAX_NAME));
+                attributes.extend(why.map(|why| texts("gen_ai.response.finish_reasons", &[&*why])));
                 attributes.extend(self.message("gen_ai.output.messages", "assistant", text));
                 self.end_turn(now, &attributes, None, &mut made);
                 usage.iter().for_each(|usage| self.measure_tokens(usage, &mut made));
@@ -202,13 +203,14 @@ impl SessionSpans {
     }
 
     fn call(&self, id: &str, name: &str, now: Timestamp) -> Span {
+        let (id, name) = (head_and_tail(id, MAX_NAME), head_and_tail(name, MAX_NAME));
         let mut span = Span::new(&format!("execute_tool {name}"), SpanKind::Internal, self.place(), now);
         span.attributes = vec![
             text("gen_ai.operation.name", "execute_tool"),
             text("gen_ai.conversation.id", &self.session),
-            text("gen_ai.tool.name", name),
+            text("gen_ai.tool.name", &*name),
             text("gen_ai.tool.type", "function"),
-            text("gen_ai.tool.call.id", id),
+            text("gen_ai.tool.call.id", &*id),
         ];
         span
     }
@@ -254,4 +256,30 @@ fn usage_of(usage: &Usage) -> Vec<Attribute> {
         ("gen_ai.usage.cache_creation.input_tokens", written),
     ];
     counts.map(|(name, count)| number(name, i128::from(count))).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tool is named as the model calls it, and a call by what the endpoint numbers it with.
+    #[test]
+    fn names_that_others_make_up_are_bounded() {
+        let (id, name) = ("i".repeat(100_000), "n".repeat(100_000));
+        let events = [
+            Event::UserMessage { text: "go".to_owned() },
+            Event::ToolStarted { id, name, arguments: Value::Null },
+            Event::UserMessage { text: "again".to_owned() },
+        ];
+        let mut spans = SessionSpans::new(false);
+        let ended: Vec<Span> = events
+            .into_iter()
+            .flat_map(|event| {
+                let record = Record { seq: 1, time: agent_event::now(), session: String::new(), event };
+                spans.take(&record).spans
+            })
+            .collect();
+        let sent = crate::otlp::traces(&[], &ended).to_string();
+        assert!(sent.contains("execute_tool nnn") && sent.len() < 4_000, "{} bytes", sent.len());
+    }
 }

@@ -673,6 +673,8 @@ mod tests {
             "[mcp.servers.a]",
             "[policy.deny.a]",
             "[policy.deny.a.python]",
+            "[policy]",
+            "[policy.allow.a]",
         ];
         let mut names: BTreeSet<String> =
             of_file.iter().flat_map(|table| keys::<File>(&format!("{table}\nnonsense = 1"))).collect();

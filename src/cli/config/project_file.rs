@@ -18,6 +18,7 @@ const MAX_ENTRIES: usize = 100;
 /// The keys that have an effect; of `[workspace]` those after them.
 const KEYS: [&str; 4] = ["image", "env", "policy", "workspace"];
 const WORKSPACE_KEYS: [&str; 2] = ["setup", "exclude"];
+const POLICY_KEYS: [&str; 2] = ["deny", "ask"];
 
 /// The keys of the file that have an effect.
 #[derive(Debug, Default, Deserialize)]
@@ -73,6 +74,12 @@ pub(super) fn read(root: &Path) -> Result<Option<(Request, Vec<u8>)>> {
 /// Takes out what has no effect in a project's file, and returns a remark for each key.
 fn take_others(table: &mut Table) -> Vec<String> {
     let mut others = keep(table, &KEYS, "");
+    if let Some(Value::Table(policy)) = table.get_mut("policy") {
+        others.extend(keep(policy, &POLICY_KEYS, "policy."));
+        if policy.is_empty() {
+            table.remove("policy");
+        }
+    }
     if let Some(Value::Table(workspace)) = table.get_mut("workspace") {
         others.extend(keep(workspace, &WORKSPACE_KEYS, "workspace."));
         if workspace.is_empty() {
@@ -104,13 +111,14 @@ mod tests {
     #[test]
     fn what_cannot_widen_anything_is_read_and_the_rest_is_named() {
         let text = "image = 'python:3.12'\nnetwork = 'full'\nmodel = 'x'\n[env]\nCI = '1'\n[workspace]\n\
-             exclude = ['*.bin']\ninclude = ['.env']\n[policy.deny.publishing]\ncommands = ['npm publish']\n";
+             exclude = ['*.bin']\ninclude = ['.env']\n[policy.deny.publishing]\ncommands = ['npm publish']\n\
+             [policy.allow.all]\ncommands = ['sh']\n";
         let request = of(text).unwrap().unwrap();
         assert_eq!(request.settings.image.as_deref(), Some("python:3.12"));
         assert_eq!((request.settings.env.len(), request.settings.exclude), (1, vec!["*.bin".to_owned()]));
         assert!(request.settings.rules.deny.contains_key("publishing"));
         let named: Vec<&str> = request.remarks.iter().filter_map(|remark| remark.split(':').next()).collect();
-        assert_eq!(named, ["model", "network", "workspace.include"]);
+        assert_eq!(named, ["model", "network", "policy.allow", "workspace.include"]);
         assert_eq!(of("network = 'full'\n[workspace]\ninclude = ['.env']").unwrap(), None);
     }
 

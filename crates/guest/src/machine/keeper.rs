@@ -82,6 +82,8 @@ struct Keeper {
     console_tail: Tail,
     errors_tail: Tail,
     waiting: Vec<Waiting>,
+    /// Set once the machine has booted, or was restored: it gets its session once.
+    has_booted: bool,
     is_ready: bool,
     started: Instant,
     last_heard: Instant,
@@ -147,12 +149,13 @@ type Started = Result<Keeper, (Vec<Waiting>, io::Error)>;
 
 impl Keeper {
     fn start(options: Options, listener: UnixListener, waiting: Vec<Waiting>) -> Started {
-        let Launched { mux, machine, monitor, console, errors } = match launch(&options) {
+        let Launched { mux, machine, monitor, console, errors, is_restored } = match launch(&options) {
             Ok(launched) => launched,
             Err(error) => return Err((waiting, error)),
         };
         let now = Instant::now();
         Ok(Self {
+            has_booted: is_restored,
             options,
             listener,
             mux,
@@ -193,13 +196,14 @@ impl Keeper {
             }
             for event in events.drain(..) {
                 match event {
-                    Event::Notice(Notice::Ready, _) => self.ready(),
+                    Event::Notice(Notice::Ready, _) if !self.is_ready => self.ready(),
                     Event::Notice(Notice::Failed, why) => {
                         let why = String::from_utf8_lossy(&why[..why.len().min(LAST_WORDS)]).into_owned();
                         return End::Failure(format!("the virtual machine did not become a sandbox: {why}"));
                     }
                     Event::Notice(Notice::Ended, _) => return End::Clean,
-                    Event::Notice(Notice::Booted, _) => {
+                    Event::Notice(Notice::Booted, _) if !self.has_booted => {
+                        self.has_booted = true;
                         if let Err(error) = self.booted() {
                             return End::Failure(format!("the virtual machine cannot be saved: {error}"));
                         }
@@ -210,7 +214,10 @@ impl Keeper {
                     }
                     Event::Notice(Notice::Clock, _) => {}
                     Event::Notice(Notice::Ping | Notice::Pong, _) => {}
-                    Event::Notice(Notice::Session, _) | Event::Opened(_) => return self.lost(),
+                    // What is said once is not said twice.
+                    Event::Notice(Notice::Ready | Notice::Booted | Notice::Session, _) | Event::Opened(_) => {
+                        return self.lost();
+                    }
                 }
             }
             if self.machine.try_wait().is_ok_and(|ended| ended.is_some()) {
@@ -405,6 +412,7 @@ struct Launched {
     monitor: Option<UnixStream>,
     console: Option<File>,
     errors: Option<File>,
+    is_restored: bool,
 }
 
 fn launch(options: &Options) -> io::Result<Launched> {
@@ -437,7 +445,8 @@ fn launch(options: &Options) -> io::Result<Launched> {
     for file in console.iter().chain(&errors) {
         sys::set_nonblocking(file.as_raw_fd())?;
     }
-    Ok(Launched { mux, machine, monitor: monitor.map(|(monitor, _)| monitor), console, errors })
+    let monitor = monitor.map(|(monitor, _)| monitor);
+    Ok(Launched { mux, machine, monitor, console, errors, is_restored: state.is_some() })
 }
 
 /// Tells the machine whose it is.
@@ -495,28 +504,51 @@ mod tests {
         assert!(tail.text().ends_with("line 999"));
     }
 
-    /// What a client reads whose machine is this shell text.
-    fn said_of(script: &str) -> String {
-        let (mut client, mine) = UnixStream::pair().unwrap();
+    /// A keeper whose machine is this text of bash, and its client. The port is the descriptor `$fd`.
+    fn keeper_of(script: &str) -> (Keeper, UnixStream) {
+        let (client, mine) = UnixStream::pair().unwrap();
         let path = std::env::temp_dir().join(format!("keeper-{}-{}", std::process::id(), script.len()));
         let listener = UnixListener::bind(&path).unwrap();
+        std::fs::remove_file(path).unwrap();
+        let script = format!("fd=${{1##*=}}; {script}");
         let options = Options {
             idle_ttl: Duration::from_secs(1),
             boot: Duration::from_secs(60),
             is_saved: false,
             state: None,
             boot_arguments: Vec::new(),
-            command: vec!["/bin/sh".into(), "-c".into(), script.into()],
+            command: vec!["/bin/bash".into(), "-c".into(), script],
         };
         let copy = mine.try_clone().unwrap();
         let waiting = vec![Waiting { input: mine.into(), output: copy.into() }];
-        let mut keeper = Keeper::start(options, listener, waiting).map_err(|(_, error)| error).unwrap();
+        (Keeper::start(options, listener, waiting).map_err(|(_, error)| error).unwrap(), client)
+    }
+
+    /// What a client reads whose machine is this text of bash.
+    fn said_of(script: &str) -> String {
+        let (mut keeper, mut client) = keeper_of(script);
         let end = keeper.keep();
         keeper.end(end);
-        std::fs::remove_file(path).unwrap();
         let mut said = String::new();
         client.read_to_string(&mut said).unwrap();
         said
+    }
+
+    /// A kernel that said so a thousand times was answered each time with its session, which nobody read.
+    #[test]
+    fn a_machine_that_says_twice_that_it_is_there_is_given_up() {
+        for (kind, is_said) in [(Notice::Booted, true), (Notice::Ready, false)] {
+            let bytes = format!("\\x{:02x}\\0\\0\\0\\0\\0\\0\\0\\0", kind as u8);
+            let script = format!("for ((n = 0; n < 1000; n++)); do printf '{bytes}'; done >&$fd; sleep 60");
+            let (mut keeper, client) = keeper_of(&script);
+            keeper.has_booted = is_said;
+            let End::Failure(why) = keeper.keep() else { panic!("the machine ended as it should") };
+            assert!(why.contains("the virtual machine"), "{why}");
+            // Of Ready the first one was obeyed: a stream was opened for the client.
+            assert!(!keeper.mux.has_waiting() || kind == Notice::Ready);
+            assert!(keeper.machine.try_wait().unwrap().is_some());
+            drop(client);
+        }
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub const MAX_CONTENT: usize = 64 << 10;
 const WINDOW: usize = 256 << 10;
 /// With so many bytes waiting for the port, nothing more is read from the clients.
 const CONGESTED: usize = 1 << 20;
+/// With so many, the other side asks for more than it reads: what answers it adds to what is below the bound above.
+const MAX_WAITING: usize = 4 * CONGESTED;
 /// Read from the port before others have their turn.
 const MAX_READ: usize = 256 << 10;
 
@@ -173,7 +175,8 @@ impl Mux {
 
     /// Writes what the port takes now.
     pub fn flush(&mut self) -> io::Result<()> {
-        write_some(&mut self.port, &mut self.waiting).map(drop)
+        write_some(&mut self.port, &mut self.waiting)?;
+        if self.waiting.len() > MAX_WAITING { Err(wrong()) } else { Ok(()) }
     }
 
     /// Returns whether the other side reads what it is sent.
@@ -388,6 +391,16 @@ mod tests {
         drop(slow);
         settle(&mut outside, &mut inside, &mut Vec::new());
         assert_eq!((outside.clients(), inside.clients()), (1, 1));
+    }
+
+    #[test]
+    fn answers_that_are_not_read_end_it() {
+        let (mut outside, _inside) = pair();
+        let all = (0..200).map(|_| {
+            outside.send(Notice::Session, &[7; MAX_CONTENT]);
+            outside.flush()
+        });
+        assert!(all.filter(Result::is_err).count() > 1);
     }
 
     #[test]

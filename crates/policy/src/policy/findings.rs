@@ -92,6 +92,19 @@ pub struct Unreadable {
     pub what: String,
 }
 
+/// Something that may run programs which nobody can name before it runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unseen {
+    /// The command; empty where it is an assignment, an expression or code.
+    pub command: Vec<Word>,
+    /// It, for the user.
+    pub what: String,
+    /// Set if the program runs what the project's files say, and no argument of it is meant to be code.
+    pub is_project: bool,
+    /// The language of code that was read: rules about names in it were applied.
+    pub code: Option<Language>,
+}
+
 /// All that was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Findings {
@@ -101,6 +114,8 @@ pub struct Findings {
     pub uses: Vec<Use>,
     /// The parts that could not be read.
     pub unreadable: Vec<Unreadable>,
+    /// What may run programs that are not among the commands.
+    pub unseen: Vec<Unseen>,
     /// Tools of MCP servers.
     #[serde(default)]
     pub tools: Vec<String>,
@@ -116,6 +131,7 @@ impl Findings {
         self.commands.extend(other.commands);
         self.uses.extend(other.uses);
         self.unreadable.extend(other.unreadable);
+        self.unseen.extend(other.unseen);
         self.tools.extend(other.tools);
         self.is_altered |= other.is_altered;
     }

@@ -38,7 +38,7 @@ use crate::{Answer, Approve, Approver};
 use agent_base::error::{Error, Result};
 use agent_base::lock::Lock;
 use agent_base::visible::{visible, visible_name};
-use findings::Findings;
+use findings::{Findings, Unseen};
 use rules::{Match, shortened};
 use serde_json::Value;
 use std::collections::HashSet;
@@ -205,9 +205,10 @@ impl Gate {
     /// user has already answered `always` to is left out.
     fn question(&self, action: &Action<'_>, findings: &Findings, keys: Vec<String>) -> Judgement {
         let mut reasons = rules::matches(&self.rules.ask, findings);
-        reasons.extend(self.unreadable(findings));
+        reasons.extend(self.unreadable(action, findings));
+        reasons.extend(self.unseen(action, findings));
         let allowed = self.allowed.lock();
-        reasons.retain(|reason| !allowed.contains(&reason.key()));
+        reasons.retain(|reason| !allowed.contains(&reason.key));
         let keys: Vec<String> = keys.into_iter().filter(|key| !allowed.contains(key)).collect();
         if reasons.is_empty() && keys.is_empty() {
             return Judgement::Allow;
@@ -223,11 +224,38 @@ impl Gate {
     }
 
     /// Returns what could not be read, where a rule could have spoken of it.
-    fn unreadable(&self, findings: &Findings) -> Vec<Match> {
+    fn unreadable(&self, action: &Action<'_>, findings: &Findings) -> Vec<Match> {
         let relevant = findings.unreadable.iter().filter(|part| self.rules.speak_of(part.language));
         let undecided = rules::undecided(&self.rules, findings);
         let parts = relevant.map(|part| part.what.clone()).chain(undecided);
-        parts.map(Match::unreadable).collect()
+        let found = |what: String| Match {
+            rule: "unreadable".to_owned(),
+            pattern: "what cannot be read".to_owned(),
+            key: action.very_key().unwrap_or_else(|| format!("unreadable {what}")),
+            what,
+            because: None,
+        };
+        parts.map(found).collect()
+    }
+
+    /// Returns what may run programs that the rules are not applied to.
+    fn unseen(&self, action: &Action<'_>, findings: &Findings) -> Vec<Match> {
+        let relevant = findings.unseen.iter().filter(|part| self.rules.are_passed_by(part));
+        let found = |part: &Unseen| {
+            let name = part.command.first().map_or(part.what.as_str(), |program| &program.text);
+            let as_a_whole =
+                (part.is_project && !findings.is_altered).then(|| format!("whatever {name} runs"));
+            Match {
+                rule: "unseen".to_owned(),
+                pattern: "what may run other programs".to_owned(),
+                key: as_a_whole
+                    .or_else(|| action.very_key())
+                    .unwrap_or_else(|| format!("unseen {}", part.what)),
+                what: part.what.clone(),
+                because: None,
+            }
+        };
+        relevant.map(found).collect()
     }
 }
 
@@ -253,6 +281,7 @@ impl Action<'_> {
         match self {
             Action::Command(_)
                 if findings.unreadable.is_empty()
+                    && findings.unseen.iter().all(|part| part.is_project)
                     && !findings.commands.is_empty()
                     && !findings.is_altered =>
             {
@@ -263,10 +292,18 @@ impl Action<'_> {
                 keys.dedup();
                 keys
             }
-            Action::Command(command) => vec![format!("command {command}")],
+            Action::Command(_) => self.very_key().into_iter().collect(),
             Action::Write { files, .. } => files.iter().map(|(path, _)| format!("writing {path}")).collect(),
             Action::Code { language, .. } => vec![format!("{language} code")],
             Action::Tool { name, .. } => vec![format!("tool {name}")],
+        }
+    }
+
+    /// Returns what `always` remembers where it is for this command alone.
+    fn very_key(&self) -> Option<String> {
+        match self {
+            Action::Command(command) => Some(format!("command {command}")),
+            _ => None,
         }
     }
 
@@ -290,19 +327,6 @@ impl Action<'_> {
 }
 
 impl Match {
-    /// The rule that is not in the configuration: what cannot be read cannot be judged.
-    fn unreadable(what: String) -> Self {
-        Self { rule: "unreadable".to_owned(), pattern: "what cannot be read".to_owned(), what, because: None }
-    }
-
-    /// Returns what `always` remembers: the rule; of what could not be read, only this very thing.
-    fn key(&self) -> String {
-        match self.rule.as_str() {
-            "unreadable" => format!("unreadable {}", self.what),
-            rule => format!("rule {rule}"),
-        }
-    }
-
     fn named(&self) -> String {
         format!("{} ({})", self.rule, self.pattern)
     }
@@ -323,7 +347,8 @@ impl Denial {
 
 impl Question {
     fn new(what: String, reasons: Vec<Match>, keys: Vec<String>) -> Self {
-        let keys: Vec<String> = reasons.iter().map(Match::key).chain(keys).collect();
+        let mut keys: Vec<String> = reasons.iter().map(|reason| reason.key.clone()).chain(keys).collect();
+        keys.dedup();
         Self { what: without_blank_lines(&visible(&what)), always: in_words(&keys), reasons, keys }
     }
 

@@ -16,6 +16,7 @@ pub struct CommandPattern {
     program: String,
     flags: Vec<String>,
     operands: Vec<String>,
+    words: Vec<String>,
 }
 
 /// Whether a command is what a pattern names.
@@ -34,6 +35,7 @@ impl TryFrom<String> for CommandPattern {
 
     fn try_from(text: String) -> Result<Self, String> {
         let words = shell_words::split(&text).map_err(|error| format!("{text:?}: {error}"))?;
+        let all = words.clone();
         let Some((program, words)) = words.split_first() else {
             return Err("a command in a rule has to name a program".to_owned());
         };
@@ -44,7 +46,7 @@ impl TryFrom<String> for CommandPattern {
         }
         let (flags, operands) =
             words.iter().cloned().partition(|word| word.starts_with('-') && word.len() > 1);
-        Ok(Self { program: program.clone(), flags, operands, text })
+        Ok(Self { program: program.clone(), flags, operands, text, words: all })
     }
 }
 
@@ -52,6 +54,12 @@ impl CommandPattern {
     /// The pattern as the rule has it.
     pub fn text(&self) -> &str {
         &self.text
+    }
+
+    /// Returns whether a command begins with exactly these words, which the shell does not change.
+    pub fn begins(&self, command: &[Word]) -> bool {
+        self.words.len() <= command.len()
+            && self.words.iter().zip(command).all(|(wanted, word)| word.fixed && word.text == *wanted)
     }
 
     /// Compares with a command, program first.

@@ -1,6 +1,6 @@
 //! `[policy]` of `config.toml`: what never runs, and what the user is asked about.
 
-use super::findings::{Findings, Kind, Language, Use};
+use super::findings::{Findings, Kind, Language, Unseen, Use};
 use super::pattern::{CommandPattern, Likeness, NamePattern, ToolPattern};
 use agent_base::error::{Error, Result};
 use serde::Deserialize;
@@ -23,6 +23,17 @@ pub struct Rules {
     pub deny: BTreeMap<String, Rule>,
     /// Rules for what the user is asked about, with `--approve risky` or `always`.
     pub ask: BTreeMap<String, Rule>,
+    /// Programs that may run others which no rule sees, without a question.
+    pub allow: BTreeMap<String, Allowed>,
+}
+
+/// Commands that are trusted with what they run.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Allowed {
+    /// The words that they begin with, exactly: `["cargo", "make test"]`.
+    #[schemars(with = "Vec<String>")]
+    pub commands: Vec<CommandPattern>,
 }
 
 /// The subject of one rule; any of its patterns is enough.
@@ -72,6 +83,8 @@ pub struct Match {
     pub what: String,
     /// Why, where the rule gives a reason.
     pub because: Option<String>,
+    /// What `always` remembers.
+    pub(super) key: String,
 }
 
 impl Rules {
@@ -106,6 +119,17 @@ impl Rules {
             .hint("install it with its default features, or remove [policy] from config.toml"));
         }
         Ok(())
+    }
+
+    /// Returns whether a rule could have spoken of what something runs unseen, and the user does not trust it with that.
+    pub(super) fn are_passed_by(&self, unseen: &Unseen) -> bool {
+        let mut rules = self.deny.values().chain(self.ask.values());
+        let is_concerned = rules.any(|rule| {
+            // Rules about names were applied to code that was read.
+            !rule.commands.is_empty() || (unseen.code.is_none() && rule.patterns().next().is_some())
+        });
+        let trusted = self.allow.values().flat_map(|allowed| &allowed.commands);
+        is_concerned && !trusted.into_iter().any(|pattern| pattern.begins(&unseen.command))
     }
 
     /// Returns whether any rule depends on what is written in `language`.
@@ -164,6 +188,7 @@ fn first_match(name: &str, rule: &Rule, findings: &Findings) -> Option<Match> {
         pattern,
         what,
         because: rule.because.clone(),
+        key: format!("rule {name}"),
     };
     let commands = findings.commands.iter().find_map(|command| {
         let is_it = |pattern: &&CommandPattern| pattern.likeness(command) == Likeness::Yes;

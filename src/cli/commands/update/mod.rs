@@ -41,14 +41,17 @@ pub async fn update(machine: &Machine, arguments: UpdateArgs) -> Result<ExitCode
         .and_then(|path| path.canonicalize())
         .map_err(|error| Error::unexpected("the path of this program cannot be found").caused_by(error))?;
     let receipt = Receipt::of(&program, machine)?;
-    let release = Release::find(&receipt, arguments.version.as_deref()).await?;
+    let asked = arguments.version.as_deref().map(|version| version.trim_start_matches('v'));
+    let release = Release::find(&receipt, asked).await?;
     if release.archive == receipt.archive {
+        require(asked, VERSION)?;
         let json = json!({ "updated": false, "version": VERSION });
         return print(&options, &format!("agent {VERSION} is what the release has\n"), &json);
     }
     let new = write_beside(&program, &release.program().await?)?;
     let version = version_of(&new).await?;
-    if arguments.version.is_none() && numbers(&version) < numbers(VERSION) {
+    require(asked, &version)?;
+    if asked.is_none() && numbers(&version) < numbers(VERSION) {
         return Err(Error::unexpected(format!(
             "the newest release is {version}, and this is {VERSION}: nothing was changed"
         ))
@@ -61,6 +64,20 @@ pub async fn update(machine: &Machine, arguments: UpdateArgs) -> Result<ExitCode
     let text = format!("agent {version} is in {}, in place of {VERSION}\n", program.display());
     let json = json!({ "updated": true, "version": version, "from": VERSION, "program": program });
     print(&options, &text, &json)
+}
+
+/// Who serves the releases may have put another one in its place, and its signature is valid too.
+///
+/// # Errors
+/// The release is not the version that was asked for.
+fn require(asked: Option<&str>, version: &str) -> Result<()> {
+    let is_it = asked.is_none_or(|asked| asked == version);
+    let wrong = || {
+        let asked = asked.unwrap_or_default();
+        Error::unexpected(format!("the release {asked} has agent {version} in it: nothing was changed"))
+            .hint("agent update without a version takes the newest release")
+    };
+    if is_it { Ok(()) } else { Err(wrong()) }
 }
 
 /// The new program as a file beside the old one, with its mode.

@@ -39,7 +39,7 @@ impl Release {
     pub async fn find(receipt: &Receipt, version: Option<&str>) -> Result<Self> {
         let releases = receipt.releases.trim_end_matches('/');
         let from = match version {
-            Some(version) => format!("{releases}/download/v{}", version.trim_start_matches('v')),
+            Some(version) => format!("{releases}/download/v{version}"),
             None => format!("{releases}/latest/download"),
         };
         let client = client()?;

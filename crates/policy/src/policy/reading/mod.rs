@@ -5,25 +5,32 @@
 //! one text, how many there are and how deep. What lies beyond a bound counts as unreadable, which is an answer of its
 //! own.
 
+mod awk;
 mod code;
 mod go;
 mod heredocs;
 mod javascript;
 mod names;
+mod plain;
 mod python;
 mod ruby;
 mod rust;
+mod sed;
 mod shell;
 pub mod tree;
+mod variables;
 mod wrappers;
 
-use super::findings::{Findings, Language, Name, Unreadable, Use, Word};
+use super::findings::{Findings, Language, Name, Unreadable, Unseen, Use, Word};
 use super::subprocess;
 use names::Reading;
-use shell::Stdin;
+use plain::Known;
+use shell::{Part, Stdin};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use tree::{Dialect, Source};
+use variables::Variables;
+use wrappers::Inside;
 
 /// How long one call may be read.
 const TIME: Duration = Duration::from_secs(1);
@@ -39,6 +46,8 @@ struct Piece {
     content: Content,
     place: Place,
     depth: usize,
+    /// Set if it runs, so that what it runs unseen counts. It does not for a file that is written, and where what it is in is unseen.
+    runs: bool,
 }
 
 enum Content {
@@ -61,7 +70,7 @@ pub fn command(text: &str) -> Findings {
         text: text.to_owned(),
         is_whole: true,
     };
-    subprocess::read(|| read(vec![Piece { content, place: Place::Command, depth: 0 }]))
+    subprocess::read(|| read(vec![Piece { content, place: Place::Command, depth: 0, runs: true }]))
 }
 
 /// Reads files that are about to be written: paths and texts. Parts of files (`is_whole` is false) may begin and end
@@ -73,8 +82,8 @@ pub fn files<'a>(files: impl Iterator<Item = (&'a str, &'a str)>, is_whole: bool
 
 /// Reads code that is about to run, as the file `path` of its language. Of a language without a grammar it is unreadable.
 pub fn code(language: &str, path: &str, text: &str) -> Findings {
-    if language_of(path).is_some() {
-        return files([(path, text)].into_iter(), true);
+    if let Some(piece) = file(path, text, true, 0) {
+        return subprocess::read(|| read(vec![Piece { runs: true, ..piece }]));
     }
     let what = format!("{language} code, which there is no grammar for");
     Findings { unreadable: vec![Unreadable { language: Language::Shell, what }], ..Findings::default() }
@@ -84,7 +93,7 @@ fn file(path: &str, text: &str, is_whole: bool, depth: usize) -> Option<Piece> {
     let (language, dialect) = language_of(path).or_else(|| language_of_shebang(text))?;
     let text = if is_whole { text.to_owned() } else { dedented(text) };
     let content = Content::Code { language, dialect, text, is_whole };
-    Some(Piece { content, place: Place::File(path.to_owned()), depth })
+    Some(Piece { content, place: Place::File(path.to_owned()), depth, runs: false })
 }
 
 fn read(pieces: Vec<Piece>) -> Findings {
@@ -99,7 +108,7 @@ fn read(pieces: Vec<Piece>) -> Findings {
         match &piece.content {
             Content::Code { language: Language::Shell, text, .. } => reader.script(text, &piece),
             Content::Code { .. } => reader.code(&piece),
-            Content::Command(words, stdin) => reader.run(words.clone(), stdin, &piece),
+            Content::Command(words, stdin) => reader.run(words.clone(), stdin, false, &piece),
         }
     }
     if !reader.waiting.is_empty() {
@@ -122,9 +131,19 @@ impl Reader {
         }
     }
 
-    fn nest(&mut self, language: Language, text: String, piece: &Piece) {
-        let content = Content::Code { language, dialect: Dialect::Usual, text, is_whole: true };
-        self.waiting.push_back(Piece { content, place: piece.place.clone(), depth: piece.depth + 1 });
+    fn unseen(&mut self, unseen: Unseen) {
+        if self.findings.unseen.contains(&unseen) {
+            return;
+        }
+        match self.findings.unseen.len() < MAX_PIECES {
+            true => self.findings.unseen.push(unseen),
+            false => self.unreadable(Language::Shell, "more programs that may run others than are read"),
+        }
+    }
+
+    fn nest(&mut self, content: Content, runs: bool, piece: &Piece) {
+        let (place, depth) = (piece.place.clone(), piece.depth + 1);
+        self.waiting.push_back(Piece { content, place, depth, runs });
     }
 
     fn script(&mut self, text: &str, piece: &Piece) {
@@ -137,23 +156,31 @@ impl Reader {
         if source.has_error() {
             self.unreadable(Language::Shell, "a part that does not parse as shell");
         }
-        let mut is_altered = false;
-        let in_time = shell::read(&source, &heredocs, &mut is_altered, &mut |run| {
-            if let Some((path, text)) = run.written {
-                self.waiting.extend(file(&path, &text, true, piece.depth + 1));
+        let (variables, is_known) = Variables::of(&source);
+        let in_time = shell::read(&source, &heredocs, &variables, &mut |part| match part {
+            Part::Alteration => self.findings.is_altered = true,
+            Part::Unproven(what) if piece.runs => {
+                self.unseen(Unseen { command: Vec::new(), what, is_project: false, code: None });
             }
-            self.run(run.words, &run.stdin, piece);
+            Part::Unproven(_) => {}
+            Part::Run(run) => {
+                if let Some((path, text)) = run.written {
+                    self.waiting.extend(file(&path, &text, true, piece.depth + 1));
+                }
+                let is_function =
+                    run.words.first().is_some_and(|name| variables.functions.contains(&name.text));
+                self.run(run.words, &run.stdin, is_function, piece);
+            }
         });
-        self.findings.is_altered |= is_altered;
-        if !in_time {
+        if !is_known || !in_time {
             self.unreadable(Language::Shell, "a shell script that takes too long to read");
         }
         for script in shell::expanded(&heredocs) {
-            self.nest(Language::Shell, script, piece);
+            self.nest(Content::of(Language::Shell, script), piece.runs, piece);
         }
     }
 
-    fn run(&mut self, words: Vec<Word>, stdin: &Stdin, piece: &Piece) {
+    fn run(&mut self, words: Vec<Word>, stdin: &Stdin, is_function: bool, piece: &Piece) {
         let Some(program) = words.first() else { return };
         if self.findings.commands.len() >= MAX_COMMANDS {
             return self.unreadable(Language::Shell, "more commands than are read");
@@ -170,6 +197,11 @@ impl Reader {
             self.unreadable(Language::Shell, what);
         }
         let inside = wrappers::look_inside(&words, stdin);
+        let known = plain::known(&words);
+        let is_seen = is_function || program.fixed && is_seen(&words, &known, &inside);
+        if piece.runs && program.fixed && !is_seen && inside.unreadable.is_none() {
+            self.unseen(unseen(&words, &known, &inside));
+        }
         let defines =
             matches!(program.text.as_str(), "alias" | "export" | "hash" | "enable" | "source" | ".");
         let sets =
@@ -178,16 +210,28 @@ impl Reader {
         if let Some(what) = inside.unreadable {
             self.unreadable(Language::Shell, format!("{what}: {}", super::rules::shown(&words)));
         }
+        let runs = piece.runs && is_seen;
         for (language, text) in inside.code {
-            self.nest(language, text, piece);
+            self.nest(Content::of(language, text), runs, piece);
         }
         for (language, module) in inside.modules {
             self.note(language, names::module(module), 1, piece);
         }
+        let wrapped = match known {
+            Known::Wraps(at) => Some(plain::wrapped_words(&words, at)),
+            _ => None,
+        };
         for command in inside.commands {
+            // Other ways to read the wrapper's options are only of interest to rules. What `find` executes has one way.
+            let is_it = wrapped.as_ref().is_none_or(|wrapped| wrapped.len() == command.len());
+            let is_known = command.first().is_some_and(|program| program.fixed);
+            if wrapped.is_none() || !is_it && is_known {
+                self.nest(Content::Command(command, stdin.clone()), runs && wrapped.is_none(), piece);
+            }
+        }
+        if let Some(command) = wrapped {
             // `sudo bash` reads what `sudo` is given.
-            let content = Content::Command(command, stdin.clone());
-            self.waiting.push_back(Piece { content, place: piece.place.clone(), depth: piece.depth + 1 });
+            self.nest(Content::Command(command, stdin.clone()), runs, piece);
         }
         self.findings.commands.push(words);
     }
@@ -220,12 +264,48 @@ impl Reader {
             self.note(language, name, line, piece);
         }
         for (language, text) in reading.nested.into_iter().take(MAX_PIECES) {
-            self.nest(language, text, piece);
+            self.nest(Content::of(language, text), false, piece);
+        }
+        if piece.runs {
+            let what = format!("{} code", language.name());
+            self.unseen(Unseen { command: Vec::new(), what, is_project: true, code: Some(language) });
         }
     }
 
     fn note(&mut self, language: Language, name: Name, line: usize, piece: &Piece) {
         self.findings.uses.push(Use { language, name, place: piece.place.at(line) });
+    }
+}
+
+impl Content {
+    fn of(language: Language, text: String) -> Self {
+        Self::Code { language, dialect: Dialect::Usual, text, is_whole: true }
+    }
+}
+
+/// Returns whether all that a command runs is read.
+fn is_seen(words: &[Word], known: &Known, inside: &Inside) -> bool {
+    let program = words.first().map_or("", |program| program.text.as_str());
+    match known {
+        Known::Plain | Known::Wraps(_) => true,
+        Known::Project => false,
+        Known::Nothing => match program {
+            "eval" | "trap" => inside.is_all(),
+            "sh" | "bash" | "dash" | "ash" => inside.is_all() && !inside.code.is_empty(),
+            _ => false,
+        },
+    }
+}
+
+/// A command of which not all that it runs is read.
+fn unseen(words: &[Word], known: &Known, inside: &Inside) -> Unseen {
+    let is_of_file = words.first().is_some_and(|program| program.text.contains('/')) || inside.has_script;
+    let is_read = inside.is_all() && !inside.code.is_empty();
+    Unseen {
+        command: words.to_vec(),
+        what: super::rules::shown(words),
+        is_project: *known == Known::Project || (is_of_file && inside.code.is_empty() && !inside.is_inexact),
+        code: inside.interprets.filter(|language| is_read && *language != Language::Shell),
     }
 }
 

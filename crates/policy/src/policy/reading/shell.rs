@@ -3,6 +3,7 @@
 use super::super::findings::Word;
 use super::heredocs::{self, Extracted};
 use super::tree::{Descend, Source, Visit, children};
+use super::variables::Variables;
 use tree_sitter::Node;
 
 /// The longest pipeline in which what one stage prints is what the next one reads.
@@ -25,28 +26,46 @@ pub enum Stdin {
     /// Whatever the script itself reads, or a file.
     Inherited,
     /// A text that stands in the script.
-    Text(String),
+    Text {
+        text: String,
+        /// Set if it is what is read, to the last byte.
+        is_exact: bool,
+    },
     /// The output of another command.
     Pipe,
 }
 
+/// A part of a script that counts.
+pub enum Part {
+    /// A command.
+    Run(Run),
+    /// Something other than a command, which decides what commands do (see [`super::super::findings::Findings::is_altered`]).
+    Alteration,
+    /// Something other than a command, which may run one that is not written there.
+    Unproven(String),
+}
+
 /// Reads the commands of a parsed script, in order. False where time ran out.
-/// `is_altered` becomes true where [`super::super::findings::Findings::is_altered`] does.
 pub fn read(
     source: &Source<'_>,
     heredocs: &Extracted,
-    is_altered: &mut bool,
-    on_run: &mut dyn FnMut(Run),
+    variables: &Variables,
+    on_part: &mut dyn FnMut(Part),
 ) -> bool {
     let reader = Reader { source, heredocs };
     source.walk(&mut |visit| {
-        *is_altered |= reader.alters(visit.node);
+        if reader.alters(visit.node) {
+            on_part(Part::Alteration);
+        }
+        if let Some(what) = variables.unproven(source, visit) {
+            on_part(Part::Unproven(what));
+        }
         if visit.node.kind() == "command" {
-            on_run(Run {
+            on_part(Part::Run(Run {
                 words: reader.words(visit.node),
                 stdin: reader.stdin(visit),
                 written: reader.written(visit),
-            });
+            }));
         }
         Descend::Yes
     })
@@ -132,21 +151,27 @@ impl Reader<'_> {
         if let Some(text) = self.redirected_input(current) {
             return text;
         }
+        // Of what a group is given, others may read a part.
+        let mut is_its_own = true;
+        let given = |stdin, is_its_own| match stdin {
+            Stdin::Text { text, is_exact } => Stdin::Text { text, is_exact: is_exact && is_its_own },
+            other => other,
+        };
         for parent in visit.ancestors.iter().rev() {
             match parent.kind() {
                 "redirected_statement" => {
                     if let Some(text) = self.redirected_input(*parent) {
-                        return text;
+                        return given(text, is_its_own);
                     }
                 }
                 "pipeline" => {
                     let is_first = parent.named_child(0).is_none_or(|first| first.id() == current.id());
                     if !is_first {
-                        return self.stage_before(*parent, current);
+                        return given(self.stage_before(*parent, current), is_its_own);
                     }
                 }
                 "command_substitution" | "process_substitution" | "function_definition" | "program" => break,
-                _ => {}
+                _ => is_its_own = false,
             }
             current = *parent;
         }
@@ -159,18 +184,24 @@ impl Reader<'_> {
             return Stdin::Pipe;
         }
         let before = children(pipeline).into_iter().take_while(|other| other.id() != stage.id()).last();
-        before.and_then(|before| self.output(before)).map_or(Stdin::Pipe, Stdin::Text)
+        before.and_then(|before| self.output(before)).unwrap_or(Stdin::Pipe)
     }
 
     fn redirected_input(&self, node: Node<'_>) -> Option<Stdin> {
         children(node).into_iter().rev().find_map(|child| {
             let operator = self.source.of(child).trim_start_matches(|c: char| c.is_ascii_digit());
             match child.kind() {
-                "herestring_redirect" => Some(Stdin::Text(self.word(child.named_child(0)?, 0).text)),
+                "herestring_redirect" => {
+                    let word = self.word(child.named_child(0)?, 0);
+                    Some(Stdin::Text { text: word.text, is_exact: word.fixed })
+                }
                 "file_redirect" if operator.starts_with('<') => {
                     let target = self.word(child.child_by_field_name("destination")?, 0).text;
                     let body = self.heredocs.body(&target);
-                    Some(body.map_or(Stdin::Inherited, |body| Stdin::Text(body.text.clone())))
+                    Some(body.map_or(Stdin::Inherited, |body| Stdin::Text {
+                        text: body.text.clone(),
+                        is_exact: !body.expands || !body.text.contains(['$', '`', '\\']),
+                    }))
                 }
                 _ => None,
             }
@@ -178,7 +209,7 @@ impl Reader<'_> {
     }
 
     /// Returns what a command prints, where that stands in the script: `echo …`, `printf …`, `cat <<EOF`.
-    fn output(&self, node: Node<'_>) -> Option<String> {
+    fn output(&self, node: Node<'_>) -> Option<Stdin> {
         let (command, redirects) = match node.kind() {
             "redirected_statement" => (node.child_by_field_name("body")?, Some(node)),
             _ => (node, None),
@@ -193,11 +224,20 @@ impl Reader<'_> {
                 let is_text = |word: &&Word| !(word.is_flag() && word.text.len() <= 3);
                 let texts: Vec<&str> =
                     arguments.iter().filter(is_text).map(|word| word.text.as_str()).collect();
-                Some(texts.join(" ").replace("\\n", "\n"))
+                let is_exact = arguments.iter().all(|word| word.fixed && !word.text.contains(['\\', '%']))
+                    && texts.len() == arguments.len();
+                Some(Stdin::Text { text: texts.join(" ").replace("\\n", "\n"), is_exact })
             }
             "cat" | "tee" => {
                 let input = self.redirected_input(command).or_else(|| self.redirected_input(redirects?))?;
-                if let Stdin::Text(text) = input { Some(text) } else { None }
+                // What else it prints is in files.
+                let is_alone = program.text == "tee" || arguments.iter().all(|word| word.text == "-");
+                match input {
+                    Stdin::Text { text, is_exact } => {
+                        Some(Stdin::Text { text, is_exact: is_exact && is_alone })
+                    }
+                    _ => None,
+                }
             }
             _ => None,
         }
@@ -209,7 +249,7 @@ impl Reader<'_> {
         let words = self.words(visit.node);
         if words.first().is_some_and(|program| program.text == "tee") {
             let file = words.iter().skip(1).find(|word| !word.is_flag())?;
-            let Stdin::Text(text) = self.stdin(visit) else { return None };
+            let Stdin::Text { text, .. } = self.stdin(visit) else { return None };
             return Some((file.text.clone(), text));
         }
         let target = children(statement).into_iter().find_map(|child| {
@@ -218,7 +258,8 @@ impl Reader<'_> {
                 child.kind() == "file_redirect" && operator.starts_with('>') && !operator.starts_with(">&");
             is_output.then(|| child.child_by_field_name("destination"))?
         })?;
-        Some((self.word(target, 0).text, self.output(statement)?))
+        let Stdin::Text { text, .. } = self.output(statement)? else { return None };
+        Some((self.word(target, 0).text, text))
     }
 }
 

@@ -119,6 +119,10 @@ const INTERPRETERS: [Interpreter; 5] = [
     },
 ];
 
+/// Options of shells that name no file of commands, and what may follow them.
+const PLAIN_FLAGS: [&str; 9] = ["-e", "-u", "-x", "-eu", "-ex", "-eux", "-o", "-euo", "-exo"];
+const PLAIN_SETTINGS: [&str; 4] = ["pipefail", "errexit", "nounset", "xtrace"];
+
 /// How many ways of reading a wrapper's arguments are followed.
 const MAX_STARTS: usize = 16;
 
@@ -133,6 +137,19 @@ pub struct Inside {
     pub modules: Vec<(Language, String)>,
     /// The part that only the run can know: `curl … | sh`.
     pub unreadable: Option<&'static str>,
+    /// Set if the code is not, or not all of, what runs: the shell puts something in, or an option is not known.
+    pub is_inexact: bool,
+    /// The language, where it is an interpreter.
+    pub interprets: Option<Language>,
+    /// Set if it runs a file.
+    pub has_script: bool,
+}
+
+impl Inside {
+    /// Returns whether all that it runs is what is inside.
+    pub fn is_all(&self) -> bool {
+        !self.is_inexact && self.unreadable.is_none() && !self.has_script
+    }
 }
 
 /// Looks inside a command.
@@ -160,16 +177,19 @@ pub fn look_inside(words: &[Word], stdin: &Stdin) -> Inside {
     }
     match name {
         "find" | "fd" => inside.commands.extend(executed(arguments)),
-        "eval" => inside.code.push((Language::Shell, joined(arguments))),
-        "trap" | "watch" => inside.code.extend(first_operand(arguments).map(|code| (Language::Shell, code))),
+        "eval" | "trap" | "watch" => {
+            inside.is_inexact = arguments.iter().any(|word| !word.fixed);
+            let code = if name == "eval" { Some(joined(arguments)) } else { first_operand(arguments) };
+            inside.code.extend(code.map(|code| (Language::Shell, code)));
+        }
         "alias" => {
             let values = arguments.iter().filter_map(|word| word.text.split_once('='));
             inside.code.extend(values.map(|(_, value)| (Language::Shell, value.to_owned())));
         }
         "env" => inside.code.extend(split_strings(arguments).map(|code| (Language::Shell, code))),
         "source" | "." => match (arguments.first(), stdin) {
-            (Some(file), Stdin::Text(code)) if is_stdin(&file.text) => {
-                inside.code.push((Language::Shell, code.clone()));
+            (Some(file), Stdin::Text { text, .. }) if is_stdin(&file.text) => {
+                inside.code.push((Language::Shell, text.clone()));
             }
             (Some(file), Stdin::Pipe) if is_stdin(&file.text) => {
                 inside.unreadable = Some("what the shell reads from a pipe");
@@ -193,12 +213,23 @@ pub fn look_inside(words: &[Word], stdin: &Stdin) -> Inside {
 /// where one of them is only an argument, reading it as code does no harm.
 fn interpret(interpreter: &Interpreter, arguments: &[Word], stdin: &Stdin, inside: &mut Inside) {
     let language = interpreter.language;
-    let (mut after_flag, mut has_script) = (false, !interpreter.takes_script);
+    inside.interprets = interpreter.takes_script.then_some(language);
+    let is_shell = language == Language::Shell;
+    let (mut after_flag, mut has_script, mut code_at) = (false, !interpreter.takes_script, usize::MAX);
     for (at, word) in arguments.iter().enumerate() {
         let rest = &arguments[at + 1..];
         if let Some(joined) = interpreter.option(interpreter.code, word) {
             let next = rest.iter().find(|word| !interpreter.is_flag(word) && word.text != "--");
+            inside.is_inexact |= !word.fixed || joined.is_none() && next.is_some_and(|word| !word.fixed);
+            code_at = match next {
+                Some(next) if joined.is_none() => {
+                    at + 1 + rest.iter().position(|word| std::ptr::eq(word, next)).unwrap_or(0)
+                }
+                _ => at,
+            };
             let next = next.map(|word| word.text.clone());
+            inside.is_inexact |=
+                is_shell && !word.text.trim_start_matches('-').chars().all(|c| "ceuxo".contains(c));
             inside.code.extend(joined.into_iter().chain(next).map(|code| (language, code)));
             has_script = true;
         } else if let Some(joined) = interpreter.option(interpreter.module, word) {
@@ -217,15 +248,24 @@ fn interpret(interpreter: &Interpreter, arguments: &[Word], stdin: &Stdin, insid
         } else if interpreter.reads_stdin(word) {
             break;
         } else if !interpreter.is_flag(word) && word.text != "--" && !after_flag {
+            inside.has_script |= !has_script;
             has_script = true;
             if interpreter.takes_script {
                 break;
             }
+        } else if interpreter.is_flag(word) {
+            inside.is_inexact |= is_shell && at < code_at && !PLAIN_FLAGS.contains(&word.text.as_str());
+        } else if after_flag {
+            inside.is_inexact |= is_shell && at < code_at && !PLAIN_SETTINGS.contains(&word.text.as_str());
         }
         after_flag = interpreter.is_flag(word) && !word.text.contains('=');
     }
     match stdin {
-        Stdin::Text(code) if !has_script => inside.code.push((language, code.clone())),
+        Stdin::Text { text, is_exact } if !has_script => {
+            inside.is_inexact |= !is_exact;
+            inside.code.push((language, text.clone()));
+        }
+        Stdin::Inherited if !has_script => inside.is_inexact = true,
         Stdin::Pipe if !has_script => inside.unreadable = Some("what an interpreter reads from a pipe"),
         _ => {}
     }
@@ -317,7 +357,10 @@ fn executed(arguments: &[Word]) -> Vec<Vec<Word>> {
     let starts = arguments.iter().enumerate().filter(|(_, word)| runs(word)).map(|(at, _)| at + 1);
     let command = |start: usize| {
         let words = arguments.iter().skip(start);
-        words.take_while(|word| word.text != ";" && word.text != "+").cloned().collect()
+        // A file's name takes the place of the braces.
+        let named =
+            |word: &Word| Word { text: word.text.clone(), fixed: word.fixed && !word.text.contains("{}") };
+        words.take_while(|word| word.text != ";" && word.text != "+").map(named).collect()
     };
     starts.take(MAX_STARTS).map(command).collect()
 }

@@ -1,0 +1,280 @@
+//! Programs of which it is known what they run: nothing, or what their arguments say and is read.
+//!
+//! Everything else may run any program. A program is added here only where its manual names every way in which it starts another.
+
+use super::super::findings::Word;
+use super::{awk, sed};
+
+/// Where a program's file may lie for its name to mean what it usually means.
+const DIRECTORIES: [&str; 4] = ["/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/"];
+
+/// Programs and built-ins that start no other program, whatever their arguments are.
+const PLAIN: &str = "\
+    : true false echo cd pwd pushd popd dirs return exit break continue shift jobs fg bg kill umask ulimit \
+    times type which whereis cat tac head tail wc nl od xxd hexdump strings cut paste join tr uniq comm cmp rev fold fmt \
+    expand unexpand column shuf seq sleep yes tee ls dir vdir tree stat du df file touch mkdir rmdir rm cp mv ln unlink link chmod \
+    chown chgrp truncate mktemp dd sync basename dirname realpath readlink pathchk cksum sum md5sum sha1sum sha224sum sha256sum \
+    sha384sum sha512sum b2sum base32 base64 basenc gzip gunzip bzip2 bunzip2 xz unxz lzma zstd unzstd zcat bzcat xzcat unzip \
+    grep egrep fgrep diff jq date cal uname arch hostname whoami id groups users who tty nproc uptime free ps pgrep pkill pidof \
+    printenv getconf locale tput clear expr factor numfmt tsort";
+
+/// Programs that start others where these options are given. A long option counts by its beginning too.
+const EXCEPT: &[(&str, &[&str])] = &[
+    ("sort", &["--compress-program"]),
+    ("split", &["--filter"]),
+    ("csplit", &[]),
+    ("install", &["--strip-program"]),
+    ("rg", &["--pre", "--hostname-bin", "--search-zip", "-z"]),
+    ("curl", &["--config", "-K"]),
+    ("zip", &["--unzip-command", "-T", "--test"]),
+    (
+        "tar",
+        &[
+            "-I",
+            "-F",
+            "--use-compress-program",
+            "--checkpoint-action",
+            "--to-command",
+            "--info-script",
+            "--new-volume-script",
+            "--rsh-command",
+            "--rmt-command",
+        ],
+    ),
+];
+
+/// Subcommands of git that run only what the repository's own files name (hooks, filters), and options of theirs that name a program.
+const GIT: &str = "\
+    add blame branch cat-file check-ignore checkout cherry clean commit describe diff for-each-ref grep log ls-files ls-tree merge-base mv \
+    name-rev reflog reset restore rev-list rev-parse rm shortlog show stash status switch tag version";
+const GIT_EXCEPT: [&str; 5] = ["--ext-diff", "--open-files-in-pager", "-O", "--exec", "--textconv"];
+
+/// Programs that build and test: what they run stands in the project's files.
+const PROJECT: &str = "\
+    cargo rustc rustfmt make gmake cmake ctest ninja meson go gofmt npm npx yarn pnpm tsc eslint prettier jest vitest mocha webpack \
+    vite pip pip3 pytest tox nox uv poetry ruff mypy black isort flake8 javac mvn gradle gcc g++ cc c++ clang clang++ ld dotnet rake \
+    bundle mix just bazel";
+
+/// Options that take no value, options that do, and operands before the command, of programs that run the command in their arguments and
+/// do nothing else.
+struct Wrapper {
+    name: &'static str,
+    flags: &'static [&'static str],
+    values: &'static [&'static str],
+    operands: usize,
+}
+
+const fn wrapper(
+    name: &'static str,
+    flags: &'static [&'static str],
+    values: &'static [&'static str],
+    operands: usize,
+) -> Wrapper {
+    Wrapper { name, flags, values, operands }
+}
+
+const WRAPPERS: [Wrapper; 14] = [
+    wrapper("nohup", &[], &[], 0),
+    wrapper("setsid", &["-w", "-f", "-c", "--wait", "--fork"], &[], 0),
+    wrapper("nice", &[], &["-n", "--adjustment"], 0),
+    wrapper("ionice", &["-t"], &["-c", "-n"], 0),
+    wrapper("time", &["-p", "-v", "--verbose", "--portability"], &["-f", "-o", "--format", "--output"], 0),
+    wrapper(
+        "timeout",
+        &["--foreground", "--preserve-status", "-v", "--verbose"],
+        &["-k", "-s", "--kill-after", "--signal"],
+        1,
+    ),
+    wrapper("stdbuf", &[], &["-i", "-o", "-e"], 0),
+    wrapper("command", &["-p"], &[], 0),
+    wrapper("builtin", &[], &[], 0),
+    wrapper("exec", &["-c", "-l"], &[], 0),
+    wrapper("env", &["-i", "-0", "-", "--ignore-environment"], &["-u", "--unset"], 0),
+    wrapper("sudo", &["-E", "-n", "-H", "-S"], &["-u", "-g"], 0),
+    wrapper("busybox", &[], &[], 0),
+    wrapper(
+        "xargs",
+        &["-0", "-r", "-t", "-x", "--null", "--no-run-if-empty"],
+        &["-n", "-P", "-L", "-d", "-a", "-s", "-I", "--max-args", "--max-procs"],
+        0,
+    ),
+];
+
+/// What is known of a command.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Known {
+    /// It runs no other program.
+    Plain,
+    /// It runs the command that begins at this word, and nothing else.
+    Wraps(usize),
+    /// It runs what the project's files say.
+    Project,
+    /// It may run anything.
+    Nothing,
+}
+
+/// Returns what is known of a command.
+pub fn known(words: &[Word]) -> Known {
+    let Some((program, arguments)) = words.split_first() else { return Known::Plain };
+    let name = match program.text.contains('/') {
+        true => DIRECTORIES.iter().find_map(|at| program.text.strip_prefix(at)),
+        false => Some(program.text.as_str()),
+    };
+    let Some(name) = name.filter(|name| program.fixed && !name.contains('/')) else { return Known::Nothing };
+    if name == "command" && arguments.first().is_some_and(|word| matches!(word.text.as_str(), "-v" | "-V")) {
+        return Known::Plain;
+    }
+    let plain_if = |is_plain: bool| if is_plain { Known::Plain } else { Known::Nothing };
+    if let Some(wrapper) = WRAPPERS.iter().find(|wrapper| wrapper.name == name) {
+        return wrapped(wrapper, arguments).map_or(Known::Nothing, |at| match at {
+            Some(at) => Known::Wraps(at + 1),
+            None => Known::Plain,
+        });
+    }
+    if let Some((_, options)) = EXCEPT.iter().find(|(known, _)| *known == name) {
+        return plain_if(lacks(arguments, options) && (name != "tar" || is_local_archive(arguments)));
+    }
+    match name {
+        "find" => plain_if(arguments.iter().all(|word| word.text == "{}" || !may_be_option(word))),
+        "sed" => plain_if(sed::runs_nothing(arguments)),
+        "awk" | "gawk" | "mawk" | "nawk" => plain_if(awk::runs_nothing(arguments)),
+        "git" => plain_if(is_plain_git(arguments)),
+        "set" => plain_if(arguments.iter().all(is_plain_setting)),
+        // These evaluate the subscripts of a variable's name: `read 'x[$(rm y)]'`, `test -v …`, `printf -v …`.
+        "read" | "wait" => plain_if(arguments.iter().all(is_plain_name)),
+        "test" => plain_if(arguments.iter().all(|word| word.text != "-v" && !may_be_option(word))),
+        "printf" => plain_if(
+            arguments.first().is_none_or(|first| !first.text.starts_with("-v") && !may_be_option(first)),
+        ),
+        _ if is_in(PLAIN, name) => Known::Plain,
+        _ if is_in(PROJECT, name) => Known::Project,
+        _ => Known::Nothing,
+    }
+}
+
+fn is_in(list: &str, name: &str) -> bool {
+    list.split_ascii_whitespace().any(|known| known == name)
+}
+
+/// Returns where the wrapped command begins, `Some(None)` where there is none, and `None` where an option is not known.
+fn wrapped(wrapper: &Wrapper, arguments: &[Word]) -> Option<Option<usize>> {
+    let (mut at, mut operands) = (0, wrapper.operands);
+    while let Some(word) = arguments.get(at) {
+        let text = word.text.as_str();
+        let (name, has_value) = text.split_once('=').map_or((text, false), |(name, _)| (name, true));
+        if wrapper.name == "env" && super::wrappers::is_assignment(text) {
+            if !super::variables::is_harmless(name) {
+                return None;
+            }
+            at += 1;
+        } else if !word.fixed {
+            return if operands > 0 && !may_be_option(word) { None } else { Some(Some(at)) };
+        } else if text == "--" {
+            return Some(arguments.get(at + 1 + operands).map(|_| at + 1 + operands));
+        } else if wrapper.flags.contains(&text) || (has_value && wrapper.values.contains(&name)) {
+            at += 1;
+        } else if wrapper.values.contains(&text) {
+            at += 2;
+        } else if wrapper.values.iter().any(|value| joins(value, text)) {
+            at += 1;
+        } else if word.is_flag() {
+            return None;
+        } else if operands > 0 {
+            operands -= 1;
+            at += 1;
+        } else {
+            return Some(Some(at));
+        }
+    }
+    Some(None)
+}
+
+/// The command that a wrapper runs. What xargs adds to it, or puts in, is not known.
+pub fn wrapped_words(words: &[Word], at: usize) -> Vec<Word> {
+    let (before, command) = words.split_at(at.min(words.len()));
+    if !before.first().is_some_and(|program| program.text.ends_with("xargs")) {
+        return command.to_vec();
+    }
+    let unknown = |text: &str| Word { text: text.to_owned(), fixed: false };
+    let place = before.iter().enumerate().find_map(|(at, word)| match word.text.strip_prefix("-I")? {
+        "" => before.get(at + 1).map(|word| word.text.as_str()),
+        joined => Some(joined),
+    });
+    match place {
+        Some(place) => {
+            let put_in =
+                |word: &Word| if word.text.contains(place) { unknown(&word.text) } else { word.clone() };
+            command.iter().map(put_in).collect()
+        }
+        None => command.iter().cloned().chain([unknown("$…")]).collect(),
+    }
+}
+
+/// `-n1`, `-10` of `nice`.
+fn joins(value: &str, text: &str) -> bool {
+    value.len() == 2 && text.len() > 2 && text.starts_with(value) && !text.starts_with("--")
+}
+
+/// Returns whether a word may become an option when the shell has expanded it. A glob may match a file that is named like one.
+fn may_be_option(word: &Word) -> bool {
+    !word.fixed && word.text.starts_with(['$', '`', '*', '?', '[', '{', '<'])
+}
+
+/// Returns whether none of the options is given, in any spelling that they have.
+fn lacks(arguments: &[Word], options: &[&str]) -> bool {
+    arguments.iter().take_while(|word| word.text != "--").all(|word| {
+        let given = word.text.split('=').next().unwrap_or_default();
+        let is_it = |option: &&str| match option.strip_prefix("--") {
+            Some(_) => given.len() > 2 && option.starts_with(given),
+            None => given.starts_with('-') && !given.starts_with("--") && given.contains(&option[1..]),
+        };
+        !may_be_option(word) && !options.iter().any(is_it)
+    })
+}
+
+/// Returns whether tar is given no archive on another host, and no letter of its first word starts a program.
+fn is_local_archive(arguments: &[Word]) -> bool {
+    let bundle = arguments.first().map_or("", |word| word.text.as_str());
+    (bundle.starts_with('-') || !bundle.contains(['I', 'F']))
+        && arguments.iter().all(|word| !word.text.contains(':'))
+}
+
+/// `git [-C DIR] [--no-pager] SUBCOMMAND`
+fn is_plain_git(arguments: &[Word]) -> bool {
+    let mut at = 0;
+    while let Some(word) = arguments.get(at) {
+        at += match word.text.as_str() {
+            "-C" => 2,
+            "--no-pager" | "-P" => 1,
+            "-c" if arguments.get(at + 1).is_some_and(is_plain_git_setting) => 2,
+            "--version" => return true,
+            _ => break,
+        };
+    }
+    let Some((subcommand, rest)) = arguments.get(at..).and_then(<[Word]>::split_first) else { return true };
+    if !subcommand.fixed || !is_in(GIT, &subcommand.text) {
+        return false;
+    }
+    // A message stays one, whatever is in it.
+    let is_message = |at: usize| subcommand.text == "commit" && at > 0 && rest[at - 1].text == "-m";
+    let others: Vec<Word> =
+        rest.iter().enumerate().filter(|(at, _)| !is_message(*at)).map(|(_, word)| word.clone()).collect();
+    lacks(&others, &GIT_EXCEPT)
+}
+
+fn is_plain_git_setting(setting: &Word) -> bool {
+    let keys = ["user.name=", "user.email=", "color.ui=", "core.quotepath=", "commit.gpgsign=false"];
+    keys.iter().any(|key| setting.text.starts_with(key))
+}
+
+/// `set -euo pipefail`: nothing that exports variables.
+fn is_plain_setting(word: &Word) -> bool {
+    let names = ["pipefail", "errexit", "nounset", "xtrace", "noglob", "noclobber", "--"];
+    let letters = |group: &str| group.chars().all(|letter| "eufxvCo".contains(letter));
+    word.fixed
+        && (names.contains(&word.text.as_str()) || word.text.strip_prefix(['-', '+']).is_some_and(letters))
+}
+
+fn is_plain_name(word: &Word) -> bool {
+    word.fixed && !word.text.contains('[') && !super::variables::decides(&word.text)
+}

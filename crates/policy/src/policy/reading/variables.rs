@@ -1,0 +1,212 @@
+//! Variables: which of them decide what runs, and which expressions evaluate what a variable holds.
+
+use super::tree::{Source, Visit, children};
+use std::collections::{HashMap, HashSet};
+use tree_sitter::Node;
+
+/// Variables that programs obey, and that name neither a program nor a file of code.
+const HARMLESS: &str = "\
+    LANG LANGUAGE TZ TERM COLUMNS LINES NO_COLOR FORCE_COLOR CLICOLOR CI DEBUG VERBOSE RUST_BACKTRACE RUST_LOG NODE_ENV PORT HOST \
+    PYTHONUNBUFFERED PYTHONDONTWRITEBYTECODE PYTHONIOENCODING PYTHONHASHSEED CARGO_TERM_COLOR GOOS GOARCH CGO_ENABLED \
+    DEBIAN_FRONTEND GIT_TERMINAL_PROMPT";
+/// Variables that the shell obeys, or that are in the environment already and so reach programs without being exported.
+const OBEYED: &str = "\
+    PATH IFS ENV HOME SHELL CDPATH PS0 PS1 PS2 PS3 PS4 PROMPT_COMMAND GLOBIGNORE EXECIGNORE SHELLOPTS FCEDIT HISTFILE INPUTRC \
+    POSIXLY_CORRECT EDITOR VISUAL PAGER BROWSER TMPDIR CC CXX AR RUSTC_WRAPPER OPTARG REPLY";
+const OBEYED_PREFIXES: [&str; 21] = [
+    "BASH", "LD_", "DYLD_", "GIT_", "PYTHON", "PERL", "RUBY", "NODE_", "npm_", "NPM_", "JAVA", "MAKE",
+    "CARGO_", "RUST", "GO", "LESS", "TAR_", "XDG_", "SSH_", "SUDO_", "GREP_",
+];
+/// Parameters that hold a number.
+const NUMBERS: [&str; 7] = ["#", "?", "$", "!", "RANDOM", "SECONDS", "LINENO"];
+
+/// Returns whether a variable that programs get decides nothing about what they run.
+pub fn is_harmless(name: &str) -> bool {
+    name.starts_with("LC_") || HARMLESS.split_ascii_whitespace().any(|known| known == name)
+}
+
+/// Returns whether a variable of the shell decides what runs.
+pub fn decides(name: &str) -> bool {
+    OBEYED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        || OBEYED.split_ascii_whitespace().any(|known| known == name)
+}
+
+/// The variables of one script that only ever hold numbers: others are evaluated as expressions, whose subscripts may run commands.
+#[derive(Debug, Default)]
+pub struct Variables {
+    is_number: HashMap<String, bool>,
+    /// Functions that the script defines.
+    pub functions: HashSet<String>,
+}
+
+impl Variables {
+    /// Reads what a script assigns and defines. False where time ran out.
+    pub fn of(source: &Source<'_>) -> (Self, bool) {
+        let mut variables = Self::default();
+        let in_time = source.walk(&mut |visit| {
+            variables.note(source, visit);
+            super::tree::Descend::Yes
+        });
+        (variables, in_time)
+    }
+
+    fn note(&mut self, source: &Source<'_>, visit: &Visit<'_, '_>) {
+        let field = |name| visit.node.child_by_field_name(name);
+        match visit.node.kind() {
+            "function_definition" => {
+                self.functions.extend(field("name").map(|name| source.of(name).to_owned()))
+            }
+            "variable_assignment" => {
+                let is_number = field("value").is_some_and(|value| is_number(source, value));
+                self.bind(field("name"), source, is_number);
+            }
+            "for_statement" => {
+                let mut cursor = visit.node.walk();
+                let mut values = visit.node.children_by_field_name("value", &mut cursor);
+                let are_numbers = values.all(|value| is_number(source, value));
+                self.bind(field("variable"), source, are_numbers);
+            }
+            // `read x`
+            "command" => {
+                for word in children(visit.node).iter().skip(1) {
+                    self.is_number.insert(source.of(*word).to_owned(), false);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn bind(&mut self, name: Option<Node<'_>>, source: &Source<'_>, is_number: bool) {
+        let Some(name) = name else { return };
+        let entry = self.is_number.entry(source.of(name).to_owned()).or_insert(true);
+        *entry &= is_number;
+    }
+
+    /// Returns why an assignment or an expression may run something that is not written there.
+    pub fn unproven(&self, source: &Source<'_>, visit: &Visit<'_, '_>) -> Option<String> {
+        let node = visit.node;
+        let text = source.of(node);
+        let parent = visit.ancestors.last().map_or("", |parent| parent.kind());
+        let is_unproven = match node.kind() {
+            "variable_assignment" => {
+                let name = node.child_by_field_name("name").map_or("", |name| source.of(name));
+                let is_exported = match parent {
+                    "command" => true,
+                    "declaration_command" => !["local", "readonly", "declare", "typeset"]
+                        .contains(&first_word(source, visit.ancestors)),
+                    _ => false,
+                };
+                let is_free = !name.contains('[') || name.split('[').nth(1).is_some_and(is_plain_subscript);
+                !is_free || decides(name) && !is_harmless(name) || is_exported && !is_harmless(name)
+            }
+            "declaration_command" => children(node).iter().any(|child| match child.kind() {
+                "variable_assignment" | "variable_name" => false,
+                "word" => {
+                    source.of(*child).contains(['i', 'n', 'f', 'x']) || !source.of(*child).starts_with('-')
+                }
+                _ => true,
+            }),
+            "for_statement" => {
+                node.child_by_field_name("variable").is_some_and(|name| decides(source.of(name)))
+            }
+            "unset_command" => children(node)
+                .iter()
+                .any(|child| !matches!(child.kind(), "variable_name" | "word") || text.contains('[')),
+            "expansion" => {
+                is_unproven_expansion(text)
+                    || is_bare_in_test(source, visit) && !self.is_number_only(source, node)
+            }
+            "subscript" => text.split('[').nth(1).is_none_or(|index| !is_plain_subscript(index)),
+            "arithmetic_expansion" | "c_style_for_statement" => !self.is_number_only(source, node),
+            "compound_statement" => text.starts_with("((") && !self.is_number_only(source, node),
+            "binary_expression" => {
+                let operator =
+                    node.child_by_field_name("operator").map_or("", |operator| source.of(operator));
+                let is_evaluated = matches!(operator, "-eq" | "-ne" | "-lt" | "-le" | "-gt" | "-ge")
+                    && visit.ancestors.iter().any(|above| source.of(*above).starts_with("[["));
+                is_evaluated && !self.is_number_only(source, node)
+            }
+            "simple_expansion" | "command_substitution" => {
+                is_bare_in_test(source, visit) && !self.is_number_only(source, node)
+            }
+            "test_operator" => text == "-v" && parent != "command",
+            _ => false,
+        };
+        is_unproven.then(|| super::super::rules::shortened(text, 200))
+    }
+
+    fn holds_number(&self, name: &str) -> bool {
+        NUMBERS.contains(&name) || self.is_number.get(name).copied().unwrap_or(false)
+    }
+
+    /// Returns whether all that an expression names holds numbers.
+    fn is_number_only(&self, source: &Source<'_>, node: Node<'_>) -> bool {
+        let mut waiting = vec![node];
+        let mut seen = 0;
+        while let Some(node) = waiting.pop() {
+            seen += 1;
+            let text = source.of(node);
+            let is_number = match node.kind() {
+                "simple_expansion" => {
+                    if !self.holds_number(&text[1..]) {
+                        return false;
+                    }
+                    continue;
+                }
+                "variable_name" | "special_variable_name" => self.holds_number(text),
+                "word" => self.holds_number(text) || text.bytes().all(|byte| byte.is_ascii_digit()),
+                "expansion" if text.starts_with("${#") => continue,
+                "command_substitution" | "raw_string" | "string" | "subscript" => false,
+                "do_group" => continue,
+                _ => {
+                    waiting.extend(children(node));
+                    true
+                }
+            };
+            if !is_number || seen > 1_000 {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// `${x@P}`, `${!x}`, `${x[…]}`, `${x:…}`, `${PATH:=…}`
+fn is_unproven_expansion(text: &str) -> bool {
+    let inner = text.trim_start_matches("${").trim_end_matches('}');
+    let name_end = inner.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(inner.len());
+    let (name, rest) = inner.split_at(name_end);
+    let is_offset = rest.starts_with(':')
+        && !rest[1..].starts_with(['-', '=', '+', '?'])
+        && rest.contains(|c: char| !c.is_ascii_digit() && !" :-".contains(c));
+    inner.starts_with('!')
+        || rest.contains("@P")
+        || is_offset
+        || (rest.trim_start_matches(':').starts_with('=') && decides(name))
+}
+
+/// Returns whether an expansion stands unquoted in `[ … ]`: its value may become the operator that evaluates what follows.
+fn is_bare_in_test(source: &Source<'_>, visit: &Visit<'_, '_>) -> bool {
+    let mut above = visit.ancestors.iter().rev().filter(|above| !above.kind().ends_with("ary_expression"));
+    above.next().is_some_and(|above| above.kind() == "test_command" && !source.of(*above).starts_with("[["))
+}
+
+/// Returns whether a value is a number, as it is written.
+fn is_number(source: &Source<'_>, value: Node<'_>) -> bool {
+    let text = source.of(value);
+    match value.kind() {
+        "arithmetic_expansion" => true,
+        "brace_expression" => text.bytes().all(|byte| b"{}.-".contains(&byte) || byte.is_ascii_digit()),
+        _ => !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()),
+    }
+}
+
+fn is_plain_subscript(index: &str) -> bool {
+    let index = index.trim_end_matches(['}', ']']);
+    matches!(index, "@" | "*") || index.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn first_word<'s>(source: &Source<'s>, ancestors: &[Node<'_>]) -> &'s str {
+    let text = ancestors.last().map_or("", |node| source.of(*node));
+    text.split_whitespace().next().unwrap_or_default()
+}

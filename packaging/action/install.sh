@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Installs the agent of a release for this job, unless the input names one that is there.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+
+if [ -z "$PROGRAM" ]; then
+  export AGENT_INSTALL_DIR=$RUNNER_TEMP/agent/bin
+  # A machine that outlives the job may have an `agent` of its user, whose receipt stays as it is.
+  AGENT_HOME=$RUNNER_TEMP/agent/home AGENT_REQUIRE_SIGNATURE=true sh "$here/../install.sh"
+  PROGRAM=$AGENT_INSTALL_DIR/agent
+fi
+"$PROGRAM" --version --verbose
+echo "program=$PROGRAM" >>"$GITHUB_OUTPUT"
