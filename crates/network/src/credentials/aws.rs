@@ -110,7 +110,7 @@ fn actions(text: &str) -> Vec<String> {
 }
 
 fn parameters(text: &str) -> Vec<(String, String)> {
-    // With spaces as forms have them. A value is judged as it is decoded at last: what is encoded yet is no name of an action.
+    // With spaces as forms have them. A value counts as it is decoded at last: what is still encoded names no action.
     let decodings = path::decodings(&text.replace('+', "%20"));
     let mut all = Vec::new();
     for (index, decoding) in decodings.iter().enumerate() {
