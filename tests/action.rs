@@ -1,5 +1,6 @@
 //! The scripts of `action.yml`, with events as GitHub writes them, a repository to push to, and a `gh` that notes its calls.
 
+use crate::support::action_runner::{ActionRun, Texts};
 use crate::support::counterpart::root;
 use crate::support::endpoint::{Endpoint, endpoint};
 use crate::support::skip;
@@ -51,39 +52,65 @@ impl Job {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
+    /// What a runner gives each step, and what the tests' `gh` needs.
+    fn environment(&self, event: &str) -> Texts {
+        let path = format!("{}:{}", self.path("bin").display(), std::env::var("PATH").unwrap());
+        let server = format!("file://{}", self.path("server").display());
+        let texts = [
+            ("PATH", path.as_str()),
+            ("GITHUB_EVENT_NAME", event),
+            ("GITHUB_REPOSITORY", "o/r"),
+            ("GITHUB_SERVER_URL", &server),
+            ("GITHUB_RUN_ID", "42"),
+            ("GITHUB_REF_NAME", "main"),
+            ("GH_REFUSES", ""),
+        ];
+        let files = [
+            ("HOME", "home"),
+            ("AGENT_HOME", "agent"),
+            ("RUNNER_TEMP", "temp"),
+            ("GITHUB_EVENT_PATH", "event.json"),
+            ("GITHUB_OUTPUT", "output"),
+            ("GITHUB_STEP_SUMMARY", "summary"),
+            ("GH_CALLS", "calls"),
+        ];
+        let files = files.map(|(name, file)| (name.to_owned(), self.path(file).display().to_string()));
+        texts.map(|(name, text)| (name.to_owned(), text.to_owned())).into_iter().chain(files).collect()
+    }
+
     /// Runs a script of the action on `event`, with these inputs.
     fn run(&self, script: &str, event: &str, inputs: &[(&str, &str)]) -> Output {
-        let path = format!("{}:{}", self.path("bin").display(), std::env::var("PATH").unwrap());
         let defaults = ["CHECK", "MAX_TURNS", "MAX_TIME", "MAX_COST", "BASE", "SEVERITY", "PROMPT"]
             .map(|name| (name, ""));
-        let server = format!("file://{}", self.path("server").display());
         let mut command = Command::new(root().join("packaging/action").join(script));
         command
             .current_dir(self.path("checkout"))
             .env_clear()
             .envs(defaults)
-            .envs([("PATH", path.as_str()), ("GITHUB_EVENT_NAME", event), ("GITHUB_REPOSITORY", "o/r")])
-            .envs([
-                ("GITHUB_SERVER_URL", server.as_str()),
-                ("GITHUB_RUN_ID", "42"),
-                ("GITHUB_REF_NAME", "main"),
-            ])
+            .envs(self.environment(event))
             .envs([
                 ("MODE", "run"),
                 ("LABEL", "agent"),
                 ("GH_TOKEN", "gh-secret"),
                 ("RESULT", "pull-request"),
             ])
-            .envs([("PROGRAM", env!("CARGO_BIN_EXE_agent")), ("AGENT_SANDBOX", "local"), ("GH_REFUSES", "")])
-            .env("HOME", self.path("home"))
-            .env("AGENT_HOME", self.path("agent"))
-            .env("RUNNER_TEMP", self.path("temp"))
-            .env("GITHUB_EVENT_PATH", self.path("event.json"))
-            .env("GITHUB_OUTPUT", self.path("output"))
-            .env("GITHUB_STEP_SUMMARY", self.path("summary"))
-            .env("GH_CALLS", self.path("calls"))
+            .envs([("PROGRAM", env!("CARGO_BIN_EXE_agent")), ("AGENT_SANDBOX", "local")])
             .envs(inputs.iter().copied());
         command.output().unwrap()
+    }
+
+    /// Runs all steps of the action, with this model and these inputs.
+    fn act(&self, event: &str, model: &Endpoint, inputs: &[(&str, &str)]) -> Option<ActionRun> {
+        let url = model.url();
+        let mut all = vec![
+            ("program", env!("CARGO_BIN_EXE_agent")),
+            ("sandbox", "local"),
+            ("model", "m"),
+            ("base-url", url.as_str()),
+            ("api-key", "model-secret"),
+        ];
+        all.extend(inputs);
+        ActionRun::of(&self.path("checkout"), &self.environment(event), &all)
     }
 
     fn read(&self, name: &str) -> String {
@@ -159,6 +186,44 @@ fn an_issue_becomes_a_pull_request_and_no_text_of_it_is_obeyed() {
     }
     assert!(!job.path("checkout/pwned").exists());
     assert!(!job.sh("git -C checkout config --list").contains("gh-secret"));
+}
+
+/// The names of inputs, variables and outputs by which the steps reach each other.
+#[test]
+fn all_steps_together_make_a_pull_request_and_fail_with_the_agents_code() {
+    let Some(job) = Job::new(&issue("Fix the state", "NONE")) else { return };
+    let fix =
+        || endpoint().tool_call("write_file", json!({ "path": "state", "data": "fixed\n" })).text("Done.");
+    let Some(run) = job.act("issues", &fix().start(), &[("check", "grep -q fixed state")]) else { return };
+    assert!(run.succeeded && run.used.is_empty());
+    assert_eq!((run.output("exit-code").as_str(), run.output("changed").as_str()), ("0", "true"));
+    assert_eq!(run.output("pull-request"), "https://github.example/pull/7");
+    assert!(fs::read_to_string(run.output("events")).unwrap().contains("session_finished"));
+    assert_eq!(job.sh("git -C server/o/r.git show agent/42-1:state"), "fixed\n");
+
+    let job = Job::new(&issue("Fix the state", "NONE")).expect("as before");
+    let run = job.act("issues", &fix().start(), &[("check", "grep -q other state"), ("max-turns", "2")]);
+    let run = run.expect("as before");
+    assert!(!run.succeeded && run.output("exit-code") != "0" && run.output("pull-request").is_empty());
+    assert_eq!(job.read("calls"), "");
+
+    let stranger = Job::new(
+        &json!({ "action": "labeled", "label": { "name": "bug" }, "issue": issue("x", "NONE")["issue"] }),
+    );
+    let model = endpoint().start();
+    let run = stranger.expect("as before").act("issues", &model, &[]).expect("as before");
+    assert!(run.succeeded && run.output("exit-code").is_empty() && model.requests().is_empty());
+
+    // The findings are uploaded before the job fails.
+    let job = Job::new(&json!({})).expect("as before");
+    job.sh("cd checkout; echo more >> state");
+    let finding = json!({ "file": "state", "line": 2, "severity": "error", "title": "t", "message": "m" });
+    let model = endpoint().text(&json!({ "findings": [finding] }).to_string()).start();
+    let run = job.act("push", &model, &[("mode", "review"), ("severity", "warning")]).expect("as before");
+    assert_eq!((run.output("findings").as_str(), run.output("exit-code").as_str()), ("1", "6"));
+    let (action, with) = &run.used[0];
+    assert!(!run.succeeded && action.starts_with("github/codeql-action/upload-sarif@"));
+    assert_eq!((&with["sarif_file"], with["token"].as_str()), (&run.output("sarif"), "gh-secret"));
 }
 
 #[test]

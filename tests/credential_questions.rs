@@ -80,6 +80,19 @@ fn a_credential_that_is_not_enabled_is_asked_about_when_its_host_refuses_a_reque
     let mut later = start(&call, &site, &[]);
     ask(&mut later, &fetch("fourth"), &[], "\nfour");
     leave(later);
+
+    // It is taken back.
+    let config = |arguments: &[&str]| call.again().args(["config"]).args(arguments).start();
+    let mut allowed = config(&["allowed"]);
+    allowed.wait_for("credential  site");
+    assert_eq!(allowed.wait(), 0);
+    assert_eq!(config(&["forget", "site"]).wait(), 0);
+    let mut unknown = config(&["forget", "site"]);
+    unknown.wait_for("\"site\" is not allowed for this project");
+    assert_eq!(unknown.wait(), 2);
+    let mut asked = start(&call, &site, &[]);
+    ask(&mut asked, &fetch("fourth"), &["once"], "\nfour");
+    leave(asked);
 }
 
 #[test]

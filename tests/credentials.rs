@@ -6,10 +6,12 @@ use crate::support::engine::engine;
 use crate::support::private_site::{
     AUTHORITY, EXCHANGED, PrivateSite, Sent, forms, on_host, private_repository,
 };
+use crate::support::serve::sdk;
 use crate::support::site::Site;
 use crate::support::skip::missing;
 use serde_json::{Value, json};
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -226,6 +228,43 @@ fn requests_that_servers_read_differently_are_refused() {
 }
 
 #[test]
+fn clients_of_http2_fall_back_and_those_that_do_not_are_told() {
+    let site = PrivateSite::start(TOKEN, None).file("/x", "x\n");
+    let script = "curl -sS --http2 -w '%{http_version}\\n' -H \"Authorization: Bearer $TOKEN\" https://$H/x";
+    let finished = exec(&site, "", "site", script);
+    assert_eq!(finished.stdout, "x\n1.1\n", "{}", finished.stderr);
+    if Command::new("/usr/bin/python3").args(["-c", "import httpx, h2"]).status().is_ok_and(|it| it.success())
+    {
+        let script = "/usr/bin/python3 -c 'import httpx, os, ssl, sys
+with httpx.Client(http2=True, verify=ssl.create_default_context()) as client:
+    answer = client.get(sys.argv[1], headers={\"Authorization\": \"Bearer \" + os.environ[\"TOKEN\"]})
+    print(answer.text.strip(), answer.http_version)' https://$H/x";
+        let finished = exec(&site, "", "site", script);
+        assert_eq!(finished.stdout, "x HTTP/1.1\n", "{}", finished.stderr);
+    } else {
+        missing("python3-httpx and python3-h2");
+    }
+    assert_eq!(site.requests().len(), 2);
+    // As a client of gRPC begins, with the protocol in its greeting and without.
+    let preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    let answer = raw(&site, &[preface]).remove(0);
+    assert!(answer.starts_with("HTTP/1.1 505 ") && answer.contains("it is HTTP/2"), "{answer}");
+    let script = "python3 -c 'import socket, ssl, sys
+plain = socket.create_connection((\"127.0.0.1\", 3128), timeout=30)
+plain.sendall(f\"CONNECT {sys.argv[1]} HTTP/1.1\\r\\n\\r\\n\".encode())
+plain.recv(4096)
+context = ssl.create_default_context()
+context.set_alpn_protocols([\"h2\"])
+try:
+    context.wrap_socket(plain, server_hostname=sys.argv[1].split(\":\")[0])
+except OSError:
+    print(\"refused\")' $H";
+    let finished = exec(&site, "", "site", script);
+    assert_eq!(finished.stdout, "refused\n", "{}", finished.stderr);
+    assert!(finished.stderr.contains("speaks HTTP/2 alone"), "{}", finished.stderr);
+}
+
+#[test]
 fn a_websocket_is_opened_where_the_rule_says_so_and_what_comes_back_is_searched() {
     const OPEN: &str = "GET /socket HTTP/1.1\r\nHost: HOST\r\nAuthorization: Bearer TOKEN\r\nConnection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Extensions: permessage-deflate\r\n\r\nping\n";
     let site = PrivateSite::start(TOKEN, None);
@@ -390,11 +429,49 @@ fn git_clones_and_fetches_and_pushes_only_where_the_user_said_write() {
     on_host(&directory.path().join("private.git"), &["rev-parse", "pushed"]);
 }
 
+/// Everything that the user can do at such a host was allowed with the push.
 #[test]
-fn npm_installs_a_private_package() {
-    if !has("npm") {
-        return;
-    }
+fn to_push_is_not_to_write_by_the_api() {
+    let site = PrivateSite::start(TOKEN, None);
+    let script = "for path in user/keys repos/o/r/issues/1/comments repos/o/r/issues/../keys; do
+            curl -sS --path-as-is -H \"Authorization: Bearer $TOKEN\" -d x https://$H/$path
+        done";
+    let finished = exec(&site, "git = true", "site:write", script);
+    assert_eq!(finished.stdout.matches("not below write_paths of [credentials.site]").count(), 2);
+    assert!(site.requests().is_empty());
+    let finished = exec(&site, "git = true\nwrite_paths = [\"/repos/o/r/issues\"]", "site:write", script);
+    assert_eq!(finished.stdout.matches("agent did not pass on").count(), 2, "{}", finished.stdout);
+    assert!(
+        site.requests().len() == 1
+            && site.requests()[0].head.starts_with("POST /repos/o/r/issues/1/comments ")
+    );
+}
+
+#[test]
+fn a_value_comes_from_the_keyring() {
+    let site = PrivateSite::start(TOKEN, None).file("/x", "x\n");
+    let programs = tempfile::tempdir().expect("a directory");
+    let program = programs.path().join("secret-tool");
+    let script = format!("#!/bin/sh\n[ \"$*\" = 'lookup service corp username me' ] && echo {TOKEN}\n");
+    std::fs::write(&program, script).expect("a program");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("its mode");
+    let path = format!("{}:{}", programs.path().display(), std::env::var("PATH").expect("PATH"));
+    let call = |attributes: &str| {
+        let config = format!(
+            "[credentials.site]\nhosts = [\"{}\"]\nvariables = [\"TOKEN\"]\nca = \"{AUTHORITY}\"\nkeyring = {attributes}\n",
+            site.host()
+        );
+        agent().config(&config).env("PATH", &path)
+    };
+    let script = "curl -sS -H \"Authorization: Bearer $TOKEN\" https://$H/x";
+    let finished = exec_by(call("{ service = \"corp\", username = \"me\" }"), &site, "site", script);
+    assert_eq!(finished.stdout, "x\n", "{}", finished.stderr);
+    let unknown = exec_by(call("{ service = \"other\" }"), &site, "site", script);
+    assert!(unknown.code == 125 && unknown.stderr.contains("secret-tool failed"), "{}", unknown.stderr);
+}
+
+/// A site with the package `@team/left`, as npm's registry has it.
+fn with_left() -> PrivateSite {
     let directory = tempfile::tempdir().expect("a directory");
     let package = directory.path().join("package");
     std::fs::create_dir(&package).expect("a directory");
@@ -403,13 +480,22 @@ fn npm_installs_a_private_package() {
     let packed =
         Command::new("tar").current_dir(directory.path()).args(["czf", "left.tgz", "package"]).status();
     assert!(packed.expect("tar").success());
-    let site = PrivateSite::start(TOKEN, None)
-        .file("/left.tgz", std::fs::read(directory.path().join("left.tgz")).expect("the package"));
     let versions = json!({ "1.0.0": { "name": "@team/left", "version": "1.0.0",
         "dist": { "tarball": "https://server.test/left.tgz" } } });
     let document: Value =
         json!({ "name": "@team/left", "dist-tags": { "latest": "1.0.0" }, "versions": versions });
-    let site = site.file("/@team%2fleft", document.to_string());
+    PrivateSite::start(TOKEN, None)
+        .file("/left.tgz", std::fs::read(directory.path().join("left.tgz")).expect("the package"))
+        .file("/@team%2fleft", document.to_string())
+        .file("/@team%2Fleft", document.to_string())
+}
+
+#[test]
+fn npm_installs_a_private_package() {
+    if !has("npm") {
+        return;
+    }
+    let site = with_left();
     // npm checks the names of certificates, but not addresses.
     let call = named(&site, "preset = \"npm\"");
     let script =
@@ -418,6 +504,78 @@ fn npm_installs_a_private_package() {
     let finished = exec_by(call, &site, "site", script);
     assert!(finished.stdout.contains("left"), "{}\n{}", finished.stdout, finished.stderr);
     assert!(site.requests().iter().all(|sent| sent.is_authorised));
+}
+
+#[test]
+fn pnpm_installs_a_private_package() {
+    let Some(installed) = sdk("pnpm") else { return };
+    let site = with_left();
+    let mut call = named(&site, "preset = \"npm\"");
+    for name in ["pnpm.cjs", "worker.js"] {
+        let program = installed.file(&format!("node_modules/pnpm/dist/{name}"));
+        call = call.file(&format!(".pnpm/{name}"), program);
+    }
+    let script = "echo '{}' > package.json
+        node .pnpm/pnpm.cjs add --store-dir $PWD/.store --registry https://server.test/ --fetch-retries 0 @team/left
+        ls node_modules/@team";
+    let finished = exec_by(call, &site, "site", script);
+    assert!(finished.stdout.ends_with("left\n"), "{}\n{}", finished.stdout, finished.stderr);
+    assert!(site.requests().iter().all(|sent| sent.is_authorised));
+}
+
+#[test]
+fn maven_reads_a_private_repository() {
+    if !has("mvn") {
+        return;
+    }
+    let parent = "<project><modelVersion>4.0.0</modelVersion><groupId>left.test</groupId><artifactId>parent</artifactId>
+        <version>1.0</version><packaging>pom</packaging></project>";
+    let site = PrivateSite::start(TOKEN, None).file("/maven/left/test/parent/1.0/parent-1.0.pom", parent);
+    let project = "<project><modelVersion>4.0.0</modelVersion>
+        <parent><groupId>left.test</groupId><artifactId>parent</artifactId><version>1.0</version><relativePath/></parent>
+        <artifactId>mine</artifactId><packaging>pom</packaging>
+        <repositories><repository><id>site</id><url>https://server.test/maven</url></repository></repositories></project>";
+    let call = named(&site, "preset = \"maven\"").file("pom.xml", project);
+    let finished = exec_by(call, &site, "site", "mvn -B -q validate && echo resolved");
+    assert!(finished.stdout.ends_with("resolved\n"), "{}\n{}", finished.stdout, finished.stderr);
+    let sent = site.requests();
+    assert!(sent.iter().any(|sent| sent.is_authorised && sent.head.contains("/parent-1.0.pom ")));
+}
+
+#[test]
+fn gh_reads_the_api() {
+    if !has("gh") {
+        return;
+    }
+    let site = PrivateSite::start(TOKEN, None).file("/api/v3/repos/o/r", "{\"full_name\": \"o/r\"}");
+    let call = named(&site, "git = true\napply = [\"bearer\"]");
+    let script = "export GH_HOST=server.test GH_ENTERPRISE_TOKEN=$TOKEN; gh api repos/o/r --jq .full_name; gh api repos/o/r/issues -f title=x";
+    let finished = exec_by(call, &site, "site:write", script);
+    assert!(finished.stdout.starts_with("o/r\n"), "{}\n{}", finished.stdout, finished.stderr);
+    assert!(finished.stderr.contains("HTTP 403"), "it pushes, and does not write: {}", finished.stderr);
+    let sent = site.requests();
+    assert!(sent.len() == 1 && sent[0].is_authorised, "{}", sent.len());
+}
+
+#[test]
+fn skopeo_reads_a_private_image_with_a_token_that_it_does_not_hold() {
+    if !has("skopeo") {
+        return;
+    }
+    let manifest = "{\"schemaVersion\": 2, \"mediaType\": \"application/vnd.oci.image.manifest.v1+json\"}";
+    let site = PrivateSite::start(TOKEN, None).file("/v2/x/manifests/latest", manifest);
+    let call = named(&site, "preset = \"ghcr\"");
+    let script = "skopeo --tmpdir . inspect --raw docker://server.test/x:latest";
+    let finished = exec_by(call, &site, "site", script);
+    assert_eq!(finished.stdout.trim(), manifest, "{}", finished.stderr);
+    let sent = site.requests();
+    let last = sent.last().expect("requests");
+    assert!(
+        last.head.contains(EXCHANGED) && last.head.starts_with("GET /v2/x/manifests/latest "),
+        "{}",
+        last.head
+    );
+    assert!(sent.iter().any(|sent| sent.is_authorised && sent.head.starts_with("GET /token?")));
 }
 
 #[test]
@@ -520,9 +678,14 @@ fn requests_are_signed_with_a_key_that_is_not_inside() {
     let script = "sign() { curl -sS --aws-sigv4 \"aws:amz:eu-central-1:$1\" --user \"$AWS_ACCESS_KEY_ID:$AWS_SECRET_ACCESS_KEY\" \"$2\" -d \"$3\" -X \"$4\"; }
         sign sts \"https://$H/a/b?y=2&x=1\" Action=GetCallerIdentity POST
         sign s3 \"https://$H/bucket/a%20b\" '' GET
+        sign sts https://$H/ 'Version=2011-06-15&Action=GetSessionToken' POST
+        sign sts \"https://$H/?Action=AssumeRole\" '' GET
+        sign iam https://$H/ Action=CreateAccessKey POST
         curl -sS -H 'x-amz-content-sha256: STREAMING-AWS4-HMAC-SHA256-PAYLOAD' --aws-sigv4 aws:amz:eu-central-1:s3 --user \"$AWS_ACCESS_KEY_ID:x\" -d x https://$H/
         env; cat /proc/*/environ 2>/dev/null; true";
-    let finished = exec_by(call, &site, "cloud", script);
+    let finished = exec_by(call, &site, "cloud:write", script);
+    let refusals = finished.stdout.matches("returns keys or tokens of AWS").count();
+    assert_eq!(refusals, 3, "also with :write: {}", finished.stdout);
     assert!(finished.stdout.contains("signed with the key, which is not supported"), "{}", finished.stdout);
     for text in [SECRET, "AKIAREALKEYOFTHEUSER", "a-session-token"] {
         assert!(!finished.stdout.contains(text) && !finished.stderr.contains(text), "{}", finished.stdout);

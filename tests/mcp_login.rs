@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 /// A server that wants a login, and what it got.
 struct Remote {
@@ -40,6 +41,15 @@ impl Remote {
         let url = format!("http://127.0.0.1:{}{path}", self.port);
         let status = Command::new("curl").args(["-sSf", "-d", "{}", &url]).stdout(Stdio::null()).status();
         assert!(status.expect("curl").success());
+    }
+
+    /// Waits until it has got so many forms.
+    fn wait_for_forms(&self, count: usize) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while self.forms().len() < count {
+            assert!(Instant::now() < deadline, "{:?}", self.forms());
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     fn forms(&self) -> Vec<Value> {
@@ -114,6 +124,29 @@ fn a_login_in_a_browser_is_used_refreshed_and_forgotten() {
     assert!(call_a_tool(call.again()).contains("run `agent mcp login h`"));
     let out = call.again().args(["mcp", "logout", "h"]).run().expect_code(0);
     assert!(out.stderr.contains("there is no login to h"), "{}", out.stderr);
+}
+
+/// A refresh that nobody waited for any more was cancelled, and the server had already replaced the token for refreshing.
+#[test]
+fn a_refresh_ends_and_is_kept_although_the_session_is_interrupted() {
+    let remote = Remote::start();
+    let call = log_in(remote.configured());
+    remote.post("/forget");
+    remote.post("/hold");
+    let model = endpoint().tool_call("mcp__h__echo", json!({})).text("Done.").start();
+    let (mut command, _root) =
+        call.again().endpoint(&model).args(["run", "--json", "use the tool"]).into_command();
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("agent");
+    let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    remote.wait_for_forms(2);
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT)
+        .expect("it runs");
+    let is_last = |line: &String| line.contains("\"session_finished\"");
+    lines.map_while(Result::ok).find(is_last).expect("the session ends first");
+    remote.post("/release");
+    assert_eq!(child.wait().expect("it ends").code(), Some(130));
+    assert!(call_a_tool(call.again()).contains("echoed"));
+    assert_eq!(remote.forms().len(), 2, "the token that was refreshed is used");
 }
 
 #[test]

@@ -41,6 +41,7 @@ pub use agent_terminal as ui;
 
 use crate::error::Error;
 use crate::machine::Machine;
+use crate::mcp::client::login;
 use std::process::ExitCode as ProcessExitCode;
 use std::sync::Arc;
 
@@ -53,7 +54,11 @@ pub fn dispatch(cli: Cli, machine: &Arc<Machine>) -> ProcessExitCode {
                 .into();
         }
     };
-    let code = runtime.block_on(startup::start(cli, machine));
+    let code = runtime.block_on(async {
+        let code = startup::start(cli, machine).await;
+        login::settle().await;
+        code
+    });
     config::telemetry::end(machine).iter().for_each(|why| print::notice(why));
     // A reader of standard input may be blocked for ever; the process does not wait for it.
     runtime.shutdown_background();

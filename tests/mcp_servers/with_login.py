@@ -4,11 +4,15 @@ import hashlib
 import http.server
 import json
 import sys
+import threading
 import urllib.parse
 
 CODES = {}
 TOKENS = {"access": None, "refresh": None, "count": 0}
 DEVICE = {"asked": 0}
+# While it is clear, refreshed tokens are on their way.
+ARRIVES = threading.Event()
+ARRIVES.set()
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -58,12 +62,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.locked()
         return self.answer(404)
 
-    def tokens(self):
+    def renew(self):
         TOKENS["count"] += 1
         TOKENS["access"] = f"access-token-number-{TOKENS['count']}"
         TOKENS["refresh"] = f"refresh-token-number-{TOKENS['count']}"
+
+    def give(self):
         given = {"access_token": TOKENS["access"], "token_type": "Bearer", "refresh_token": TOKENS["refresh"], "expires_in": 3600}
         return self.answer(200, given)
+
+    def tokens(self):
+        self.renew()
+        return self.give()
 
     def form(self, form):
         self.say({"form": form})
@@ -75,7 +85,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             is_it = challenge == asked["code_challenge"] and form["redirect_uri"] == asked["redirect_uri"]
             return self.tokens() if is_it else self.answer(400, {"error": "invalid_grant"})
         if form["grant_type"] == "refresh_token":
-            return self.tokens() if form["refresh_token"] == TOKENS["refresh"] else self.answer(400, {"error": "invalid_grant"})
+            if form["refresh_token"] != TOKENS["refresh"]:
+                return self.answer(400, {"error": "invalid_grant"})
+            self.renew()
+            ARRIVES.wait(60)
+            return self.give()
         DEVICE["asked"] += 1
         return self.tokens() if DEVICE["asked"] > 1 else self.answer(400, {"error": "authorization_pending"})
 
@@ -87,6 +101,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.path == "/register":
             self.say({"registered": message})
             return self.answer(201, {"client_id": "client-1", **message})
+        if self.path in ("/hold", "/release"):
+            (ARRIVES.clear if self.path == "/hold" else ARRIVES.set)()
+            return self.answer(200, {})
         if self.path == "/forget":
             # The token ends, as far as the server is concerned.
             TOKENS["access"] = "another"

@@ -1,6 +1,7 @@
 //! What the tests share.
 #![allow(dead_code)] // each module offers more than every single test needs
 
+pub mod action_runner;
 pub mod agent;
 #[cfg(feature = "kubernetes")]
 pub mod agent_sandbox;

@@ -217,7 +217,7 @@ fn answer(to: &mut Box<dyn Duplex>, sent: &Sent, shared: &Shared) -> std::io::Re
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let token = shared.token;
     if !sent.is_authorised {
-        return say(to, "401 Unauthorized", "WWW-Authenticate: Basic realm=\"x\"\r\n", b"a token, please\n");
+        return demand(to, sent, path);
     }
     let known = shared.files.lock().unwrap().get(path).cloned();
     match path {
@@ -275,6 +275,18 @@ fn answer(to: &mut Box<dyn Duplex>, sent: &Sent, shared: &Shared) -> std::io::Re
     }
 }
 
+/// Asks for the token; registries do that by naming where they give one in exchange.
+fn demand(to: &mut Box<dyn Duplex>, sent: &Sent, path: &str) -> std::io::Result<()> {
+    if !path.starts_with("/v2/") {
+        return say(to, "401 Unauthorized", "WWW-Authenticate: Basic realm=\"x\"\r\n", b"a token, please\n");
+    }
+    let host = field(&sent.head, "host").unwrap_or_default();
+    let challenge = format!(
+        "WWW-Authenticate: Bearer realm=\"https://{host}/token\",service=\"registry\",scope=\"repository:x:pull\"\r\n"
+    );
+    say(to, "401 Unauthorized", &challenge, b"{}")
+}
+
 /// The token as a careless server repeats it.
 pub fn forms(token: &str) -> Vec<String> {
     let encoded = |prefix: &str| STANDARD.encode(format!("{prefix}{token}"));
@@ -295,6 +307,9 @@ pub fn forms(token: &str) -> Vec<String> {
 fn content_type(path: &str) -> &'static str {
     match path.ends_with('/') {
         true => "Content-Type: text/html\r\n",
+        false if path.contains("/manifests/") => {
+            "Content-Type: application/vnd.oci.image.manifest.v1+json\r\n"
+        }
         false => "Content-Type: application/octet-stream\r\n",
     }
 }

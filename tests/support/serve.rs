@@ -151,6 +151,11 @@ pub fn sdk(name: &str) -> Option<Sdk> {
 }
 
 impl Sdk {
+    /// A file of it.
+    pub fn file(&self, path: &str) -> Vec<u8> {
+        std::fs::read(self.0.join(path)).expect("a file of the SDK")
+    }
+
     /// Runs a program of `tests/sdks` against the server, with the variables that it prints; it has to pass.
     pub fn run(&self, server: &Server, script: &str) {
         self.run_with(script, server.variables(&[]));

@@ -249,7 +249,10 @@ impl Gateway {
     /// That cannot be written.
     pub fn forget_in_project(&self, entries: &[Entry]) -> Result<()> {
         let project = self.project.lock().clone();
-        project.iter().try_for_each(|project| entries.iter().try_for_each(|entry| project.forget(entry)))
+        let forget = |project: &Project| {
+            entries.iter().try_for_each(|entry| project.forget(&entry.to_string()).map(drop))
+        };
+        project.iter().try_for_each(forget)
     }
 
     /// Denies here too what the user denies in a session, now or later: for a sandbox of one of its servers.

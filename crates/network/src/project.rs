@@ -67,20 +67,31 @@ impl Project {
         self.write(kept)
     }
 
-    /// Forgets an entry.
+    /// The names of the credentials that the user allowed.
+    pub fn credentials(&self) -> Vec<String> {
+        self.read().credentials
+    }
+
+    /// Forgets a host or a credential, by its name. Returns whether it was allowed.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn forget(&self, entry: &Entry) -> Result<()> {
-        let (mut kept, entry) = (self.read(), entry.to_string());
-        let count = kept.hosts.len();
-        kept.hosts.retain(|host| *host != entry);
-        if kept.hosts.len() == count { Ok(()) } else { self.write(kept) }
+    pub fn forget(&self, name: &str) -> Result<bool> {
+        let mut kept = self.read();
+        let count = |kept: &Kept| kept.hosts.len() + kept.credentials.len();
+        let before = count(&kept);
+        kept.hosts.retain(|host| host != name);
+        kept.credentials.retain(|known| known != name);
+        let is_known = count(&kept) < before;
+        if is_known {
+            self.write(kept)?;
+        }
+        Ok(is_known)
     }
 
     /// Returns whether the user allowed a credential for the project.
     pub fn allows_credential(&self, name: &str) -> bool {
-        self.read().credentials.iter().any(|known| known == name)
+        self.credentials().iter().any(|known| known == name)
     }
 
     /// Keeps that the user allowed a credential.

@@ -1,7 +1,8 @@
 //! `agent config`: the user's settings, where each comes from, and the file that holds them.
 
 use crate::cli::config::{File, ShownSetting, check_text, layers_here, shown};
-use crate::cli::options::{GlobalJsonArg, Options};
+use crate::cli::options::{DirectoryArg, GlobalJsonArg, Options};
+use crate::cli::place::Place;
 use crate::cli::print::{failure, print};
 use crate::cli::ui::confirm;
 use crate::cli::ui::editor;
@@ -10,6 +11,7 @@ use crate::cli::ui::progress::Progress;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
 use crate::machine::Machine;
+use crate::network::Project;
 use crate::paths::make_dir;
 use crate::plain_file::{self, Durability, Links};
 use clap::{Args, Subcommand};
@@ -40,6 +42,27 @@ enum ConfigCommand {
     Init,
     /// Open config.toml in your editor ($VISUAL, $EDITOR), and keep what is valid
     Edit,
+    /// List the hosts and credentials that you allowed for this project when you were asked
+    Allowed(AllowedArgs),
+    /// Take back what you allowed for this project
+    Forget(ForgetArgs),
+}
+
+/// `agent config allowed`
+#[derive(Debug, Args)]
+struct AllowedArgs {
+    #[command(flatten)]
+    directory: DirectoryArg,
+}
+
+/// `agent config forget`
+#[derive(Debug, Args)]
+struct ForgetArgs {
+    #[command(flatten)]
+    directory: DirectoryArg,
+    /// The hosts and credentials, as `agent config allowed` prints them
+    #[arg(required = true, value_name = "HOST|CREDENTIAL")]
+    names: Vec<String>,
 }
 
 /// Bytes of `config.toml` that are edited.
@@ -97,6 +120,25 @@ pub async fn config(machine: &Arc<Machine>, arguments: ConfigArgs) -> Result<Exi
             print(options, &format!("{}\n", path.display()), &json!({ "path": path }))
         }
         ConfigCommand::Edit => edit(machine, &path).await,
+        ConfigCommand::Allowed(AllowedArgs { directory }) => {
+            let project = Project::of(&Place::of(machine, &directory)?.root, machine)?;
+            let hosts: Vec<String> = project.entries().iter().map(ToString::to_string).collect();
+            let credentials = project.credentials();
+            let line = |kind: &'static str| move |name: &String| format!("{kind:<12}{name}\n");
+            let text: String =
+                hosts.iter().map(line("host")).chain(credentials.iter().map(line("credential"))).collect();
+            print(options, &text, &json!({ "hosts": hosts, "credentials": credentials }))
+        }
+        ConfigCommand::Forget(ForgetArgs { directory, names }) => {
+            let project = Project::of(&Place::of(machine, &directory)?.root, machine)?;
+            for name in names {
+                if !project.forget(&name)? {
+                    return Err(Error::usage(format!("{name:?} is not allowed for this project"))
+                        .hint("`agent config allowed` lists what is"));
+                }
+            }
+            Ok(ExitCode::Success)
+        }
     }
 }
 

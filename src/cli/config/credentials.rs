@@ -30,6 +30,8 @@ pub struct CredentialOptions {
     pub methods: Option<Vec<String>>,
     /// Methods that need `:write`.
     pub write_methods: Option<Vec<String>>,
+    /// What the paths begin with below which `write_methods` are allowed with `:write`; with `git` by default none, so that it only pushes.
+    pub write_paths: Option<Vec<String>>,
     /// What paths begin with.
     pub paths: Option<Vec<String>>,
     /// Where requests have it.
@@ -54,6 +56,8 @@ pub struct CredentialOptions {
     pub command: Option<Vec<String>>,
     /// Source: git's credential helper, for this host.
     pub git_helper: Option<String>,
+    /// Source: the system's keyring, by the attributes of the secret.
+    pub keyring: Option<BTreeMap<String, String>>,
     /// Authorities of the hosts beside this machine's.
     pub ca: Option<PathBuf>,
 }
@@ -138,11 +142,7 @@ fn one(name: &str, write: bool, options: &CredentialOptions) -> Result<Enabled> 
         rule.write_methods = checked_methods(methods)?;
     }
     if let Some(paths) = &options.paths {
-        let is_usable = |path: &String| path.starts_with('/') && !path.contains(['%', '?', '#', '\\']);
-        if let Some(bad) = paths.iter().find(|path| !is_usable(path)) {
-            return Err(Error::config(format!("{bad:?} is not a valid path")).hint("write it like /team"));
-        }
-        rule.paths.clone_from(paths);
+        rule.paths = checked_paths(paths)?;
     }
     if let Some(places) = &options.apply {
         rule.places = places.iter().map(|place| Place::parse(place)).collect::<Result<_>>()?;
@@ -151,7 +151,13 @@ fn one(name: &str, write: bool, options: &CredentialOptions) -> Result<Enabled> 
             rule.files.push(HomeFileKind::Netrc);
         }
     }
-    rule.git = options.git.unwrap_or(rule.git);
+    if let Some(has_git) = options.git {
+        rule.git = has_git;
+        rule.write_paths = Rule::usual_write_paths(has_git);
+    }
+    if let Some(paths) = &options.write_paths {
+        rule.write_paths = checked_paths(paths)?;
+    }
     rule.websockets = options.websockets;
     rule.exchanges = options.exchange.clone().unwrap_or(rule.exchanges);
     rule.login = options.login.clone().unwrap_or(rule.login);
@@ -178,11 +184,20 @@ fn custom(name: &str) -> Rule {
         git: false,
         websockets: false,
         exchanges: Vec::new(),
+        write_paths: Rule::usual_write_paths(false),
         write: false,
         write_if_asked: false,
         login: String::new(),
         variables: Vec::new(),
         files: Vec::new(),
+    }
+}
+
+fn checked_paths(paths: &[String]) -> Result<Vec<String>> {
+    let is_usable = |path: &String| path.starts_with('/') && !path.contains(['%', '?', '#', '\\']);
+    match paths.iter().find(|path| !is_usable(path)) {
+        Some(bad) => Err(Error::config(format!("{bad:?} is not a valid path")).hint("write it like /team")),
+        None => Ok(paths.to_vec()),
     }
 }
 
@@ -204,6 +219,7 @@ fn source(name: &str, options: &CredentialOptions, variables: &[&str]) -> Result
         options.file.clone().map(Source::File),
         options.command.clone().map(Source::Command),
         options.git_helper.clone().map(Source::Git),
+        options.keyring.clone().map(Source::Keyring),
     ];
     let mut given = given.into_iter().flatten();
     match (given.next(), given.next()) {
@@ -215,15 +231,17 @@ fn source(name: &str, options: &CredentialOptions, variables: &[&str]) -> Result
 }
 
 fn source_of_key(options: &CredentialOptions) -> Result<Source> {
-    match (&options.env, &options.file, &options.git_helper) {
-        (None, None, None) => Ok(Source::Aws(options.command.clone())),
+    match (&options.env, &options.file, &options.git_helper, &options.keyring) {
+        (None, None, None, None) => Ok(Source::Aws(options.command.clone())),
         _ => Err(Error::config("a key of AWS comes from the variables of AWS or a command")
-            .hint("leave env, file and git_helper out; a command prints what `aws configure export-credentials` does")),
+            .hint("leave env, file, git_helper and keyring out; a command prints what `aws configure export-credentials` does")),
     }
 }
 
 fn sources_hint(name: &str) -> String {
-    format!("write one of env, file, command and git_helper into [credentials.{name}] of config.toml")
+    format!(
+        "write one of env, file, command, git_helper and keyring into [credentials.{name}] of config.toml"
+    )
 }
 
 fn preset_names() -> String {

@@ -7,16 +7,19 @@ use crate::connection::{CloseReason, reach};
 use crate::gateway::Gateway;
 use crate::host::Host;
 use crate::traffic::{Counted, Meter};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use http::request::Parts;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
@@ -35,8 +38,29 @@ pub(crate) struct HostSide {
     pub pass: Option<String>,
     pub meter: Arc<Meter>,
     way: Way,
-    /// Moves the bytes of the connection. Ends with it.
-    driver: JoinSet<()>,
+    driver: Driver,
+}
+
+/// Moves the bytes of a connection, as a part of what waits for them: a task of its own would cost each request two changes between tasks.
+#[derive(Default)]
+pub(super) struct Driver(Option<BoxFuture<'static, ()>>);
+
+impl Driver {
+    /// Does `work` while the bytes of the connection move.
+    pub async fn drive<T>(&mut self, work: impl Future<Output = T>) -> T {
+        tokio::pin!(work);
+        poll_fn(|context| {
+            if let Poll::Ready(done) = work.as_mut().poll(context) {
+                return Poll::Ready(done);
+            }
+            let Some(connection) = &mut self.0 else { return Poll::Pending };
+            if connection.as_mut().poll(context).is_ready() {
+                self.0 = None;
+            }
+            work.as_mut().poll(context)
+        })
+        .await
+    }
 }
 
 enum Way {
@@ -63,7 +87,7 @@ impl HostSide {
             pass,
             meter: Arc::clone(meter),
             way: Way::Fresh(stream),
-            driver: JoinSet::new(),
+            driver: Driver::default(),
         }
     }
 
@@ -89,19 +113,24 @@ impl HostSide {
     /// Ends the connection; the next request opens another one.
     pub fn close(&mut self) {
         self.way = Way::Gone;
-        self.driver.abort_all();
+        self.driver = Driver::default();
+    }
+
+    /// Moves the bytes of the connection while an answer is passed on.
+    pub(super) fn driver(&mut self) -> &mut Driver {
+        &mut self.driver
     }
 
     async fn send_once(&mut self, head: Parts, body: Outgoing) -> Result<Response<Incoming>, String> {
         let Way::Open(sender) = &mut self.way else { return Err("the host is gone".to_owned()) };
-        let answer = sender.send_request(Request::from_parts(head, body)).await;
+        let answer = self.driver.drive(sender.send_request(Request::from_parts(head, body))).await;
         answer.map_err(|_| "the host broke off the connection".to_owned())
     }
 
     /// Makes a request possible. Returns whether the connection has served another one.
     async fn open(&mut self) -> Result<bool, String> {
         if let Way::Open(sender) = &mut self.way
-            && sender.ready().await.is_ok()
+            && self.driver.drive(sender.ready()).await.is_ok()
         {
             return Ok(true);
         }
@@ -132,9 +161,7 @@ impl HostSide {
             .handshake(TokioIo::new(stream))
             .await;
         let (sender, connection) = opened.map_err(|_| "the host does not speak HTTP".to_owned())?;
-        self.driver.abort_all();
-        self.driver = JoinSet::new();
-        self.driver.spawn(async move { drop(connection.with_upgrades().await) });
+        self.driver = Driver(Some(async move { drop(connection.with_upgrades().await) }.boxed()));
         Ok(sender)
     }
 }

@@ -24,6 +24,9 @@ use tokio_rustls::TlsAcceptor;
 const MAX_DRAINED: usize = 16 << 20;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
+const ONLY_HTTP2: &str =
+    "the program speaks HTTP/2 alone, and hosts with credentials are served over HTTP/1.1";
+
 /// Why a connection is served no further.
 pub(super) enum End {
     /// A request is refused: the answer's status, and the reason.
@@ -75,15 +78,32 @@ pub(crate) async fn serve(
 ) -> Result<(), CloseReason> {
     let config = host_side.credentials.authority.server(&host_side.host).map_err(CloseReason::Failed)?;
     let accepted = timeout(GREETING_TIMEOUT, TlsAcceptor::from(config).accept(client)).await;
-    let Ok(Ok(client)) = accepted else {
-        // What it says is the program's.
-        let reason = "the program did not accept the certificate of this session's credentials";
-        return Err(CloseReason::Failed(reason.to_owned()));
+    let client = match accepted {
+        Ok(Ok(client)) => client,
+        Ok(Err(error)) if speaks_no_http1(&error) => return Err(only_http2(&host_side)),
+        // What else it says is the program's.
+        _ => {
+            let reason = "the program did not accept the certificate of this session's credentials";
+            return Err(CloseReason::Failed(reason.to_owned()));
+        }
     };
     let (from_program, to_program) = split(client);
     let requests = Requests::new(from_program);
     let (offers, once) = (Offers::Open, Vec::new());
     Served { requests, to_program, host_side, offers, once, has_begun: false }.run().await
+}
+
+/// Returns whether a program offered other protocols alone, in its greeting.
+fn speaks_no_http1(error: &std::io::Error) -> bool {
+    let error = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
+    matches!(error, Some(rustls::Error::NoApplicationProtocol))
+}
+
+/// Reports a program that speaks HTTP/2 alone, as those of gRPC do.
+fn only_http2(HostSide { gateway, credentials, host, port, .. }: &HostSide) -> CloseReason {
+    let attempt = Attempt { host, port: *port, method: "HTTP/2", path: "" };
+    gateway.credential_refused(&names(&credentials.at(host, *port)), attempt, ONLY_HTTP2);
+    CloseReason::Failed(ONLY_HTTP2.to_owned())
 }
 
 impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Served<R, W> {
@@ -142,11 +162,13 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Served<R, W> {
         let mut rest = Rest::from(framing);
         let first = match (judged.pushing(), judged.signing()) {
             (Some(bound), _) => {
-                looked_at::approved_push(&mut self.requests, &self.host_side, &bound, &judged.head, &mut rest)
-                    .await?
+                let HostSide { gateway, host, port, .. } = &self.host_side;
+                let asking = (&**gateway, host, *port);
+                looked_at::approved_push(&mut self.requests, asking, &bound, &judged.head, &mut rest).await?
             }
             (None, Some(bound)) => {
-                looked_at::signed(&mut self.requests, &bound, &mut judged.head, &mut rest).await?
+                let by = (&*bound, &self.host_side.host);
+                looked_at::signed(&mut self.requests, by, &mut judged.head, &mut rest).await?
             }
             (None, None) => Vec::new(),
         };
@@ -214,18 +236,22 @@ impl<W: AsyncWrite + Unpin> Answering<'_, W> {
             let switched = hyper::upgrade::on(&mut answer);
             let (head, _) = answer.into_parts();
             answers::switch(self.to_program, head, &credentials.needles()).await.map_err(|_| End::Gone)?;
-            return switched.await.map(Some).map_err(|_| End::Gone);
+            let switched = self.host_side.driver().drive(switched).await;
+            return switched.map(Some).map_err(|_| End::Gone);
         }
         let answered = Answered { method, has_used: has_value, is_last };
+        let driver = self.host_side.driver();
+        let needles = credentials.needles();
         let passed = match exchanged.filter(|_| answer.status().is_success()) {
             Some(bound) => {
-                let answer = with_placeholders(&credentials, &bound, answer).await.map_err(End::Failed)?;
+                let replaced = driver.drive(with_placeholders(&credentials, &bound, answer)).await;
+                let answer = replaced.map_err(End::Failed)?;
                 *self.has_begun = true;
                 answers::pass_on(self.to_program, answer, &answered, &credentials.needles()).await
             }
             None => {
                 *self.has_begun = true;
-                answers::pass_on(self.to_program, answer, &answered, &credentials.needles()).await
+                driver.drive(answers::pass_on(self.to_program, answer, &answered, &needles)).await
             }
         };
         passed.map(|()| None).map_err(|_| End::Gone)

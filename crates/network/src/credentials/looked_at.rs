@@ -1,11 +1,12 @@
 //! Requests whose bodies are looked at before they are sent: pushes, which the user sees, and what is signed.
 
-use super::Bound;
-use super::host_side::HostSide;
 use super::intercept::{End, refused};
 use super::push;
 use super::requests::{Requests, Rest};
 use super::sign::{self, Signed};
+use super::{Bound, aws};
+use crate::gateway::Gateway;
+use crate::host::Host;
 use agent_base::hash::Hash;
 use bytes::Bytes;
 use http::header;
@@ -18,7 +19,7 @@ const MAX_SIGNED: usize = 8 << 20;
 /// Has the user see what a push changes. Returns the pieces of it that were read for that.
 pub(super) async fn approved_push(
     requests: &mut Requests<impl AsyncRead + Unpin>,
-    HostSide { gateway, host, port, .. }: &HostSide,
+    (gateway, host, port): (&Gateway, &Host, u16),
     bound: &Bound,
     head: &Parts,
     rest: &mut Rest,
@@ -51,7 +52,7 @@ pub(super) async fn approved_push(
 /// Signs a request. Returns the pieces of its body that were read for that.
 pub(super) async fn signed(
     requests: &mut Requests<impl AsyncRead + Unpin>,
-    bound: &Bound,
+    (bound, host): (&Bound, &Host),
     head: &mut Parts,
     rest: &mut Rest,
 ) -> Result<Vec<Bytes>, End> {
@@ -62,15 +63,21 @@ pub(super) async fn signed(
         return Err(refused(reason));
     }
     let (mut pieces, mut bytes) = (Vec::new(), Vec::new());
-    if sign::content_hash(&head.headers).is_none() {
+    let (service, host) = (signed.service(), host.to_string());
+    let has_action = aws::names_action_in_body(service, &host);
+    if has_action || sign::content_hash(&head.headers).is_none() {
         while let Some(piece) = requests.piece(rest).await? {
             bytes.extend_from_slice(&piece);
             pieces.push(piece);
             if bytes.len() > MAX_SIGNED {
-                return Err(refused("its body is longer than 8 MiB, and the request does not name its hash"));
+                return Err(refused(
+                    "its body is longer than 8 MiB, and has to be read to be signed or judged",
+                ));
             }
         }
     }
+    let judged = aws::gives_nothing((service, &host), head, has_action.then_some(&bytes));
+    judged.map_err(refused)?;
     let (path, query) = (head.uri.path().to_owned(), head.uri.query().unwrap_or_default().to_owned());
     let request = (&head.method, path.as_str(), query.as_str());
     signed.sign(key, request, &mut head.headers, Some(Hash::of(&bytes))).map_err(refused)?;

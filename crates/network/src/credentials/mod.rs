@@ -7,6 +7,7 @@
 mod answers;
 mod apply;
 mod authority;
+mod aws;
 mod bindings;
 pub mod chunks;
 mod exchange;

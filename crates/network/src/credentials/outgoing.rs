@@ -20,16 +20,21 @@ enum Piece {
 pub(super) struct Gone;
 
 /// Where a body is written to.
-pub(super) struct Feed(mpsc::Sender<Piece>);
+pub(super) struct Feed(Option<mpsc::Sender<Piece>>);
 
 impl Feed {
     pub async fn data(&self, bytes: Bytes) -> Result<(), Gone> {
-        self.0.send(Piece::Data(bytes)).await.map_err(|_| Gone)
+        self.send(Piece::Data(bytes)).await
     }
 
     /// Without this the body counts as broken off.
     pub async fn end(&self) -> Result<(), Gone> {
-        self.0.send(Piece::End).await.map_err(|_| Gone)
+        self.send(Piece::End).await
+    }
+
+    async fn send(&self, piece: Piece) -> Result<(), Gone> {
+        let Some(to) = &self.0 else { return Err(Gone) };
+        to.send(piece).await.map_err(|_| Gone)
     }
 }
 
@@ -46,13 +51,13 @@ impl Outgoing {
     }
 
     pub fn new(framing: Framing) -> (Feed, Self) {
-        let (feed, pieces) = mpsc::channel(WAITING);
-        let body = match framing {
-            Framing::None => Self::empty(),
-            Framing::Length(length) => Self { pieces: Some(pieces), left: Some(length) },
-            Framing::Chunked => Self { pieces: Some(pieces), left: None },
+        let left = match framing {
+            Framing::None => return (Feed(None), Self::empty()),
+            Framing::Length(length) => Some(length),
+            Framing::Chunked => None,
         };
-        (Feed(feed), body)
+        let (feed, pieces) = mpsc::channel(WAITING);
+        (Feed(Some(feed)), Self { pieces: Some(pieces), left })
     }
 }
 

@@ -190,6 +190,7 @@ impl Preset {
             git: self.git,
             websockets: false,
             exchanges: owned(self.exchanges),
+            write_paths: Rule::usual_write_paths(self.git),
             write: false,
             write_if_asked: false,
             login: self.login.to_owned(),

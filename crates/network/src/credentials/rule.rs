@@ -1,7 +1,8 @@
 //! What a credential may be used for: hosts, methods, paths, and the place of a request that it belongs into.
 
+use super::{aws, path};
+use crate::host::Host;
 use crate::list::Entry;
-use crate::{Host, credentials::path};
 use agent_base::error::{Error, Result};
 use std::fmt;
 
@@ -92,6 +93,8 @@ pub struct Rule {
     pub websockets: bool,
     /// Paths whose answers hold tokens in exchange for it.
     pub exchanges: Vec<String>,
+    /// What the paths begin with below which the methods that write are allowed with `write`. A push needs none.
+    pub write_paths: Vec<String>,
     /// The user said `write`.
     pub write: bool,
     /// The same as `write` where there is a user to ask.
@@ -108,6 +111,8 @@ pub struct Rule {
 pub(super) const PORT: u16 = 443;
 const RECEIVE: &str = "git-receive-pack";
 const UPLOAD: &str = "git-upload-pack";
+/// The requests of git LFS beside those that bring files.
+const LFS: [&str; 3] = ["info/lfs/objects/batch", "info/lfs/locks", "info/lfs/locks/verify"];
 
 impl Rule {
     /// Reads the hosts.
@@ -121,6 +126,12 @@ impl Rule {
                 .hint("name single hosts, like example.com, *.example.com or example.com:8443")),
         };
         words.iter().map(one).collect()
+    }
+
+    /// Where it writes unless the user says otherwise: where git is served, only pushes are allowed, because what else these hosts take by
+    /// the same methods is everything that their users can do.
+    pub fn usual_write_paths(has_git: bool) -> Vec<String> {
+        if has_git { Vec::new() } else { vec!["/".to_owned()] }
     }
 
     /// Describes it to the model, in one line.
@@ -170,8 +181,11 @@ impl Rule {
             return Err("the path has an empty segment".to_owned());
         }
         // In every reading: servers differ in how often they decode.
-        let is_inside = |reading: &String| self.paths.iter().any(|prefix| path::is_below(reading, prefix));
-        if !readings.iter().all(is_inside) {
+        let are_below = |prefixes: &[String]| {
+            let is_below = |reading: &String| prefixes.iter().any(|prefix| path::is_below(reading, prefix));
+            readings.iter().all(is_below)
+        };
+        if !are_below(&self.paths) {
             return Err("the path is outside of the credential's".to_owned());
         }
         if self.git {
@@ -187,39 +201,29 @@ impl Rule {
             if method != "GET" && mentions(RECEIVE) && !is_service(RECEIVE) && !is_service("info/refs") {
                 return Err("it names a push in a path that is spelled differently".to_owned());
             }
-            if method == "POST" && (is_service(UPLOAD) || (is_service(RECEIVE) && self.write)) {
+            let is_pushed = || is_service(RECEIVE) || LFS.iter().any(|name| is_service(name));
+            if method == "POST" && (is_service(UPLOAD) || (self.write && is_pushed())) {
                 return Ok(());
             }
         }
         if self.signs() && !self.write {
-            only_reads_aws(query)?;
+            aws::only_reads(query)?;
         }
         let is_read = self.methods.iter().any(|allowed| allowed == method);
         let is_written = self.write_methods.iter().any(|allowed| allowed == method);
         match (is_read, is_written) {
             (true, _) => Ok(()),
-            (false, true) if self.write => Ok(()),
+            (false, true) if self.write && are_below(&self.write_paths) => Ok(()),
+            (false, true) if self.write => Err(format!(
+                "{method} writes, and the path is not below write_paths of [credentials.{}]",
+                self.name
+            )),
             (false, true) => {
                 Err(format!("{method} writes, and --credential {}:write was not given", self.name))
             }
             (false, false) => Err(format!("{method} is not among the credential's methods")),
         }
     }
-}
-
-/// Refuses an action of AWS that may change something, or returns keys: many of its services take every action by GET.
-fn only_reads_aws(query: &str) -> std::result::Result<(), String> {
-    const READS: [&str; 3] = ["Describe", "List", "GetCallerIdentity"];
-    for decoding in path::decodings(query) {
-        for (name, value) in decoding.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, ""))) {
-            if name.trim().eq_ignore_ascii_case("Action")
-                && !READS.iter().any(|read| value.trim().starts_with(read))
-            {
-                return Err("its Action may write, and :write was not given".to_owned());
-            }
-        }
-    }
-    Ok(())
 }
 
 impl fmt::Display for Rule {
@@ -270,6 +274,24 @@ mod tests {
         assert!(rule.judge("POST", "/user/repos", "").is_err(), "an API call that writes");
         rule.write = true;
         assert_eq!(rule.judge("POST", "/o/r.git/git-receive-pack", ""), Ok(()));
+        assert_eq!(rule.judge("POST", "/o/r.git/info/lfs/objects/batch", ""), Ok(()));
+        // Pushing is not writing by the API: that needs paths.
+        let refused = rule.judge("POST", "/user/repos", "").unwrap_err();
+        assert!(refused.contains("write_paths of [credentials.github]"), "{refused}");
+        rule.write_paths = vec!["/repos/o/r/issues".to_owned()];
+        assert_eq!(rule.judge("POST", "/repos/o/r/issues", ""), Ok(()));
+        assert_eq!(rule.judge("PATCH", "/repos/o/r/issues/1", ""), Ok(()));
+        for (method, path) in [
+            ("DELETE", "/repos/o/r"),
+            ("PUT", "/repos/o/r/contents/x"),
+            ("POST", "/repos/o/r/issues%2f..%2fkeys"),
+            ("POST", "/repos/o/r/issues-not"),
+        ] {
+            assert!(rule.judge(method, path, "").is_err(), "{method} {path}");
+        }
+        rule.write = false;
+        assert!(rule.judge("POST", "/repos/o/r/issues", "").is_err());
+        rule.write = true;
         assert!(rule.judge("TRACE", "/", "").is_err(), "which sends the credential back");
     }
 

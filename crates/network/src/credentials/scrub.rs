@@ -82,8 +82,13 @@ impl Needles {
     fn begun(&self, bytes: &[u8]) -> usize {
         let longest = self.0.iter().map(|needle| needle.finder.needle().len()).max().unwrap_or(0);
         let from = bytes.len().saturating_sub(longest.saturating_sub(1));
-        let is_begin =
-            |at: &usize| self.0.iter().any(|needle| needle.finder.needle().starts_with(&bytes[*at..]));
+        let is_begin = |at: &usize| {
+            let rest = &bytes[*at..];
+            self.0.iter().any(|needle| {
+                let needle = needle.finder.needle();
+                needle.first() == rest.first() && needle.starts_with(rest)
+            })
+        };
         (from..bytes.len()).find(is_begin).map_or(0, |at| bytes.len() - at)
     }
 }

@@ -77,6 +77,11 @@ impl Signed {
         is_it.then_some(Self { date, region, service, fields })
     }
 
+    /// The service that it is for.
+    pub fn service(&self) -> &str {
+        &self.service
+    }
+
     /// Signs the request again. `body`: the hash of its body, where the request does not name it.
     ///
     /// # Errors

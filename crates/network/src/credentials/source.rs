@@ -4,6 +4,7 @@ use agent_base::error::{Error, Result};
 use agent_base::machine::Machine;
 use agent_base::{host_process, host_program};
 use secrecy::{ExposeSecret, SecretString};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
@@ -28,6 +29,8 @@ pub enum Source {
     Command(Vec<String>),
     /// git's credential helper, for this host.
     Git(String),
+    /// The system's keyring: the secret with these attributes.
+    Keyring(BTreeMap<String, String>),
     /// A key of AWS: of the usual variables, or what a program prints as `aws configure export-credentials` does.
     Aws(Option<Vec<String>>),
 }
@@ -87,6 +90,10 @@ impl Source {
                 let password = answer.expose_secret().lines().find_map(|line| line.strip_prefix("password="));
                 first_line(password.unwrap_or_default())
             }
+            Self::Keyring(attributes) => {
+                let words = lookup(attributes);
+                first_line(run(name, &words, b"", place).await?.expose_secret())
+            }
             Self::Aws(words) => match (words, of_variables(place)) {
                 (None, Some(key)) => key,
                 (words, _) => {
@@ -98,6 +105,22 @@ impl Source {
         check(name, &value)?;
         Ok(value)
     }
+}
+
+/// What prints a secret of the keyring: `secret-tool` asks the Secret Service (GNOME Keyring, KWallet, KeePassXC), `security` the keychain.
+fn lookup(attributes: &BTreeMap<String, String>) -> Vec<String> {
+    let word = |text: &str| text.to_owned();
+    if cfg!(target_os = "macos") {
+        let of = |name: &str| attributes.get(name).cloned().unwrap_or_default();
+        let mut words =
+            vec![word("security"), word("find-generic-password"), word("-w"), word("-s"), of("service")];
+        if attributes.contains_key("username") {
+            words.extend([word("-a"), of("username")]);
+        }
+        return words;
+    }
+    let pairs = attributes.iter().flat_map(|(name, value)| [name.clone(), value.clone()]);
+    [word("secret-tool"), word("lookup")].into_iter().chain(pairs).collect()
 }
 
 fn of_variables(place: Place<'_>) -> Option<SecretString> {
@@ -148,7 +171,8 @@ async fn run(name: &str, words: &[String], input: &[u8], place: Place<'_>) -> Re
     let command = host_program::command(program.as_ref(), place.workspace, place.machine);
     let mut command = command.ok_or_else(|| failed("is not found outside of the workspace".to_owned()))?;
     command.args(arguments).env("GIT_TERMINAL_PROMPT", "0");
-    command.current_dir(place.machine.home().unwrap_or_else(|| PathBuf::from("/")));
+    let home = place.machine.home().filter(|home| home.is_dir());
+    command.current_dir(home.unwrap_or_else(|| PathBuf::from("/")));
     let ran = host_process::run(command, input, TIMEOUT, MAX_OUTPUT).await;
     let ran = ran.map_err(|error| failed(format!("cannot be started: {error}")))?;
     let ran = ran.ok_or_else(|| failed(format!("did not end within {} s", TIMEOUT.as_secs())))?;

@@ -57,9 +57,9 @@ pub async fn login(machine: &Arc<Machine>, arguments: LoginArgs) -> Result<ExitC
 }
 
 /// Forgets the login.
-pub fn logout(machine: &Arc<Machine>, arguments: &LogoutArgs) -> Result<ExitCode> {
+pub async fn logout(machine: &Arc<Machine>, arguments: &LogoutArgs) -> Result<ExitCode> {
     let url = address(machine, &arguments.directory, &arguments.name)?;
-    let text = match Store::of(machine)?.remove(&url)? {
+    let text = match Store::of(machine)?.remove(&url).await? {
         true => "logged out of",
         false => "there is no login to",
     };

@@ -53,7 +53,7 @@ pub async fn mcp(machine: &Arc<Machine>, arguments: McpArgs) -> Result<ExitCode>
         Some(McpCommand::List(arguments)) => list::list(machine, &arguments),
         Some(McpCommand::Check(arguments)) => check::check(machine, *arguments).await,
         Some(McpCommand::Login(arguments)) => login::login(machine, arguments).await,
-        Some(McpCommand::Logout(arguments)) => login::logout(machine, &arguments),
+        Some(McpCommand::Logout(arguments)) => login::logout(machine, &arguments).await,
         Some(McpCommand::Approve(arguments)) => approve::approve(machine, &arguments).await,
         Some(McpCommand::Import(arguments)) => import::import(machine, &arguments).await,
     }

@@ -11,17 +11,35 @@ mod store;
 pub use flow::{Shown, Way, log_in};
 pub use store::Store;
 
+use agent_base::lock::Lock;
 use agent_base::machine::Machine;
 use exchange::{Asking, client};
+use futures_util::future::join_all;
 use secrecy::SecretString;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use store::Kept;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use url::Url;
 
 /// How long before its end a token is refreshed.
 const EARLY: Duration = Duration::from_secs(30);
+/// How long the process waits at its end for refreshes.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Refreshes that are under way. Many servers take a token for refreshing once: what they give in its place has to be kept, also when
+/// nobody waits for it any more.
+static UNDER_WAY: Lock<Vec<JoinHandle<()>>> = Lock::new(Vec::new());
+
+/// Waits until the refreshes that are under way have been kept, at the end of the process.
+pub async fn settle() {
+    let under_way = std::mem::take(&mut *UNDER_WAY.lock());
+    let _ = timeout(SETTLE_TIMEOUT, join_all(under_way)).await;
+}
 
 /// The login to one server, if there is one.
+#[derive(Clone)]
 pub(super) struct Login {
     store: Store,
     server: Url,
@@ -38,12 +56,23 @@ impl Login {
         if kept.expires_at.is_none_or(|end| now() + EARLY.as_secs() < end) {
             return Some(kept.access_token.into());
         }
-        self.refreshed(&kept.access_token).await.or(Some(kept.access_token.into()))
+        self.another(&kept.access_token).await.or(Some(kept.access_token.into()))
     }
 
-    /// Another token than `refused`, which the server does not take any more.
+    /// Another token than `refused`, which the server does not take any more. Goes on when the future is dropped.
     pub async fn another(&self, refused: &str) -> Option<SecretString> {
-        self.refreshed(refused).await
+        let (tell, told) = oneshot::channel();
+        let (login, refused) = (self.clone(), refused.to_owned());
+        let refreshing = tokio::spawn(async move {
+            // Nobody may wait for it.
+            let _ = tell.send(login.refreshed(&refused).await);
+        });
+        {
+            let mut under_way = UNDER_WAY.lock();
+            under_way.retain(|other| !other.is_finished());
+            under_way.push(refreshing);
+        }
+        told.await.ok().flatten()
     }
 
     /// Refreshes a token, unless another process has done that meanwhile.

@@ -53,11 +53,12 @@ impl Store {
         Ok(Self { directory: machine.data_dir()?.join("mcp-logins") })
     }
 
-    /// Forgets the login to a server. Returns whether there was one.
+    /// Forgets the login to a server, after a refresh of it that is under way. Returns whether there was one.
     ///
     /// # Errors
     /// The file cannot be removed.
-    pub fn remove(&self, server: &Url) -> Result<bool> {
+    pub async fn remove(&self, server: &Url) -> Result<bool> {
+        let _lock = self.lock(server).await?;
         let path = self.path(server);
         match fs::remove_file(&path) {
             Ok(()) => Ok(true),
@@ -80,7 +81,7 @@ impl Store {
             .map_err(|error| Error::config(format!("{} cannot be written", path.display())).caused_by(error))
     }
 
-    /// Held while a token is refreshed: many servers take a token for refreshing only once.
+    /// Held while a token is refreshed, and while the file changes: many servers take a token for refreshing only once.
     pub(super) async fn lock(&self, server: &Url) -> Result<FileLock> {
         make_dir(&self.directory)?;
         let path = self.path(server).with_extension("lock");
@@ -129,8 +130,9 @@ mod tests {
         assert!(store.read(&server).is_some() && store.read(&other).is_none());
         let lock = store.lock(&server).await.unwrap();
         assert!(tokio::time::timeout(Duration::from_millis(200), store.lock(&server)).await.is_err());
+        let removed = tokio::time::timeout(Duration::from_millis(200), store.remove(&server));
+        assert!(removed.await.is_err() && store.read(&server).is_some(), "it waits for the refresh");
         drop(lock);
-        store.lock(&server).await.unwrap();
-        assert!(store.remove(&server).unwrap() && !store.remove(&server).unwrap());
+        assert!(store.remove(&server).await.unwrap() && !store.remove(&server).await.unwrap());
     }
 }
