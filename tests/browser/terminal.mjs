@@ -141,7 +141,6 @@ export async function terminals({ page, tab, step, shot }) {
 		await page.mouse.wheel(0, -3000);
 		await sees(page, /^4\d\d$/);
 		const other = await tab();
-		await other.click('#tab-sessions');
 		await other.locator('#list a').first().click();
 		await other.click('#tab-terminal');
 		await other.locator('#shells button', { hasText: 'Terminal 1' }).click();
