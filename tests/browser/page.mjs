@@ -93,8 +93,8 @@ await step('a task is worked on, with its trace', async () => {
 	await page.waitForSelector('.answer strong');
 	await idle(page);
 	const call = page.locator('details.call').first();
-	assert.match(await call.locator('summary').innerText(), /run_commands[^]*exit 0/);
-	await call.locator('summary').click();
+	assert.match(await call.locator(':scope > summary').innerText(), /run_commands[^]*exit 0/);
+	await call.locator(':scope > summary').click();
 	assert.match(await call.innerText(), /hello from inside/);
 	assert.equal(await page.locator('.answer b').count(), 0, 'HTML of the model is text');
 });
@@ -381,7 +381,7 @@ await step('hostile text is shown and does nothing', async () => {
 	await ask(page, 'hostile');
 	await page.waitForFunction(() => /end of the corpus/.test(document.getElementById('log').innerText));
 	await idle(page);
-	await page.locator('details.call').last().locator('summary').click();
+	await page.locator('details.call').last().locator(':scope > summary').click();
 	await page.click('#tab-review');
 	await page.waitForFunction(() => /onerror/.test(document.getElementById('files').innerText));
 	assert.equal(await page.evaluate(() => window.pwned), undefined);

@@ -44,7 +44,7 @@ pub async fn both(
     let written = ready.workspace.would_write(&one, &decided).await?;
     let marked = written.changes.get(&file.path).and_then(|change| change.after.clone());
     let Some(Node::File { hash, .. }) = marked else {
-        return Err(Error::usage("this file is no conflict any more").hint("load the page again").into());
+        return Err(Error::usage("this file does not conflict any more").hint("load the page again").into());
     };
     let text = blocking(move || ready.workspace.store().read(hash)).await?;
     let text = String::from_utf8(text).map_err(|_| Error::usage("this file is not text"))?;

@@ -87,7 +87,7 @@ struct Prepared {
     path: PathBuf,
     file: TextFile,
     content: Vec<u8>,
-    /// What the model is told.
+    /// The result for the model.
     done: String,
     shown: FileEdit,
 }

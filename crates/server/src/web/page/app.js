@@ -247,9 +247,10 @@ function dropLive() {
 
 function call(id, name, short, given) {
 	const end = el('span.end', {}, 'running'), more = el('div'), out = block('Output');
+	const whole = el('details', { open: true }, el('summary', {}, 'Call'), block('Arguments', given));
 	const last = log.lastElementChild, node = el('details.call.running', {},
 		el('summary', {}, el('span.name', {}, name), el('span.short', {}, short), end),
-		el('div.body', {}, block('Arguments', given), out, more));
+		el('div.body', {}, more, whole, out));
 	/* Calls that follow each other are the steps of one group. */
 	if (last.matches('.call:not(.back)')) {
 		const group = last.matches('.steps') ? last : el('details.call.steps', { open: true }, el('summary', {}));
@@ -257,7 +258,7 @@ function call(id, name, short, given) {
 		group.append(node);
 		group.firstChild.textContent = `${group.childElementCount - 1} steps`;
 	} else add(node);
-	const entry = { node, end, out, more };
+	const entry = { node, end, out, more, whole };
 	calls.set(id, entry);
 	if (calls.size > MAX_ITEMS) calls.delete(calls.keys().next().value);
 	return entry;
@@ -270,11 +271,11 @@ function ended() {
 	}
 }
 
-async function artifact({ node, more }, { sha256, name, media_type }) {
+async function artifact({ node, more, whole }, { sha256, name, media_type }) {
 	const stick = isAtEnd(), path = here(`artifact/${sha256}`);
 	more.append(quiet(`Download ${name}`, () => act(() => download(path, name))));
 	if (/^image\/(png|jpeg|gif|webp|svg\+xml)$/.test(media_type)) {
-		node.open = true;
+		[node.open, whole.open] = [true, false];
 		const bytes = await act(async () => (await request('GET', path)).blob());
 		if (!bytes) return;
 		const image = el('img', { alt: name, src: URL.createObjectURL(bytes) });
@@ -385,18 +386,20 @@ const handlers = {
 		clip(entry.out, data);
 	},
 	tool_finished(event) {
-		const { node, end, out, more, opened } = calls.get(event.id) || call(event.id, event.name, '', '');
+		const { node, end, out, more, whole, opened } = calls.get(event.id) || call(event.id, event.name, '', '');
 		if (opened && !more.children.length) node.open = false;
 		for (const { path, is_new, added, removed, diff, left_out } of event.edits) {
 			const lines = diff.split('\n').filter(Boolean).map(line => el(`div.${{ '+': 'a', '-': 'd', '@': 'h' }[line[0]] || 'c'}`, {}, line));
 			more.append(el('div.edit', {}, el('p.line', {}, `${is_new ? 'new: ' : ''}${path} +${added} −${removed}`), el('div.diff', { role: 'group', tabIndex: 0, ariaLabel: `Changes of ${path}` }, ...lines, left_out ? el('p.line', {}, `${left_out} more lines`) : '')));
-			node.open = true;
+			[node.open, whole.open] = [true, false];
 		}
 		node.classList.remove('running');
 		node.classList.add(event.ok ? 'ok' : 'failed');
 		const how = event.exit_code == null ? (event.ok ? 'done' : 'failed') : `exit ${event.exit_code}`;
 		end.textContent = `${how} in ${event.took}`;
 		clip(out, event.result, '');
+		/* Its change says it better. */
+		if (event.ok && event.edits.length) out.hidden = true;
 	},
 	/* What is not in the conversation any more is folded. */
 	rewound({ prompt }) {
@@ -573,7 +576,7 @@ async function open(id) {
 	session = opened.session;
 	keep.set('session', session);
 	if (named() !== session) history.pushState(null, '', `/s/${session}`);
-	drawer(false);
+	drawer();
 	stream();
 	loadModels();
 	view('chat');
@@ -730,7 +733,7 @@ on('login', 'close', () => {
 	if (session) stream();
 	list();
 });
-/* Visitors who do nothing are told before what is theirs is removed. */
+/* Visitors who do nothing are warned before what is theirs is removed. */
 const LEFT = 120000;
 setInterval(() => {
 	if (!facts.ttl || !session || status.busy || status.commands) return;
