@@ -394,9 +394,9 @@ fn a_question_about_a_write_has_the_change_of_each_file() {
         edit.len() == 1 && edit[0]["name"] == "list.txt" && edit[0]["added"] == 1 && edit[0]["removed"] == 1,
         "{edit:?}"
     );
-    assert!(shown.contains("-\u{1b}[7mtwo") || shown.contains("-two"), "{shown}");
+    assert!(shown.contains("-\u{1b}[31mtwo") && shown.contains("+\u{1b}[32mTWO"), "{shown}");
     let write = asked("write new.txt");
-    assert!(write.len() == 2 && write[1]["is_new"] == true && lines(&write[1]).contains("+new"), "{write:?}");
+    assert!(write.len() == 2 && write[1]["is_new"] == true && lines(&write[1]).contains("new"), "{write:?}");
     assert_eq!(write[0]["removed"], 1, "against what the edit before it has made: {write:?}");
     assert_eq!(
         asked("change missing.txt"),
@@ -1216,7 +1216,7 @@ async fn the_page_is_sent_packed_to_those_that_can_unpack_it() {
     let directory = tempfile::tempdir().expect("a directory");
     let router = in_process(directory.path());
     let mut total = 0;
-    for file in ["index.html", "app.js", "review.js", "app.css"] {
+    for file in ["index.html", "app.js", "sessions.js", "app.css"] {
         let path = &format!("/{}", if file == "index.html" { "" } else { file });
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/server/src/web/page").join(file);
         let text = std::fs::read(file).expect("the file");

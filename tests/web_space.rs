@@ -129,7 +129,7 @@ fn space(how: &str, name: &str, token: &str, model: &str, more: &[&str], image: 
     let mut command = Command::new("docker");
     command.args(["run", how, "--name", name, "--read-only", "--cap-drop", "ALL", "--init"]);
     command.args(["--tmpfs", "/tmp:exec", "--tmpfs", "/home/user:uid=1000,gid=1000,mode=700,exec"]);
-    command.args(["--security-opt", "no-new-privileges"]).args(more);
+    command.args(["--security-opt", "no-new-privileges"]);
     for (variable, value) in [
         ("SPACE_HOST", NAME),
         ("AGENT_WEB_TOKEN", token),
@@ -139,7 +139,8 @@ fn space(how: &str, name: &str, token: &str, model: &str, more: &[&str], image: 
     ] {
         command.args(["--env", &format!("{variable}={value}")]);
     }
-    command.arg(image).stdin(Stdio::null()).output().expect("docker starts")
+    // Of a variable that is there twice the last one counts.
+    command.args(more).arg(image).stdin(Stdio::null()).output().expect("docker starts")
 }
 
 /// Where containers reach a port of this machine's loopback: `address` is the bridge's. It serves until the test process ends.

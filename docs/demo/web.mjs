@@ -40,7 +40,8 @@ const model = createServer(async (request, response) => {
 	const step = JSON.parse(body).messages.filter(({ role }) => role === 'tool').length;
 	const [name, given] = STEPS[step] ?? [], call = { index: 0, id: `call-${step}`, type: 'function', function: { name, arguments: JSON.stringify(given) } };
 	response.setHeader('Content-Type', 'text/event-stream');
-	const send = (delta, finish = null) => response.write(`data: ${JSON.stringify({ id: 'x', object: 'chat.completion.chunk', created: 1, model: 'demo-model', choices: [{ index: 0, delta, finish_reason: finish }] })}\n\n`);
+	const usage = { prompt_tokens: 1840 + 210 * step, completion_tokens: 60, total_tokens: 1900 + 210 * step };
+	const send = (delta, finish = null) => response.write(`data: ${JSON.stringify({ id: 'x', object: 'chat.completion.chunk', created: 1, model: 'demo-model', usage, choices: [{ index: 0, delta, finish_reason: finish }] })}\n\n`);
 	send(name ? { tool_calls: [call] } : { content: ANSWER });
 	send({}, name ? 'tool_calls' : 'stop');
 	response.end('data: [DONE]\n\n');
@@ -70,9 +71,11 @@ try {
 	await page.click('#tab-review');
 	await page.waitForSelector('.hunk');
 	await page.waitForFunction(() => document.querySelector('#list a'));
-	await page.evaluate(() => { document.getElementById('place').textContent = '~/report'; document.activeElement.blur(); });
-	/* The beginning of the task is on the picture too. */
-	await page.evaluate(() => document.querySelector('.user').scrollIntoView({ block: 'start' }));
+	await page.evaluate(() => { document.getElementById('place').textContent = '~/report'; });
+	/* The edit is in the review, so its step is folded, and all of the task fits. */
+	await page.locator('.call', { hasText: 'edit_file' }).last().locator(':scope > summary').click();
+	await page.evaluate(() => { document.getElementById('log').scrollTop = 0; document.activeElement.blur(); });
+	await page.mouse.move(0, 0);
 	await page.waitForTimeout(500);
 	await page.screenshot({ path: SHOWN });
 	await browser.close();

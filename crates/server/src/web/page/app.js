@@ -397,7 +397,8 @@ const handlers = {
 		node.classList.add(event.ok ? 'ok' : 'failed');
 		const how = event.exit_code == null ? (event.ok ? 'done' : 'failed') : `exit ${event.exit_code}`;
 		end.textContent = `${how} in ${event.took}`;
-		clip(out, event.result, '');
+		/* The end is in the title, and files are below it. */
+		clip(out, event.result.replace(/^exit code 0(, [\d.]+ s)?\n?/, '').replace(/^\[file .*\]\n?/gm, ''), '');
 		/* Its change says it better. */
 		if (event.ok && event.edits.length) out.hidden = true;
 	},
