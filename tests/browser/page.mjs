@@ -85,6 +85,9 @@ const page = await tab();
 await step('the token leaves the address bar', async () => {
 	assert.equal(page.url(), address);
 	assert.equal(await page.evaluate(() => document.cookie), '');
+	await page.click('#examples button');
+	assert.match(await page.inputValue('#prompt'), /^Explain/);
+	await page.fill('#prompt', '');
 	await shot(page, 'welcome');
 });
 

@@ -64,7 +64,7 @@ export async function work({ tab, step, shot, ask, idle, serve, address, makeFil
 		await one.waitForFunction(() => document.querySelector('#tab-review .count').textContent === '2');
 		await one.locator('.again').last().locator('button', { hasText: 'Edit' }).click();
 		await one.waitForSelector('.back');
-		assert.equal(await one.inputValue('#prompt'), 'change the list');
+		await one.waitForFunction(() => document.getElementById('prompt').value === 'change the list');
 		assert.match(await one.locator('.back > summary').innerText(), /change the list/);
 		await one.waitForFunction(() => document.querySelector('#tab-review .count').textContent === '1');
 		await one.reload();

@@ -685,6 +685,7 @@ on('prompt', 'keydown', event => {
 on('command', 'keydown', event => { if (event.key === 'ArrowUp' || event.key === 'ArrowDown') recall(event); });
 on('shell', 'click', () => { usesTerminals = true; act(async () => (await terminals()).start()); });
 for (const id of ['stop', 'stop-all']) on(id, 'click', stop);
+on('examples', 'click', event => { if (event.target.matches('button')) { $('prompt').value = event.target.textContent; grow(); $('prompt').focus(); } });
 on('waiting', 'click', () => { view('chat'); $('cards').querySelector('button')?.focus(); });
 on(document, 'keydown', event => {
 	if (event.key === 'Escape' && !$('stop').hidden && !document.querySelector('dialog[open]') && !event.target.closest('#screens')) stop();
