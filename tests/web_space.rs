@@ -39,6 +39,11 @@ cp /etc/ssl/certs/ca-certificates.crt image/etc/ssl/certs/
 cp /usr/share/base-passwd/passwd.master image/etc/passwd
 cp /usr/share/base-passwd/group.master image/etc/group
 [ -e image/usr/bin/awk ] || ln -sf mawk image/usr/bin/awk
+# Links of alternatives belong to no package.
+for known in /var/lib/dpkg/alternatives/*; do
+  link=$(sed -n 2p "$known")
+  case $link in /usr/lib/*) [ -e "image$link" ] || [ ! -d "image${link%/*}" ] || ln -s "/etc/alternatives/${known##*/}" "image$link" ;; esac
+done
 # What is not configured here would be there.
 sed -E 's/^Status: (install|hold) ok (unpacked|half-configured|triggers-.*)$/Status: install ok installed/' /var/lib/dpkg/status >image/var/lib/dpkg/status
 : > image/opt/repository/Packages
