@@ -1,6 +1,7 @@
-// `agent web`: memory and processor time without work, and with 100 open streams of a busy session. Then beside a Gradio chat
-// with four tools and the same endpoint: memory, bytes of the first page, and the time until the first piece of a streamed
-// answer is on the page.
+// `agent web`: memory and processor time without work, with 100 open streams of a busy session, and for each further session; a flood in
+// a terminal of the page: its time beside the command's own, and the longest frame. Then beside a Gradio chat with four tools and
+// the same endpoint: memory, bytes of the first page, and the time until the first piece of a streamed answer is on the page.
+// A part alone: PARTS=streams,sessions,flood,beside.
 //
 //     .ci/browser && cargo build --profile dist
 //     python3 -m venv target/gradio && target/gradio/bin/pip install gradio openai
@@ -13,7 +14,8 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 
 const { chromium } = createRequire(resolve('target/browser/x.js'))('playwright-core');
-const ROUNDS = 5, STREAMS = 100, IDLE_SECONDS = 20;
+const ROUNDS = 5, STREAMS = 100, IDLE_SECONDS = 20, SESSIONS = 8, MAX_SESSION_MIB = 2, MAX_FLOOD = 1.5, MAX_FRAME_MS = 100;
+const runs = part => !process.env.PARTS || process.env.PARTS.split(',').includes(part);
 const AGENT = process.env.AGENT_BINARY ?? 'target/dist/agent';
 const directory = mkdtempSync(join(tmpdir(), 'agent-bench-'));
 
@@ -112,8 +114,11 @@ async function start([program, ...rest]) {
 	return { server, url };
 }
 
+const median = numbers => [...numbers].sort((a, b) => a - b)[numbers.length >> 1];
+const judged = (isHeld, bound) => `${isHeld ? 'holds' : 'MISSES'} ${bound}`;
+
 // Many tabs: when each piece of the answer was sent by the model, and when it was at each stream.
-{
+if (runs('streams')) {
 	const { server, url } = await start([AGENT, 'web', '-C', directory]);
 	const [address, token] = url.split('/#t=');
 	await new Promise(done => setTimeout(done, 3000));
@@ -147,8 +152,71 @@ async function start([program, ...rest]) {
 	agent.destroy();
 }
 
+// Sessions: the memory of the server itself, each with a conversation, a command and an open stream. Their sandboxes are other processes.
+if (runs('sessions')) {
+	const { server, url } = await start([AGENT, 'web', '-C', directory]);
+	const [address, token] = url.split('/#t='), headers = { Authorization: `Bearer ${token}`, 'Content-Type': 'application/json' };
+	const post = (path, body) => fetch(address + path, { method: 'POST', headers, body: JSON.stringify(body) });
+	/** A session that has done some work; when it is idle again. */
+	const work = async () => {
+		const { session } = await (await post('/api/sessions', {})).json(), at = `/api/session/${session}`;
+		const stream = (await fetch(`${address}${at}/events`, { headers })).body.getReader(), decoder = new TextDecoder();
+		const until = async pattern => { for (let text = ''; !pattern.test(text);) text += decoder.decode((await stream.read()).value, { stream: true }); };
+		await post(`${at}/prompt`, { text: 'hello' });
+		await until(/assistant_message/);
+		await post(`${at}/command`, { text: 'seq 1 1000' });
+		await until(/command_ended/);
+	};
+	await work();
+	await new Promise(done => setTimeout(done, 1000));
+	const before = resident(server.pid);
+	for (let number = 1; number < SESSIONS; number++) await work();
+	await new Promise(done => setTimeout(done, 1000));
+	const each = (resident(server.pid) - before) / (SESSIONS - 1);
+	console.log(`sessions: ${before.toFixed(1)} MiB with one, ${each.toFixed(2)} MiB for each further one: ${judged(each <= MAX_SESSION_MIB, `${MAX_SESSION_MIB} MiB`)}`);
+	server.kill('SIGTERM');
+}
+
 const browser = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking'] });
-for (const { name, command, box, answer } of subjects) {
+
+// A flood in a terminal: from Enter until its end is on the screen, beside its time in a terminal that shows nothing; and the frames meanwhile.
+if (runs('flood')) {
+	const { server, url } = await start([AGENT, 'web', '-C', directory]);
+	const page = await (await browser.newContext({ viewport: { width: 1280, height: 800 } })).newPage();
+	await page.goto(url);
+	await page.click('#tab-terminal');
+	await page.click('#shell');
+	const line = pattern => page.waitForFunction(source => new RegExp(source, 'm').test([...document.querySelectorAll('.screen:not([hidden]) .xterm-rows > div')].map(row => row.textContent.trimEnd()).join('\n')), pattern, { timeout: 60_000 });
+	await line('\\$$');
+	const area = page.locator('.screen:not([hidden]) textarea'), times = [], ratios = [], frames = [];
+	for (let round = 0; round < ROUNDS; round++) {
+		await area.focus();
+		await page.keyboard.type(`clear; a=$(date +%s%N); seq 1 400000; b=$(date +%s%N); echo took-${round} $(( (b - a) / 1000000 ))`);
+		const shown = page.evaluate(wanted => new Promise(done => {
+			const begun = performance.now();
+			let last = begun, longest = 0;
+			const look = now => {
+				longest = Math.max(longest, now - last);
+				last = now;
+				const took = new RegExp(`^took-${wanted} (\\d+)`, 'm').exec([...document.querySelectorAll('.screen:not([hidden]) .xterm-rows > div')].map(row => row.textContent).join('\n'));
+				if (took) done({ own: Number(took[1]), until: performance.now() - begun, longest });
+				else requestAnimationFrame(look);
+			};
+			requestAnimationFrame(look);
+		}), round);
+		await page.keyboard.press('Enter');
+		const { own, until, longest } = await shown;
+		times.push(until);
+		ratios.push(until / own);
+		frames.push(longest);
+	}
+	const ratio = median(ratios), frame = Math.max(...frames);
+	console.log(`seq 1 400000: on the screen after ${median(times).toFixed(0)} ms, ${ratio.toFixed(2)} of the command's own time there (${judged(ratio <= MAX_FLOOD, MAX_FLOOD)}), longest frame ${frame.toFixed(0)} ms (${judged(frame <= MAX_FRAME_MS, `${MAX_FRAME_MS} ms`)})`);
+	await page.context().close();
+	server.kill('SIGTERM');
+}
+
+for (const { name, command, box, answer } of runs('beside') ? subjects : []) {
 	const { server, url } = await start(command);
 	const idle = memory(server.pid), times = [];
 	let bytes = 0;
@@ -169,8 +237,7 @@ for (const { name, command, box, answer } of subjects) {
 		await page.waitForFunction(selector => /piece49/.test(document.querySelector(selector).innerText), answer);
 		await page.context().close();
 	}
-	times.sort((a, b) => a - b);
-	console.log(`${name}: ${idle.toFixed(1)} MiB idle, ${memory(server.pid).toFixed(1)} MiB after ${ROUNDS} chats (${resident(server.pid).toFixed(1)} without children), ${bytes} bytes for the first page, first piece after ${times[ROUNDS >> 1]} ms (median of ${ROUNDS})`);
+	console.log(`${name}: ${idle.toFixed(1)} MiB idle, ${memory(server.pid).toFixed(1)} MiB after ${ROUNDS} chats (${resident(server.pid).toFixed(1)} without children), ${bytes} bytes for the first page, first piece after ${median(times)} ms (median of ${ROUNDS})`);
 	server.kill('SIGTERM');
 }
 await browser.close();

@@ -344,12 +344,66 @@ fn a_question_is_a_card_that_one_answer_removes() {
     server.post(&format!("/api/session/{session}/prompt"), &json!({"text": "go"}), 202);
     let asked = tab.until(|name, data| name == "status" && data["questions"][0].is_object());
     let question = &asked["questions"][0];
-    assert!(question["text"].as_str().is_some_and(|text| text.contains("echo asked")), "{question}");
+    assert_eq!(question["what"], "echo asked", "{question}");
+    assert!(question["text"].as_str().is_some_and(|text| text.starts_with("always: ")), "{question}");
     let answer = json!({"question": question["number"], "answer": "once"});
     let path = format!("/api/session/{session}/answer");
     server.post(&path, &answer, 202);
     server.post(&path, &answer, 409);
     tab.until(|name, data| name == "tool_finished" && data["ok"] == true);
+}
+
+/// A bug: a question about an edit had the new text alone, and one about a write the whole file.
+#[test]
+fn a_question_about_a_write_has_the_change_of_each_file() {
+    let file = |path: &str, data: &str| json!({"path": path, "data": data});
+    let model = endpoint()
+        .tool_call("edit_file", json!({"path": "list.txt", "old": "two", "new": "TWO"}))
+        .tool_call(
+            "write_files",
+            json!({"files": [file("list.txt", "one\nTWO\n3\n"), file("new.txt", "new\n")]}),
+        )
+        .tool_call("edit_file", json!({"path": "missing.txt", "old": "a", "new": "b"}))
+        .text("done")
+        .repeat_last()
+        .start();
+    let server = serve(
+        agent().file("list.txt", "one\ntwo\nthree\n").endpoint(&model).config("approve = \"always\"\n"),
+    );
+    let session = server.open();
+    let mut tab = server.tab(&session, 0);
+    server.post(&format!("/api/session/{session}/prompt"), &json!({"text": "go"}), 202);
+    let lines = |diff: &Value| -> String {
+        let shown = diff["lines"].as_array().expect("lines").iter();
+        shown
+            .map(|line| format!("{}{}\n", line[0].as_str().unwrap_or("?"), line[1].as_str().unwrap_or("?")))
+            .collect()
+    };
+    let mut asked = |what: &str| {
+        let is_asked = |name: &str, data: &Value| {
+            name == "status" && data["questions"][0]["what"].as_str().is_some_and(|text| text.contains(what))
+        };
+        let question = tab.until(is_asked)["questions"][0].clone();
+        let answer = json!({"question": question["number"], "answer": "once"});
+        server.post(&format!("/api/session/{session}/answer"), &answer, 202);
+        question["diffs"].as_array().cloned().expect("changes")
+    };
+    let edit = asked("change list.txt");
+    let shown = lines(&edit[0]);
+    assert!(
+        edit.len() == 1 && edit[0]["name"] == "list.txt" && edit[0]["added"] == 1 && edit[0]["removed"] == 1,
+        "{edit:?}"
+    );
+    assert!(shown.contains("-\u{1b}[31mtwo") && shown.contains("+\u{1b}[32mTWO"), "{shown}");
+    let write = asked("write new.txt");
+    assert!(write.len() == 2 && write[1]["is_new"] == true && lines(&write[1]).contains("new"), "{write:?}");
+    assert_eq!(write[0]["removed"], 1, "against what the edit before it has made: {write:?}");
+    assert_eq!(
+        asked("change missing.txt"),
+        [json!(null); 0],
+        "what cannot be made is asked about as it was written"
+    );
+    tab.until(|name, data| name == "assistant_message" && data["text"] == "done");
 }
 
 /// What the page shows: the trace, answers, questions, names and the review.
@@ -927,7 +981,7 @@ impl PageOpener for Nothing {
 const HOST: &str = "127.0.0.1:4711";
 
 fn in_process(directory: &Path) -> Router {
-    let facts = Facts { can_apply: true, may_widen_network: true, limits: Vec::new() };
+    let facts = Facts { can_apply: true, may_widen_network: true, limits: Vec::new(), ttl: None };
     let store = Store::at(directory);
     let scope = Scope::new(directory.to_owned(), store, Arc::new(Nothing), facts, Allowance::default());
     router_for(Audience::One(scope))
@@ -948,7 +1002,7 @@ fn router_for(audience: Audience) -> Router {
 #[tokio::test]
 async fn visitors_that_did_nothing_make_room() {
     let directory = tempfile::tempdir().expect("a directory");
-    let facts = Facts { can_apply: false, may_widen_network: false, limits: Vec::new() };
+    let facts = Facts { can_apply: false, may_widen_network: false, limits: Vec::new(), ttl: None };
     let limits =
         VisitorLimits { visitors: 1, ttl: DEADLINE, cost: None, total_cost: None, command_time: DEADLINE };
     let store = Store::at(directory.path());
@@ -1152,7 +1206,7 @@ async fn ten_wrong_tokens_lock_the_client_out() {
 #[test]
 fn the_page_is_small() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/server/src/web/page");
-    let sizes = ["index.html", "app.js", "review.js", "app.css"]
+    let sizes = ["index.html", "app.js", "sessions.js", "app.css"]
         .map(|file| std::fs::metadata(page.join(file)).expect(file).len());
     assert!(sizes.iter().sum::<u64>() < 60 * 1024, "{sizes:?}");
 }
@@ -1162,7 +1216,7 @@ async fn the_page_is_sent_packed_to_those_that_can_unpack_it() {
     let directory = tempfile::tempdir().expect("a directory");
     let router = in_process(directory.path());
     let mut total = 0;
-    for file in ["index.html", "app.js", "review.js", "app.css"] {
+    for file in ["index.html", "app.js", "sessions.js", "app.css"] {
         let path = &format!("/{}", if file == "index.html" { "" } else { file });
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/server/src/web/page").join(file);
         let text = std::fs::read(file).expect("the file");

@@ -64,6 +64,8 @@ fn model(request: &Value) -> Script {
                 _ => endpoint().text("all three"),
             }
         }
+        (prompt, false) if prompt.contains("edit the words") => endpoint()
+            .tool_call("edit_file", json!({"path": "words.txt", "old": "the quick", "new": "the slow"})),
         (prompt, _) if prompt.contains("slow code") => {
             let lines: String = (1..=20).map(|number| format!("echo {number}\n")).collect();
             let text = format!("Here:\n\n```sh\n{lines}```\n");

@@ -4,6 +4,7 @@ use crate::support::agent::{DEADLINE, binary};
 use crate::support::counterpart::root;
 use crate::support::endpoint::{Endpoint, endpoint};
 use crate::support::engine::engine;
+use crate::support::serve::{KEY, Server};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -38,18 +39,17 @@ cp /etc/ssl/certs/ca-certificates.crt image/etc/ssl/certs/
 cp /usr/share/base-passwd/passwd.master image/etc/passwd
 cp /usr/share/base-passwd/group.master image/etc/group
 [ -e image/usr/bin/awk ] || ln -sf mawk image/usr/bin/awk
+# Links of alternatives belong to no package.
+for known in /var/lib/dpkg/alternatives/*; do
+  link=$(sed -n 2p "$known")
+  case $link in /usr/lib/*) [ -e "image$link" ] || [ ! -d "image${link%/*}" ] || ln -s "/etc/alternatives/${known##*/}" "image$link" ;; esac
+done
 # What is not configured here would be there.
 sed -E 's/^Status: (install|hold) ok (unpacked|half-configured|triggers-.*)$/Status: install ok installed/' /var/lib/dpkg/status >image/var/lib/dpkg/status
 : > image/opt/repository/Packages
 echo 'deb [trusted=yes] file:/opt/repository ./' > image/etc/apt/sources.list
 tar c -C image --owner=0 --group=0 . | docker import - "$image" >/dev/null
 "#;
-
-/// Forbids namespaces, which the engines of most machines do too.
-const FILTER: &str = r#"{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [
-  {"names": ["unshare"], "action": "SCMP_ACT_ERRNO", "errnoRet": 1},
-  {"names": ["clone"], "action": "SCMP_ACT_ERRNO", "errnoRet": 1, "args": [{"index": 0, "value": 268435456, "valueTwo": 268435456, "op": "SCMP_CMP_MASKED_EQ"}]},
-  {"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": 38}]}"#;
 
 /// Its tags are removed when the test ends, however it ends.
 struct Images {
@@ -110,7 +110,9 @@ fn build(directory: &Path) -> Option<Images> {
     succeeded(&base.output().expect("a shell"));
     let context = directory.join("space");
     std::fs::create_dir(&context).expect("a directory");
-    std::fs::copy(example, context.join("Dockerfile")).expect("a copy");
+    for file in ["Dockerfile", "start"] {
+        std::fs::copy(example.with_file_name(file), context.join(file)).expect("a copy");
+    }
     std::fs::copy(binary(), context.join("agent")).expect("a copy");
     let base = format!("BASE={}", images.base);
     let context = context.display().to_string();
@@ -132,7 +134,7 @@ fn space(how: &str, name: &str, token: &str, model: &str, more: &[&str], image: 
     let mut command = Command::new("docker");
     command.args(["run", how, "--name", name, "--read-only", "--cap-drop", "ALL", "--init"]);
     command.args(["--tmpfs", "/tmp:exec", "--tmpfs", "/home/user:uid=1000,gid=1000,mode=700,exec"]);
-    command.args(["--security-opt", "no-new-privileges"]).args(more);
+    command.args(["--security-opt", "no-new-privileges"]);
     for (variable, value) in [
         ("SPACE_HOST", NAME),
         ("AGENT_WEB_TOKEN", token),
@@ -142,7 +144,8 @@ fn space(how: &str, name: &str, token: &str, model: &str, more: &[&str], image: 
     ] {
         command.args(["--env", &format!("{variable}={value}")]);
     }
-    command.arg(image).stdin(Stdio::null()).output().expect("docker starts")
+    // Of a variable that is there twice the last one counts.
+    command.args(more).arg(image).stdin(Stdio::null()).output().expect("docker starts")
 }
 
 /// Where containers reach a port of this machine's loopback: `address` is the bridge's. It serves until the test process ends.
@@ -212,20 +215,31 @@ fn name(what: &str) -> String {
     format!("agent-space-{what}-{}", std::process::id())
 }
 
-/// It never runs without a sandbox, and says what is in the way; nor without a password.
-fn refuses(image: &str, directory: &Path) {
-    let filter = directory.join("filter.json");
-    std::fs::write(&filter, FILTER).expect("the filter");
-    let filter = format!("seccomp={}", filter.display());
-    let filtered = ["--security-opt", &filter];
-    for (token, options, code, reason) in [
-        (TOKEN, &filtered[..], 4, "the local sandbox did not start: a system call filter is on this process"),
-        (TOKEN, &NAMESPACES[..2], 4, "the local sandbox did not start: parts of /proc are hidden here"),
-        ("", &NAMESPACES[..], 2, "--behind-proxy needs a token in AGENT_WEB_TOKEN"),
+/// It never runs without a sandbox, and says what is in the way and what to do; nor without a password or a name.
+fn refuses(image: &str) {
+    let (nameless, elsewhere) = (["--env", "SPACE_HOST="], "--sandbox novita");
+    for (token, options, code, reasons) in [
+        (
+            TOKEN,
+            &[][..],
+            4,
+            ["the local sandbox did not start: a system call filter is on this process", elsewhere],
+        ),
+        (
+            TOKEN,
+            &NAMESPACES[..2],
+            4,
+            ["the local sandbox did not start: parts of /proc are hidden here", elsewhere],
+        ),
+        ("", &NAMESPACES[..], 2, ["no password", "AGENT_WEB_TOKEN"]),
+        (TOKEN, &nameless[..], 2, ["SPACE_HOST is not set", "localhost:7860"]),
     ] {
         let refused = space("--rm", &name("refusing"), token, "http://127.0.0.1:9/v1", options, image);
         let said = String::from_utf8_lossy(&refused.stderr);
-        assert!(refused.status.code() == Some(code) && said.contains(reason), "{said}");
+        assert!(refused.status.code() == Some(code), "{said}");
+        for reason in reasons {
+            assert!(said.contains(reason), "{reason}: {said}");
+        }
     }
 }
 
@@ -249,22 +263,53 @@ fn serve(image: &str, model: &Endpoint) -> (Container, String) {
     assert_eq!(succeeded(&docker(&["exec", &container.0, "id", "-u"])), "1000");
     let inspect = ["inspect", "--format", "{{.NetworkSettings.IPAddress}}", &container.0];
     let address = format!("{}:7860", succeeded(&docker(&inspect)));
+    listens(&container, &address, "local");
+    (container, address)
+}
+
+/// Waits until it serves visitors with sandboxes of that kind.
+fn listens(container: &Container, address: &str, sandbox: &str) {
     let said = || String::from_utf8_lossy(&docker(&["logs", &container.0]).stderr).into_owned();
     let started = Instant::now();
-    while TcpStream::connect(&address).is_err() {
+    while TcpStream::connect(address).is_err() {
         assert!(started.elapsed() < DEADLINE, "{}", said());
         std::thread::sleep(Duration::from_millis(50));
     }
     // The engine passes on what is printed a little later.
-    while !said().contains("Every visitor gets a sandbox of its own: local") {
+    while !said().contains(&format!("Every visitor gets a sandbox of its own: {sandbox}")) {
         assert!(started.elapsed() < DEADLINE, "{}", said());
         std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Starts it as a Space runs it, under the engine's own filter, with the key of a provider: its address.
+fn serve_at_a_provider(image: &str, model: &Endpoint, provider: &Server) -> (Container, String) {
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port");
+    let url = format!("http://{}", provider.address());
+    let variables = [
+        format!("PORT={}", free.port()),
+        format!("NOVITA_API_KEY={KEY}"),
+        format!("NOVITA_API_URL={url}"),
+        format!("NOVITA_SANDBOX_URL={url}"),
+    ];
+    // Without TLS a key goes to this machine alone, so the container has its loopback.
+    let mut more = vec!["--network", "host"];
+    variables.iter().for_each(|variable| more.extend(["--env", variable]));
+    let container = Container(name("at-a-provider"));
+    succeeded(&space("--detach", &container.0, TOKEN, &model.url(), &more, image));
+    let address = format!("127.0.0.1:{}", free.port());
+    listens(&container, &address, "novita");
+    assert_eq!(succeeded(&docker(&["exec", &container.0, "id", "-u"])), "1000");
+    let status = succeeded(&docker(&["exec", &container.0, "grep", "Seccomp:", "/proc/self/status"]));
+    assert!(status.ends_with('2'), "the engine's filter is on: {status}");
+    for program in ["python3 -c 'import matplotlib'", "pip3 --version", "node --version"] {
+        succeeded(&docker(&["exec", &container.0, "sh", "-c", program]));
     }
     (container, address)
 }
 
 /// A visitor gets nowhere without the password, and with it uploads a file, has it changed, and takes a patch away.
-fn visit(address: String) {
+fn visit(address: String, sandbox: &str) {
     let mut browser =
         Browser { address, token: "not-the-password-at-all".to_owned(), visitor: String::new() };
     let (status, page) = browser.ask("/", &[]);
@@ -290,7 +335,7 @@ fn visit(address: String) {
     }
     let _ = events.kill();
     let _ = events.wait();
-    for part in [r#""backend":"local""#, "/agent-web-", "I made it loud."] {
+    for part in [&format!(r#""backend":"{sandbox}""#), "I made it loud."] {
         assert!(seen.contains(part), "{part}: {seen}");
     }
     let (_, patch) = browser.ask(&at("patch"), &[]);
@@ -298,17 +343,24 @@ fn visit(address: String) {
 }
 
 #[tokio::test]
-async fn the_image_of_the_space_serves_visitors_and_refuses_to_start_without_a_sandbox() {
+async fn the_image_of_the_space_serves_visitors_here_and_at_a_provider_and_refuses_to_start_without_a_sandbox()
+ {
     if engine().await.is_none() || !Path::new("/var/lib/dpkg/status").exists() {
         return;
     }
     let directory = tempfile::tempdir().expect("a directory");
     let Some(images) = build(directory.path()) else { return };
-    refuses(&images.space, directory.path());
-    let model = endpoint()
-        .tool_call("run_commands", json!({"command": "tr a-z A-Z < list.txt > loud.txt; id -un; pwd"}))
-        .text("I made it loud.")
-        .start();
-    let (_container, address) = serve(&images.space, &model);
-    visit(address);
+    refuses(&images.space);
+    let model = || {
+        let loud = json!({"command": "tr a-z A-Z < list.txt > loud.txt; id -un; pwd"});
+        endpoint().tool_call("run_commands", loud).text("I made it loud.").start()
+    };
+    let of_local = model();
+    let (container, address) = serve(&images.space, &of_local);
+    visit(address, "local");
+    drop(container);
+    // A bug: on an ordinary Space, where no namespaces can be made, it ended.
+    let (of_provider, provider) = (model(), Server::start("local", &[]));
+    let (_container, address) = serve_at_a_provider(&images.space, &of_provider, &provider);
+    visit(address, "novita");
 }

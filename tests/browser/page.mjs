@@ -85,6 +85,9 @@ const page = await tab();
 await step('the token leaves the address bar', async () => {
 	assert.equal(page.url(), address);
 	assert.equal(await page.evaluate(() => document.cookie), '');
+	await page.click('#examples button');
+	assert.match(await page.inputValue('#prompt'), /^Explain/);
+	await page.fill('#prompt', '');
 	await shot(page, 'welcome');
 });
 
@@ -93,8 +96,8 @@ await step('a task is worked on, with its trace', async () => {
 	await page.waitForSelector('.answer strong');
 	await idle(page);
 	const call = page.locator('details.call').first();
-	assert.match(await call.locator('summary').innerText(), /run_commands[^]*exit 0/);
-	await call.locator('summary').click();
+	assert.match(await call.locator(':scope > summary').innerText(), /run_commands[^]*exit 0/);
+	await call.locator(':scope > summary').click();
 	assert.match(await call.innerText(), /hello from inside/);
 	assert.equal(await page.locator('.answer b').count(), 0, 'HTML of the model is text');
 });
@@ -175,7 +178,6 @@ await step('a page without any storage works, and a wrong token is said to be wr
 
 const other = await tab();
 await step('a second tab shows the same session', async () => {
-	await other.click('#tab-sessions');
 	await other.locator('#list a', { hasText: 'change the list' }).click();
 	await other.waitForFunction(() => /the very end/.test(document.getElementById('log').innerText));
 	const of = one => one.evaluate(() => [...document.querySelectorAll('#log > .user, #log > .answer')].map(node => node.innerText));
@@ -293,6 +295,32 @@ await step('a conflict is resolved in place, and can be taken back', async () =>
 	await page.click('#unapply');
 	await page.waitForFunction(() => document.querySelectorAll('.file').length === 4);
 	assert.equal(host('new-b.txt'), 'mine\n');
+	/* Both versions in one text. */
+	await card('new-b.txt').locator(':scope > label input').check();
+	await page.click('#apply');
+	const byHand = card('new-b.txt').locator('.conflict button', { hasText: 'by hand' });
+	await byHand.click();
+	const both = card('new-b.txt').locator('.conflict textarea');
+	assert.match(await both.inputValue(), /<{7}[^]*mine\n[^]*={7}\nb\n>{7}/);
+	await shot(page, 'conflict');
+	await both.fill('mine and b\n');
+	await card('new-b.txt').locator('.conflict button', { hasText: 'Use this' }).click();
+	await page.waitForFunction(() => /as you wrote it/.test(document.getElementById('note').innerText));
+	writeFileSync(join(WORKSPACE, 'new-b.txt'), 'changed meanwhile\n');
+	await page.click('#apply');
+	await page.waitForFunction(() => /changed on your side since/.test(document.getElementById('note').innerText));
+	assert.equal(host('new-b.txt'), 'changed meanwhile\n');
+	await byHand.click();
+	await both.fill('all three\n');
+	await card('new-b.txt').locator('.conflict button', { hasText: 'Use this' }).click();
+	await page.waitForFunction(() => /as you wrote it/.test(document.getElementById('note').innerText));
+	await page.click('#apply');
+	await page.waitForFunction(() => /Written: 0 added, 1 modified/.test(document.getElementById('note').innerText));
+	assert.equal(host('new-b.txt'), 'all three\n');
+	assert.equal(await card('new-b.txt').count(), 0, 'the sandbox has it too');
+	await page.click('#unapply');
+	await page.waitForFunction(() => document.querySelectorAll('.file').length === 4);
+	assert.equal(host('new-b.txt'), 'changed meanwhile\n');
 	rmSync(join(WORKSPACE, 'new-b.txt'));
 });
 
@@ -356,7 +384,7 @@ await step('hostile text is shown and does nothing', async () => {
 	await ask(page, 'hostile');
 	await page.waitForFunction(() => /end of the corpus/.test(document.getElementById('log').innerText));
 	await idle(page);
-	await page.locator('details.call').last().locator('summary').click();
+	await page.locator('details.call').last().locator(':scope > summary').click();
 	await page.click('#tab-review');
 	await page.waitForFunction(() => /onerror/.test(document.getElementById('files').innerText));
 	assert.equal(await page.evaluate(() => window.pwned), undefined);
@@ -494,7 +522,6 @@ await step('the keyboard is enough', async () => {
 await step('accessible and whole at every width, light and dark', async () => {
 	for (const colorScheme of ['light', 'dark']) {
 		const wide = await tab({ bypassCSP: true, colorScheme });
-		await wide.click('#tab-sessions');
 		await wide.locator('#list a', { hasText: 'change the list' }).click();
 		await wide.waitForFunction(() => /end of the corpus/.test(document.getElementById('log').innerText));
 		await wide.waitForSelector('#status li');
@@ -507,6 +534,7 @@ await step('accessible and whole at every width, light and dark', async () => {
 		for (const [width, height] of [[360, 740], [1280, 800], [3840, 2160]]) {
 			await wide.setViewportSize({ width, height });
 			for (const view of ['chat', 'terminal', 'shell', 'review', 'browse', 'sessions']) {
+				if (view === 'sessions' && await wide.isHidden('#side')) await wide.click('#menu');
 				await wide.evaluate(name => (innerWidth <= 880 ? document.querySelector(`#views [data-view=${name}]`) : document.getElementById(`tab-${name}`))?.click(), view === 'shell' ? 'terminal' : view);
 				if (view === 'terminal') await wide.click('#shell-0');
 				if (view === 'shell') { await shell.click(); await sees(wide, /\$/); }
@@ -518,6 +546,15 @@ await step('accessible and whole at every width, light and dark', async () => {
 				const { violations } = await wide.evaluate(() => axe.run());
 				const found = violations.map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map(node => node.html.slice(0, 160) + node.failureSummary).join(' | ')}`);
 				assert.deepEqual(found, [], `${colorScheme} ${width} ${view}`);
+				if (width > 1100) continue;
+				/* What a finger has to hit. */
+				const small = await wide.evaluate(() => [...document.querySelectorAll('header button, #views button, #side button, #side a, #ask button, .bar button, #run button, .card button')]
+					.filter(node => node.checkVisibility() && node.getBoundingClientRect().height < 44).map(node => node.outerHTML.slice(0, 100)));
+				assert.deepEqual(small, [], `${width} ${view}`);
+			}
+			if (width <= 1100) {
+				await wide.click('#veil', { position: { x: width - 5, y: 200 } });
+				assert.ok(await wide.isHidden('#side'));
 			}
 		}
 		await wide.context().close();

@@ -1,5 +1,6 @@
 // The terminals of the page: programs of the sandbox that have a terminal, floods, several of them, and what a reload keeps.
 import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
 
 const screen = page => page.locator('.screen:not([hidden])');
 const rows = page => page.evaluate(() => [...document.querySelectorAll('.screen:not([hidden]) .xterm-rows > div')].map(row => row.textContent.trimEnd()).join('\n'));
@@ -113,6 +114,39 @@ export async function terminals({ page, tab, step, shot }) {
 		await sees(page, /^440000$/);
 	});
 
+	await step('vim and top draw, take keys and follow the size', async () => {
+		/* CI has both; elsewhere the one that is there. */
+		const has = program => ['/usr/bin/', '/bin/'].some(directory => existsSync(directory + program));
+		if (has('vim')) {
+			await type(page, 'clear; printf "first\\nsecond\\n" > /tmp/edited.txt; vim -u NONE -N /tmp/edited.txt');
+			await sees(page, /^first$[^]*^second$[^]*^~$/);
+			await page.keyboard.press('G');
+			await page.keyboard.press('o');
+			await page.keyboard.type('third, by hand');
+			await page.keyboard.press('ArrowLeft');
+			await page.keyboard.press('Delete');
+			await page.keyboard.press('Escape');
+			await page.setViewportSize({ width: 1500, height: 600 });
+			await page.keyboard.type(':set lines?');
+			await page.keyboard.press('Enter');
+			const lines = await page.evaluate(() => document.querySelectorAll('.screen:not([hidden]) .xterm-rows > div').length);
+			await sees(page, new RegExp(`lines=${lines}$`));
+			await page.keyboard.type(':wq');
+			await page.keyboard.press('Enter');
+			await page.setViewportSize({ width: 1280, height: 800 });
+			await sees(page, /\$$/);
+			await type(page, 'clear; cat /tmp/edited.txt');
+			await sees(page, /^second$[^]*^third, by han$/);
+		}
+		if (has('top')) {
+			await type(page, 'clear; top -d 1');
+			await sees(page, /PID +USER/);
+			await page.keyboard.press('q');
+			await type(page, 'clear; echo "top ended with $?"');
+			await sees(page, /^top ended with 0$/);
+		}
+	});
+
 	await step('a flood is on the screen, and Ctrl-C stops one', async () => {
 		const { own, until, longest } = await flood(page, 1);
 		console.log(`   seq 1 400000: ${own} ms by itself, ${Math.round(until)} ms until shown, longest task ${longest} ms`);
@@ -141,7 +175,6 @@ export async function terminals({ page, tab, step, shot }) {
 		await page.mouse.wheel(0, -3000);
 		await sees(page, /^4\d\d$/);
 		const other = await tab();
-		await other.click('#tab-sessions');
 		await other.locator('#list a').first().click();
 		await other.click('#tab-terminal');
 		await other.locator('#shells button', { hasText: 'Terminal 1' }).click();

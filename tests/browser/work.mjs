@@ -15,10 +15,9 @@ export async function work({ tab, step, shot, ask, idle, serve, address, makeFil
 		assert.equal(await one.inputValue('#model'), 'other-model');
 		assert.match(await one.innerText('#log'), /other-model|did not understand/);
 		const url = one.url();
-		assert.match(url, /#\/s\/[\w-]+$/);
-		await one.click('#tab-sessions');
+		assert.match(url, /\/s\/[\w-]+$/);
 		const mine = one.locator('#list li', { has: one.locator('[aria-current]') });
-		await mine.locator('button', { hasText: 'Rename' }).click();
+		await mine.locator('[aria-label^=Rename]').click();
 		await one.waitForFunction(() => /a title of mine/.test(document.querySelector('#list [aria-current]')?.innerText));
 		await one.fill('#search', 'title OF');
 		await one.waitForFunction(() => document.querySelectorAll('#list a').length === 1);
@@ -33,8 +32,7 @@ export async function work({ tab, step, shot, ask, idle, serve, address, makeFil
 		assert.equal(one.url(), url);
 		await one.reload();
 		await one.waitForFunction(() => /nothing much/.test(document.getElementById('log').innerText));
-		await one.click('#tab-sessions');
-		await mine.locator('button', { hasText: 'Delete' }).click();
+		await mine.locator('[aria-label^=Delete]').click();
 		await one.waitForFunction(() => !/a title of mine/.test(document.getElementById('list').innerText));
 		assert.equal(await one.isVisible('#welcome'), true);
 		assert.match(dialogs.at(-1), /Delete the session “a title of mine”/);
@@ -66,7 +64,7 @@ export async function work({ tab, step, shot, ask, idle, serve, address, makeFil
 		await one.waitForFunction(() => document.querySelector('#tab-review .count').textContent === '2');
 		await one.locator('.again').last().locator('button', { hasText: 'Edit' }).click();
 		await one.waitForSelector('.back');
-		assert.equal(await one.inputValue('#prompt'), 'change the list');
+		await one.waitForFunction(() => document.getElementById('prompt').value === 'change the list');
 		assert.match(await one.locator('.back > summary').innerText(), /change the list/);
 		await one.waitForFunction(() => document.querySelector('#tab-review .count').textContent === '1');
 		await one.reload();
@@ -104,7 +102,6 @@ export async function work({ tab, step, shot, ask, idle, serve, address, makeFil
 		await one.click('#stop');
 		await idle(one);
 		await ask(one, '/rename by a command');
-		await one.click('#tab-sessions');
 		await one.waitForFunction(() => /by a command/.test(document.querySelector('#list [aria-current]')?.innerText));
 	});
 
@@ -118,6 +115,22 @@ export async function work({ tab, step, shot, ask, idle, serve, address, makeFil
 		await one.locator('#tree summary', { hasText: 'er' }).last().click();
 		await one.locator('#tree button', { hasText: 'text.txt' }).click();
 		await one.waitForFunction(() => /one \\u\{202e\}two/.test(document.getElementById('viewer').innerText));
+		const notebook = { nbformat: 4, cells: [
+			{ cell_type: 'markdown', source: ['# A title\n', '<img src=x onerror="window.pwned=10">'] },
+			{ cell_type: 'code', execution_count: 7, source: 'print("<b>\u202e")', outputs: [
+				{ output_type: 'stream', text: ['one\n', '\x1b[31mtwo\x1b[0m'] },
+				{ output_type: 'display_data', data: { 'image/png': 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==' } },
+				{ output_type: 'display_data', data: { 'image/svg+xml': '<svg xmlns="http://www.w3.org/2000/svg" onload="parent.pwned=11"><script>parent.pwned=12</script></svg>' } },
+				{ output_type: 'execute_result', data: { 'text/html': '<script>window.pwned=13</script>' } },
+				{ output_type: 'error', ename: 'E', evalue: 'x', traceback: ['\x1b[0;31mTraceback\x1b[0m', 'E: x'] }, null, 7] }, null, { outputs: {} }] };
+		await one.setInputFiles('#picked', [{ name: 'cells.ipynb', mimeType: 'application/json', buffer: Buffer.from(JSON.stringify(notebook)) }]);
+		await one.locator('#tree button', { hasText: 'cells.ipynb' }).click();
+		await one.waitForSelector('#viewer .notebook img');
+		const shown = await one.innerText('#viewer .notebook');
+		assert.match(shown, /# A title\n<img src=x onerror[^]*\[7\][^]*print\("<b>\\u\{202e\}"\)[^]*one\ntwo\n[^]*<script>window\.pwned=13[^]*Traceback\nE: x/);
+		assert.equal(await one.locator('#viewer :is(script, svg, b, [onerror])').count(), 1, 'but for the name of the file, nothing of it is markup');
+		assert.equal(await one.evaluate(() => window.pwned), undefined);
+		await shot(one, 'notebook');
 		await one.locator('#tree button', { hasText: 'dot.png' }).click();
 		await one.waitForSelector('#viewer img');
 		assert.equal(await one.locator('#viewer img').evaluate(image => image.naturalWidth), 1);
@@ -141,10 +154,24 @@ export async function work({ tab, step, shot, ask, idle, serve, address, makeFil
 		const card = one.locator('.card');
 		await card.filter({ hasText: 'echo one' }).locator('button').first().click();
 		const write = card.filter({ hasText: 'notes.txt' });
-		await write.waitFor();
-		assert.match(await write.innerText(), /write notes\.txt[^]*a note/);
+		await write.locator('.diff .a').waitFor();
+		assert.match(await write.innerText(), /new: notes\.txt \+1 -0[^]*\+ a note/);
 		assert.match(await one.title(), /waits for you/);
+		await write.locator('button').first().click();
+		await card.filter({ hasText: 'cat notes.txt' }).locator('button').first().click();
+		await idle(one);
+		await ask(one, 'edit the words');
+		await card.locator('.diff .d').waitFor();
+		assert.deepEqual(await card.locator('.diff .s7').allInnerTexts(), ['quick', 'slow'], 'the words that change are marked');
+		assert.equal(await card.locator('details pre').isVisible(), false);
+		await card.locator('summary').click();
+		assert.match(await card.locator('details pre').innerText(), /change words\.txt/);
 		await shot(one, 'question');
+		await one.setViewportSize({ width: 390, height: 844 });
+		await one.locator('#views [data-view=terminal]').click();
+		await one.click('#waiting');
+		assert.ok(await card.locator('button').first().isVisible());
+		await shot(one, 'question-phone');
 		await one.click('#stop');
 		await one.context().close();
 		child.kill('SIGTERM');

@@ -259,6 +259,11 @@ impl TextFile {
         &self.bytes
     }
 
+    /// Its bytes, without it.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
     /// Its text in UTF-8. Of a UTF-8 file it has the bytes that cannot be decoded too; of others they are U+FFFD.
     pub fn text(&self) -> &[u8] {
         match &self.decoded {

@@ -252,6 +252,8 @@ impl E2b {
             metadata.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect();
         let address = match text(value, "domain") {
             "" => None,
+            // With one address for all of them none is made of its name.
+            _ if self.sandboxes.is_some() => None,
             domain => Some(self.checked_domain(domain)?),
         };
         let token = |name| Some(text(value, name)).filter(|token| !token.is_empty()).map(str::to_owned);
@@ -571,6 +573,9 @@ mod tests {
         assert_eq!(address(&own, "").0, "https://21000-i1.sandbox.example.org/x");
         let here = [("E2B_API_URL", "http://127.0.0.1:1"), ("E2B_SANDBOX_URL", "http://127.0.0.1:2/s")];
         assert_eq!(address(&connect(&E2B, &here).unwrap(), ""), ("http://127.0.0.1:2/s/x".to_owned(), 2));
+        // A bug: the name that `agent serve` gives its sandboxes without a domain was refused.
+        let named = address(&connect(&E2B, &here).unwrap(), "@127.0.0.1:1");
+        assert_eq!(named, ("http://127.0.0.1:2/s/x".to_owned(), 2));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use agent_event::Event;
 use agent_event::ToolCall;
 use agent_model::Message;
 use agent_model::Reply;
-use agent_policy::policy::Action;
+use agent_policy::policy::{Action, FileChange};
 use agent_tools::Context;
 use agent_tools::Registry;
 use agent_tools::Tool;
@@ -194,10 +194,22 @@ impl Conversation {
 
     /// Runs the call if nothing refuses it.
     async fn run_if_allowed(&self, tool: &dyn Tool, call: &str, arguments: Value) -> Result<Done> {
-        match self.judge(tool.name(), tool.action(&arguments), &arguments).await? {
+        match self.judge_call(tool, &arguments).await? {
             None => self.run_tool(tool, call, arguments).await,
             Some(why) => Ok(Done::of(ToolResult::failure(why))),
         }
+    }
+
+    /// Judges a call of `tool`; the user is shown the changes of files that it would make.
+    async fn judge_call(&self, tool: &dyn Tool, arguments: &Value) -> Result<Option<String>> {
+        let changes = async {
+            // A sandbox that does not start is reported by the call itself.
+            match self.setup.environment.sandbox().await {
+                Ok(sandbox) => tool.changes(&sandbox, arguments).await,
+                Err(_) => Vec::new(),
+            }
+        };
+        self.judge_with(tool.name(), tool.action(arguments), arguments, changes).await
     }
 
     /// Judges what a call of `tool` would do: by the policy, by the user where the policy asks, and by the hooks before a tool.
@@ -208,13 +220,23 @@ impl Conversation {
         action: Option<Action<'_>>,
         arguments: &Value,
     ) -> Result<Option<String>> {
+        self.judge_with(tool, action, arguments, std::future::ready(Vec::new())).await
+    }
+
+    async fn judge_with(
+        &self,
+        tool: &str,
+        action: Option<Action<'_>>,
+        arguments: &Value,
+        changes: impl Future<Output = Vec<FileChange>>,
+    ) -> Result<Option<String>> {
         if let Some(why) = self.setup.environment.refusal(action.as_ref()) {
             return Ok(Some(why));
         }
         let denial = tokio::select! {
             biased;
             stop = self.interrupt.triggered() => return Err(stop.error()),
-            denial = self.setup.gate.check(action) => denial?,
+            denial = self.setup.gate.check_with(action, changes) => denial?,
         };
         if let Some(denial) = denial {
             self.emit(Event::Denied { what: denial.what, rule: denial.rule })?;
@@ -308,7 +330,7 @@ impl Conversation {
             BeforeCall::Refuse(why) => return Ok(Done::of(ToolResult::failure(why))),
             BeforeCall::Instead(meant) => {
                 // What was judged is what the model sent.
-                if let Some(why) = self.judge(name, tool.action(&meant), &meant).await? {
+                if let Some(why) = self.judge_call(tool, &meant).await? {
                     return Ok(Done::of(ToolResult::failure(why)));
                 }
                 *arguments = meant;

@@ -5,7 +5,7 @@ use agent_base::error::{Kind, Result};
 use agent_base::utf8_stream::Utf8Stream;
 use agent_event::{Event, Events, Stream};
 use agent_log::Artifacts;
-use agent_policy::policy::Action;
+use agent_policy::policy::{Action, FileChange};
 use agent_sandbox::{Output, Sandbox};
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
@@ -28,6 +28,13 @@ pub trait Tool: Send + Sync {
     fn action<'a>(&'a self, arguments: &'a Value) -> Option<Action<'a>> {
         let _ = arguments;
         None
+    }
+
+    /// The changes of files that the call would make, as far as they are known before: the user is shown them with the question
+    /// whether it may run.
+    fn changes<'a>(&'a self, sandbox: &'a Sandbox, arguments: &'a Value) -> BoxFuture<'a, Vec<FileChange>> {
+        let _ = (sandbox, arguments);
+        Box::pin(async { Vec::new() })
     }
 
     /// The name and the arguments of the tool that a call is meant for, where it is another one: that one is judged and runs.

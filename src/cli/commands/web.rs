@@ -86,7 +86,8 @@ pub async fn web(machine: &Arc<Machine>, arguments: WebArgs) -> Result<ExitCode>
         lockout: Lockout::default(),
     };
     let is_own = !arguments.visitors;
-    let facts = Facts { can_apply: is_own, may_widen_network: is_own, limits: words };
+    let ttl = (!is_own).then_some(config.ttl);
+    let facts = Facts { can_apply: is_own, may_widen_network: is_own, limits: words, ttl };
     let opener = Arc::new(FromConfig::new(machine, &options)?);
     let server = Web::new(guard, audience(&config, &arguments, opener, facts).await?);
     announce(&address, &arguments, token.as_ref());

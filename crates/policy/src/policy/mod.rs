@@ -90,11 +90,24 @@ pub struct Denial {
     pub message: String,
 }
 
+/// What a call would make of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileChange {
+    /// The file, relative to the workspace where it is in it.
+    pub path: String,
+    /// What it has now; `None` where it does not exist.
+    pub before: Option<Vec<u8>>,
+    /// What it would have.
+    pub after: Vec<u8>,
+}
+
 /// A question to the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
     /// The program that would run, or the file that would be written.
     pub what: String,
+    /// The changes of files that it is about, where they are known.
+    pub changes: Vec<FileChange>,
     /// Why there is a question; empty where every call is asked about.
     pub reasons: Vec<Match>,
     /// The scope of `always` for the rest of the session.
@@ -161,7 +174,16 @@ impl Gate {
 
     /// Judges what a tool call would do and asks where that is needed. `None` means that it may run.
     pub async fn check(&self, action: Option<Action<'_>>) -> Result<Option<Denial>> {
-        let question = match self.judge(action) {
+        self.check_with(action, std::future::ready(Vec::new())).await
+    }
+
+    /// As [`Gate::check`]; `changes`, which is awaited if there is a question, are those of files that the user is shown.
+    pub async fn check_with(
+        &self,
+        action: Option<Action<'_>>,
+        changes: impl Future<Output = Vec<FileChange>>,
+    ) -> Result<Option<Denial>> {
+        let mut question = match self.judge(action) {
             Judgement::Allow => return Ok(None),
             Judgement::Deny(denial) => return Ok(Some(denial)),
             Judgement::Ask(question) => question,
@@ -171,6 +193,7 @@ impl Gate {
                 question.denial("it needs the user's approval, and nobody can be asked in this run"),
             ));
         };
+        question.changes = changes.await;
         match approver.ask(&AskUser::ToolCall(&question)).await? {
             Answer::Once => Ok(None),
             Answer::No | Answer::Never | Answer::Project => {
@@ -349,18 +372,33 @@ impl Question {
     fn new(what: String, reasons: Vec<Match>, keys: Vec<String>) -> Self {
         let mut keys: Vec<String> = reasons.iter().map(|reason| reason.key.clone()).chain(keys).collect();
         keys.dedup();
-        Self { what: without_blank_lines(&visible(&what)), always: in_words(&keys), reasons, keys }
+        let what = without_blank_lines(&visible(&what));
+        Self { what, changes: Vec::new(), always: in_words(&keys), reasons, keys }
     }
 
     /// A question about something else than a call, in which `always` covers nothing but this.
     pub fn about(what: &str, always: &str) -> Self {
         let what = without_blank_lines(&visible(what));
-        Self { what, reasons: Vec::new(), always: always.to_owned(), keys: Vec::new() }
+        let (changes, reasons, keys) = (Vec::new(), Vec::new(), Vec::new());
+        Self { what, changes, reasons, always: always.to_owned(), keys }
     }
 
     /// Returns whether the question itself has only the beginning and the end of [`Question::what`], which is to be shown before it.
     pub fn is_cut(&self) -> bool {
         self.what.lines().count() > MAX_LINES || self.what.chars().count() > MAX_CHARS
+    }
+
+    /// Why there is a question, and what `always` would allow: a line each.
+    pub fn terms(&self) -> String {
+        let mut text = String::new();
+        for reason in &self.reasons {
+            text += &format!("rule {}: {}", reason.named(), visible(&reason.what));
+            if let Some(because) = &reason.because {
+                text += &format!(" – {because}");
+            }
+            text.push('\n');
+        }
+        text + &format!("always: {}, for the rest of this session\n", self.always)
     }
 
     /// The beginning and the end of what is too long, and how much is between them.
@@ -429,14 +467,7 @@ impl fmt::Display for Question {
             true => writeln!(f, "{}", self.edges())?,
             false => writeln!(f, "{}", self.what)?,
         }
-        for reason in &self.reasons {
-            write!(f, "  rule {}: {}", reason.named(), visible(&reason.what))?;
-            if let Some(because) = &reason.because {
-                write!(f, " – {because}")?;
-            }
-            writeln!(f)?;
-        }
-        writeln!(f, "  always: {}, for the rest of this session", self.always)?;
+        self.terms().lines().try_for_each(|line| writeln!(f, "  {line}"))?;
         write!(f, "Allow?")
     }
 }

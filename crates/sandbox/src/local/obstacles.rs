@@ -61,8 +61,8 @@ fn obstacle(what: &str, hint: &str) -> Obstacle {
     Obstacle { what: what.to_owned(), hint: hint.to_owned() }
 }
 
-const ELSEWHERE: &str =
-    "run `agent` outside of the container, or use --sandbox docker with an engine that it can reach";
+const ELSEWHERE: &str = "run `agent` outside of the container, use --sandbox docker with an engine that it can reach, or a \
+     provider's sandbox with a key: --sandbox novita, e2b, daytona, runloop or modal";
 
 fn obstacles_of_root(status: &str) -> Vec<Obstacle> {
     const CAP_SYS_ADMIN: u32 = 21;

@@ -3,6 +3,7 @@
 use super::Web;
 use super::answers::Failure;
 use super::chips::thousands;
+use super::conflict;
 use super::decisions::Decisions;
 use super::frame::visible;
 use super::live::Live;
@@ -59,6 +60,7 @@ pub async fn sessions(Mine(scope): Mine, Query(Search { search }): Query<Search>
         "can_apply": facts.can_apply,
         "limits": facts.limits,
         "visitors": !facts.can_apply,
+        "ttl": facts.ttl.map(|ttl| ttl.as_secs()),
         "version": env!("CARGO_PKG_VERSION"),
     })))
 }
@@ -266,8 +268,10 @@ pub async fn decide(mine: Mine, id: Path<String>, Json(decided): Json<Decided>) 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Part {
-    digest: String,
-    file: usize,
+    /// The change.
+    pub digest: String,
+    /// The number of the file.
+    pub file: usize,
     #[serde(default)]
     from: usize,
     #[serde(default)]
@@ -275,7 +279,7 @@ pub struct Part {
 }
 
 /// The change, which has to be the one that was shown.
-async fn same(live: &Live, digest: &str) -> Result<(Arc<Ready>, ChangeSet), Failure> {
+pub async fn same(live: &Live, digest: &str) -> Result<(Arc<Ready>, ChangeSet), Failure> {
     let (ready, changes) = changes(live).await?;
     match review::digest(&changes)? == digest {
         true => Ok((ready, changes)),
@@ -370,7 +374,8 @@ async fn write(Mine(scope): Mine, id: Path<String>, choice: Choice) -> Answer {
     if chosen.is_empty() {
         return Err(Error::usage("nothing is chosen").hint("choose a file or a hunk").into());
     }
-    let chosen = ready.workspace.over_host(chosen, &over).await?;
+    let chosen = ready.workspace.over_host(chosen, &over.keys().cloned().collect()).await?;
+    conflict::check(&chosen, &over)?;
     let is_all = chosen.changes.keys().eq(all.changes.keys())
         && chosen.changes.iter().all(|(path, change)| all.changes[path].after == change.after);
     session.before_apply(&chosen).await?;

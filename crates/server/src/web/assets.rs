@@ -15,11 +15,13 @@ pub struct Asset {
     packed: OnceLock<Option<Bytes>>,
 }
 
-static HTML: Asset = Asset::new(include_str!("page/index.html"), "text/html; charset=utf-8");
+/// The page, which is at the address of each session too.
+pub static HTML: Asset = Asset::new(include_str!("page/index.html"), "text/html; charset=utf-8");
 static JS: Asset = Asset::new(include_str!("page/app.js"), "text/javascript; charset=utf-8");
 static REVIEW: Asset = Asset::new(include_str!("page/review.js"), "text/javascript; charset=utf-8");
 static TERMINAL: Asset = Asset::new(include_str!("page/terminal.js"), "text/javascript; charset=utf-8");
 static TERMINAL_CSS: Asset = Asset::new(include_str!("page/terminal.css"), "text/css; charset=utf-8");
+static NOTEBOOK: Asset = Asset::new(include_str!("page/notebook.js"), "text/javascript; charset=utf-8");
 static COMPOSE: Asset = Asset::new(include_str!("page/compose.js"), "text/javascript; charset=utf-8");
 static FILES: Asset = Asset::new(include_str!("page/files.js"), "text/javascript; charset=utf-8");
 static SESSIONS: Asset = Asset::new(include_str!("page/sessions.js"), "text/javascript; charset=utf-8");
@@ -30,13 +32,14 @@ static CSS: Asset = Asset::new(include_str!("page/app.css"), "text/css; charset=
 static ICON: Asset = Asset::new(include_str!("page/icon.svg"), "image/svg+xml");
 
 /// The page's files by their addresses.
-pub static ALL: [(&str, &Asset); 13] = [
+pub static ALL: [(&str, &Asset); 14] = [
     ("/", &HTML),
     ("/app.js", &JS),
     ("/review.js", &REVIEW),
     ("/terminal.js", &TERMINAL),
     ("/compose.js", &COMPOSE),
     ("/files.js", &FILES),
+    ("/notebook.js", &NOTEBOOK),
     ("/sessions.js", &SESSIONS),
     ("/app.css", &CSS),
     ("/terminal.css", &TERMINAL_CSS),
@@ -48,7 +51,7 @@ pub static ALL: [(&str, &Asset); 13] = [
 
 /// Returns whether one of them is at `path`.
 pub fn is_at(path: &str) -> bool {
-    ALL.iter().any(|(address, _)| *address == path)
+    path.starts_with("/s/") || ALL.iter().any(|(address, _)| *address == path)
 }
 
 impl Asset {

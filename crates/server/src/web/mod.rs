@@ -8,6 +8,7 @@ mod api;
 mod archive;
 mod assets;
 mod chips;
+mod conflict;
 mod decisions;
 mod documents;
 mod feed;
@@ -124,6 +125,7 @@ pub fn router(web: Arc<Web>) -> Router {
         .route("/diff", get(api::diff))
         .route("/diff/part", get(api::part))
         .route("/diff/picture", get(api::picture))
+        .route("/diff/conflict", get(conflict::both))
         .route("/decisions", post(api::decide))
         .route("/patch", get(api::patch))
         .route("/zip", get(api::zip))
@@ -149,6 +151,7 @@ pub fn router(web: Arc<Web>) -> Router {
         router.route(path, get(async |asked: HeaderMap| asset.answer(&asked)))
     });
     let router = files
+        .route("/s/{id}", get(async |asked: HeaderMap| assets::HTML.answer(&asked)))
         .route("/healthz", get(|| async { "ok" }))
         .route("/socket/{name}", get(terminal::connect))
         .route("/x/{name}/{file}", get(documents::document))

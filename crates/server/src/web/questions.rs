@@ -1,9 +1,13 @@
 //! Questions of a session as cards of the page. The first tab that answers decides.
 
 use super::frame::visible;
+use super::review::lines;
 use agent_base::error::Result;
 use agent_base::lock::Lock;
+use agent_base::visible::visible_name;
 use agent_core::Stop;
+use agent_diff::hunks;
+use agent_policy::policy::FileChange;
 use agent_policy::{Answer, Approver, Question};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -14,6 +18,8 @@ use tokio::sync::oneshot;
 
 /// Questions that wait at the same time; further ones are answered with no.
 const MAX_WAITING: usize = 16;
+/// Lines of the changes of files that one question shows.
+const MAX_LINES: usize = 1_000;
 
 /// The questions of one session.
 pub struct Questions {
@@ -30,7 +36,7 @@ struct State {
 
 struct Waiting {
     number: u64,
-    text: String,
+    shown: Value,
     answers: &'static [Answer],
     about_host: bool,
     reply: oneshot::Sender<Answer>,
@@ -70,7 +76,10 @@ impl Questions {
                     "label": label(*answer, waiting.about_host),
                 })
             });
-            json!({"number": waiting.number, "text": waiting.text, "answers": answers.collect::<Vec<_>>()})
+            let mut card = waiting.shown.clone();
+            card["number"] = json!(waiting.number);
+            card["answers"] = answers.collect();
+            card
         };
         state.waiting.iter().map(card).collect()
     }
@@ -110,6 +119,7 @@ impl Questions {
             return Ok(Answer::No);
         }
         let (reply, answer) = oneshot::channel();
+        let shown = shown(question);
         let number = {
             let mut state = self.state.lock();
             if state.waiting.len() >= MAX_WAITING {
@@ -117,8 +127,7 @@ impl Questions {
             }
             let number = state.next;
             state.next += 1;
-            let (text, answers) = (whole(question), question.answers());
-            state.waiting.push(Waiting { number, text, answers, about_host, reply });
+            state.waiting.push(Waiting { number, shown, answers: question.answers(), about_host, reply });
             number
         };
         self.changed();
@@ -149,12 +158,31 @@ impl Approver for Questions {
     }
 }
 
-/// All that a question is about; a call is as long as a user may be asked about at most.
-fn whole(question: &Question<'_>) -> String {
-    match question {
-        Question::ToolCall(question) if question.is_cut() => format!("{}\n\n{question}", question.what),
-        other => visible(&other.to_string()),
-    }
+/// What a card shows: the question; of a call all that it would do, which is as long as a user may be asked about at most, and the
+/// changes of files in the lines of the review.
+fn shown(question: &Question<'_>) -> Value {
+    let Question::ToolCall(call) = question else { return json!({"text": visible(&question.to_string())}) };
+    let mut room = MAX_LINES;
+    let diffs = call.changes.iter().map(|change| diff(change, &mut room));
+    json!({"text": visible(&call.terms()), "what": call.what, "diffs": diffs.collect::<Vec<_>>()})
+}
+
+fn diff(change: &FileChange, room: &mut usize) -> Value {
+    let before = change.before.as_deref().unwrap_or_default();
+    let is_text = ![before, &change.after].iter().any(|side| side.contains(&0));
+    let (lines, left_out) =
+        if is_text { lines::of_texts(&change.path, before, &change.after, *room) } else { (Vec::new(), 0) };
+    *room -= lines.len();
+    let (added, removed) = if is_text { hunks::count(before, &change.after) } else { (0, 0) };
+    json!({
+        "name": visible_name(change.path.as_bytes()),
+        "is_new": change.before.is_none(),
+        "is_text": is_text,
+        "added": added,
+        "removed": removed,
+        "lines": lines.into_iter().map(Value::from).collect::<Vec<_>>(),
+        "left_out": left_out,
+    })
 }
 
 fn name(answer: Answer) -> &'static str {
@@ -207,6 +235,31 @@ mod tests {
         }
         questions.stop();
         assert!(asked.await.expect("no panic").is_err());
+    }
+
+    /// A write was shown as the text of the file, an edit without what it replaces.
+    #[test]
+    fn the_change_of_a_file_is_shown_by_its_lines() {
+        let mut room = 3;
+        let change = FileChange {
+            path: "a\u{202e}.py".to_owned(),
+            before: Some(b"import os\nx = 1\n".to_vec()),
+            after: b"import os\nx = 2\x1b[31m\n".to_vec(),
+        };
+        let shown = diff(&change, &mut room);
+        assert_eq!(
+            (shown["added"].as_u64(), shown["removed"].as_u64(), shown["left_out"].as_u64()),
+            (Some(1), Some(1), Some(1))
+        );
+        let marks: Vec<_> =
+            shown["lines"].as_array().expect("lines").iter().map(|line| line[0].clone()).collect();
+        assert_eq!(marks, ["@", " ", "-"]);
+        assert!(
+            !shown.to_string().contains('\u{202e}') && shown["name"].to_string().contains("u{202e}"),
+            "{shown}"
+        );
+        let binary = FileChange { after: vec![0, 1], ..change };
+        assert_eq!((diff(&binary, &mut room)["is_text"].as_bool(), room), (Some(false), 0));
     }
 
     #[tokio::test]

@@ -1,7 +1,8 @@
 //! The review in the page: the change in files and hunks, its digest, and the part of it that the user chose.
 
-mod lines;
+pub mod lines;
 
+use super::conflict::Over;
 use super::decisions::Decisions;
 use super::frame::visible;
 use agent_base::error::{Error, Result};
@@ -36,9 +37,10 @@ pub struct Choice {
     /// The number of each file that is taken, with the hunks that are refused. `None`: all files, all hunks.
     #[serde(default)]
     pub files: Option<BTreeMap<usize, BTreeSet<usize>>>,
-    /// The numbers of the files that are written over what the host has instead, because the user decided so.
+    /// The numbers of the files that are written over what the host has instead, because the user decided so; with the version
+    /// of the host's that they edited by hand.
     #[serde(default)]
-    pub over: BTreeSet<usize>,
+    pub over: BTreeMap<usize, Option<String>>,
 }
 
 impl Choice {
@@ -46,15 +48,19 @@ impl Choice {
     ///
     /// # Errors
     /// A content is missing.
-    pub fn written_over(&self, changes: &ChangeSet, store: &Store) -> Result<BTreeSet<TreePath>> {
+    pub fn written_over(&self, changes: &ChangeSet, store: &Store) -> Result<Over> {
         if self.over.is_empty() {
-            return Ok(BTreeSet::new());
+            return Ok(Over::new());
         }
         let items = parts::items(changes, store)?;
-        let of = |number: &usize| match items.get(*number) {
-            Some(Item::Text(file)) => vec![file.path.clone()],
-            Some(Item::Whole(whole)) => whole.changes.changes.keys().cloned().collect(),
-            None => Vec::new(),
+        let of = |(number, seen): (&usize, &Option<String>)| {
+            let paths = match items.get(*number) {
+                Some(Item::Text(file)) => vec![file.path.clone()],
+                Some(Item::Whole(whole)) => whole.changes.changes.keys().cloned().collect(),
+                None => Vec::new(),
+            };
+            let seen = seen.clone();
+            paths.into_iter().map(move |path| (path, seen.clone()))
         };
         Ok(self.over.iter().flat_map(of).collect())
     }
@@ -261,6 +267,19 @@ pub fn content(changes: &ChangeSet, number: usize, is_before: bool, store: &Stor
         }
         _ => Err(Error::usage("there is no file on this side of the change")),
     }
+}
+
+/// The change of one file alone.
+///
+/// # Errors
+/// There is no such file in the change.
+pub fn one_file(changes: &ChangeSet, number: usize, store: &Store) -> Result<ChangeSet> {
+    let mut one = changes.without_changes();
+    match item(changes, number, store)? {
+        Item::Text(file) => one.changes.extend([(file.path.clone(), file.change.clone())]),
+        Item::Whole(whole) => one.changes.extend(whole.changes.changes.clone()),
+    }
+    Ok(one)
 }
 
 fn item(changes: &ChangeSet, number: usize, store: &Store) -> Result<Item> {

@@ -74,6 +74,8 @@ pub struct Facts {
     pub may_widen_network: bool,
     /// A session's limits, in words; empty where nothing is limited.
     pub limits: Vec<String>,
+    /// How long a visitor who does nothing is kept.
+    pub ttl: Option<Duration>,
 }
 
 /// One user's sessions.

@@ -13,14 +13,17 @@ use agent_base::error::Result;
 use agent_base::file_name::Likeness;
 use agent_base::text_encoding::TextFile;
 use agent_diff::excerpt;
-use agent_policy::policy::Action;
+use agent_event::FileEdit;
+use agent_policy::policy::{Action, FileChange};
 use agent_sandbox::FileWrite;
 use agent_sandbox::Node;
+use agent_sandbox::Sandbox;
 use futures_util::future::BoxFuture;
 use memchr::memmem;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
+use std::path::PathBuf;
 
 /// The largest file that is edited, in bytes.
 const MAX_BYTES: u64 = 16 << 20;
@@ -39,6 +42,19 @@ impl Tool for EditFile {
         Some(Action::Write { files: targets(text("path")?, text("new")?), whole: false })
     }
 
+    fn changes<'a>(&'a self, sandbox: &'a Sandbox, arguments: &'a Value) -> BoxFuture<'a, Vec<FileChange>> {
+        Box::pin(async move {
+            let Ok(arguments) = arguments::read(arguments) else { return Vec::new() };
+            let prepared = prepare(sandbox, arguments).await.ok().and_then(std::result::Result::ok);
+            let change = |Prepared { path, file, content, .. }| FileChange {
+                path: name(sandbox, &path),
+                before: Some(file.into_bytes()),
+                after: content,
+            };
+            prepared.map(change).into_iter().collect()
+        })
+    }
+
     fn run<'a>(&'a self, context: Context<'a>, arguments: Value) -> BoxFuture<'a, Result<ToolResult>> {
         Box::pin(async move { run(context, arguments::read(&arguments)?).await })
     }
@@ -55,41 +71,55 @@ struct Arguments {
 }
 
 async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResult> {
-    let Arguments { path, old, new } = arguments;
-    if old.is_empty() {
-        return Ok(ToolResult::failure(
-            "error: old is empty: it must be text that stands in the file; use write_file for a whole file",
-        ));
-    }
-    let Located { path: target, note } = locate(context.sandbox, &path, Likeness::Case).await;
-    let file = match context.sandbox.read_file(&target, 0, MAX_BYTES + 1).await {
-        Ok(file) => file,
-        Err(error) => return Err(missing_file::explain(context.sandbox, &target, error).await),
+    let Prepared { path, content, done, shown, .. } = match prepare(context.sandbox, arguments).await? {
+        Ok(prepared) => prepared,
+        Err(why) => return Ok(ToolResult::failure(why)),
     };
-    if file.bytes.len() as u64 > MAX_BYTES {
-        return Ok(ToolResult::failure(format!("error: {path} is too large to edit: {} bytes", file.size)));
-    }
-    let file = text_file(context.sandbox, &target, file.bytes, &new).await;
-    // Where its work may take a while, it holds nothing else up, and the end of the turn does not wait for it.
-    let name = name(context.sandbox, &target);
-    let edit = tokio::task::spawn_blocking(move || {
-        let (content, done) = edit(&path, &file, old, new)?;
-        let shown = excerpt::of(&name, Some(file.bytes()), &content);
-        Ok((content, done, shown))
-    });
-    let edited: Result<_, String> =
-        edit.await.map_err(|error| Error::unexpected("the edit could not be made").caused_by(error))?;
-    let meant = note.map(|note| format!(" ({note})")).unwrap_or_default();
-    let (content, done, shown) = match edited {
-        Ok(edited) => edited,
-        Err(why) => return Ok(ToolResult::failure(why + &meant)),
-    };
-    let write =
-        FileWrite { path: target, node: Node::Regular(content), mode: None, mtime_ns: None, follow: true };
+    let write = FileWrite { path, node: Node::Regular(content), mode: None, mtime_ns: None, follow: true };
     match context.sandbox.write_files(vec![write]).await?.pop() {
         Some(Err(error)) => Err(error),
-        _ => Ok(ToolResult::success(done + &meant).with_edit(shown)),
+        _ => Ok(ToolResult::success(done).with_edit(shown)),
     }
+}
+
+/// An edit that is about to be written.
+struct Prepared {
+    path: PathBuf,
+    file: TextFile,
+    content: Vec<u8>,
+    /// The result for the model.
+    done: String,
+    shown: FileEdit,
+}
+
+/// Reads the file and makes the edit; or why that is not possible, for the model.
+async fn prepare(sandbox: &Sandbox, arguments: Arguments) -> Result<Result<Prepared, String>> {
+    let Arguments { path, old, new } = arguments;
+    if old.is_empty() {
+        let why =
+            "error: old is empty: it must be text that stands in the file; use write_file for a whole file";
+        return Ok(Err(why.to_owned()));
+    }
+    let Located { path: target, note } = locate(sandbox, &path, Likeness::Case).await;
+    let file = match sandbox.read_file(&target, 0, MAX_BYTES + 1).await {
+        Ok(file) => file,
+        Err(error) => return Err(missing_file::explain(sandbox, &target, error).await),
+    };
+    if file.bytes.len() as u64 > MAX_BYTES {
+        return Ok(Err(format!("error: {path} is too large to edit: {} bytes", file.size)));
+    }
+    let file = text_file(sandbox, &target, file.bytes, &new).await;
+    // Where its work may take a while, it holds nothing else up, and the end of the turn does not wait for it.
+    let name = name(sandbox, &target);
+    let meant = note.map(|note| format!(" ({note})")).unwrap_or_default();
+    let edit = tokio::task::spawn_blocking(move || match edit(&path, &file, old, new) {
+        Ok((content, done)) => {
+            let shown = excerpt::of(&name, Some(file.bytes()), &content);
+            Ok(Prepared { path: target, file, content, done: done + &meant, shown })
+        }
+        Err(why) => Err(why + &meant),
+    });
+    edit.await.map_err(|error| Error::unexpected("the edit could not be made").caused_by(error))
 }
 
 /// Returns what the file becomes, and what was done; or why nothing is changed.

@@ -7,9 +7,10 @@ use super::replacement::{Replacement, replace};
 use crate::{Context, Tool, ToolResult, arguments};
 use agent_base::error::{Error, Kind, Result};
 use agent_base::file_name::Likeness;
+use agent_base::text_encoding::TextFile;
 use agent_diff::excerpt;
 use agent_event::FileEdit;
-use agent_policy::policy::Action;
+use agent_policy::policy::{Action, FileChange};
 use agent_sandbox::{FileWrite, Node, Sandbox};
 use futures_util::future::{BoxFuture, join_all};
 use schemars::JsonSchema;
@@ -29,6 +30,10 @@ impl Tool for WriteFile {
     fn action<'a>(&self, arguments: &'a Value) -> Option<Action<'a>> {
         let (path, data) = path_and_data(arguments)?;
         Some(Action::Write { files: targets(path, data), whole: true })
+    }
+
+    fn changes<'a>(&'a self, sandbox: &'a Sandbox, arguments: &'a Value) -> BoxFuture<'a, Vec<FileChange>> {
+        Box::pin(async move { changes(sandbox, arguments::read(arguments).into_iter().collect()).await })
     }
 
     fn run<'a>(&'a self, context: Context<'a>, arguments: Value) -> BoxFuture<'a, Result<ToolResult>> {
@@ -82,6 +87,27 @@ pub struct Written {
     pub edit: Option<FileEdit>,
 }
 
+/// The changes that [`write`] would make. Those that it would refuse are left out.
+pub async fn changes(sandbox: &Sandbox, files: Vec<Arguments>) -> Vec<FileChange> {
+    let prepared = join_all(files.into_iter().map(|file| prepare(sandbox, file))).await;
+    let change = |prepared: Result<Prepared>| {
+        let Prepared { write, former, is_new, .. } = prepared.ok()?;
+        let (path, before) = (name(sandbox, &write.path), (!is_new).then_some(former?));
+        let Node::Regular(after) = write.node else { return None };
+        Some(FileChange { path, before: before.map(TextFile::into_bytes), after })
+    };
+    prepared.into_iter().filter_map(change).collect()
+}
+
+/// A file that is about to be written.
+struct Prepared {
+    write: FileWrite,
+    written: Written,
+    /// The file that it replaces, empty where there is none; `None` where that is too large to be looked at.
+    former: Option<TextFile>,
+    is_new: bool,
+}
+
 /// Writes each file in the form of the one that it replaces.
 pub async fn write(context: Context<'_>, files: Vec<Arguments>) -> Result<Vec<Result<Written>>> {
     let prepared = join_all(files.into_iter().map(|file| prepare(context.sandbox, file))).await;
@@ -89,7 +115,7 @@ pub async fn write(context: Context<'_>, files: Vec<Arguments>) -> Result<Vec<Re
     let mut done = Vec::with_capacity(prepared.len());
     for prepared in prepared {
         done.push(match prepared {
-            Ok((write, written)) => {
+            Ok(Prepared { write, written, .. }) => {
                 writes.push(write);
                 Ok(written)
             }
@@ -106,7 +132,7 @@ pub async fn write(context: Context<'_>, files: Vec<Arguments>) -> Result<Vec<Re
         .collect())
 }
 
-async fn prepare(sandbox: &Sandbox, file: Arguments) -> Result<(FileWrite, Written)> {
+async fn prepare(sandbox: &Sandbox, file: Arguments) -> Result<Prepared> {
     let Located { path, note: meant } = locate(sandbox, &file.path, Likeness::Looks).await;
     let (former, is_new) = match sandbox.read_file(&path, 0, MAX_BYTES + 1).await {
         Ok(former) => (Some(former.bytes).filter(|bytes| bytes.len() as u64 <= MAX_BYTES), false),
@@ -114,14 +140,14 @@ async fn prepare(sandbox: &Sandbox, file: Arguments) -> Result<(FileWrite, Writt
         Err(error) if error.kind() == Kind::InSandbox => (Some(Vec::new()), true),
         Err(error) => return Err(error),
     };
-    let (Replacement { bytes, mut note }, edit) = match former {
+    let (Replacement { bytes, mut note }, edit, former) = match former {
         Some(former) => {
             let former = text_file(sandbox, &path, former, &file.data).await;
             let (data, name) = (file.data, name(sandbox, &path));
             let replaced = tokio::task::spawn_blocking(move || {
                 let made = replace(&former, &data)?;
                 let edit = excerpt::of(&name, (!is_new).then(|| former.bytes()), &made.bytes);
-                Ok((made, Some(edit)))
+                Ok((made, Some(edit), Some(former)))
             });
             let replaced: Result<_, String> = replaced
                 .await
@@ -129,10 +155,11 @@ async fn prepare(sandbox: &Sandbox, file: Arguments) -> Result<(FileWrite, Writt
             replaced
                 .map_err(|why| Error::new(Kind::InSandbox, format!("{} is not written: {why}", file.path)))?
         }
-        None => (Replacement { bytes: file.data.into_bytes(), note: String::new() }, None),
+        None => (Replacement { bytes: file.data.into_bytes(), note: String::new() }, None, None),
     };
     note.extend(meant.map(|meant| format!(" ({meant})")));
     let written = Written { bytes: bytes.len(), note, edit };
     let node = Node::Regular(bytes);
-    Ok((FileWrite { path, node, mode: None, mtime_ns: None, follow: true }, written))
+    let write = FileWrite { path, node, mode: None, mtime_ns: None, follow: true };
+    Ok(Prepared { write, written, former, is_new })
 }

@@ -6,7 +6,8 @@ use super::write_file::{self, path_and_data};
 use crate::{Context, Tool, ToolResult, arguments};
 use agent_base::error::Result;
 use agent_event::FileEdit;
-use agent_policy::policy::Action;
+use agent_policy::policy::{Action, FileChange};
+use agent_sandbox::Sandbox;
 use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -24,6 +25,11 @@ impl Tool for WriteFiles {
         let files = arguments.get("files")?.as_array()?;
         let files = files.iter().filter_map(path_and_data).flat_map(|(path, data)| targets(path, data));
         Some(Action::Write { files: files.collect(), whole: true })
+    }
+
+    fn changes<'a>(&'a self, sandbox: &'a Sandbox, arguments: &'a Value) -> BoxFuture<'a, Vec<FileChange>> {
+        let files = arguments::read(arguments).map_or_else(|_| Vec::new(), |Arguments { files }| files);
+        Box::pin(write_file::changes(sandbox, files))
     }
 
     fn run<'a>(&'a self, context: Context<'a>, arguments: Value) -> BoxFuture<'a, Result<ToolResult>> {

@@ -4,9 +4,9 @@ const md = window.trustedTypes ? trustedTypes.createPolicy('md', { createHTML: h
 const MAX_ITEMS = 1500, MAX_RUNS = 64, MAX_OUTPUT = 200000;
 let token = '', session = '', visitor = '', facts = {}, lastId = 0, status = {}, diff = null, models = null;
 let reader = null, renewing = null, wanted = 0, delay = 300, answer = null, thought = null;
-let hasNotified = false, usesTerminals = false, queue = [], isSending = false;
+let asked = 0, hasNotified = false, usesTerminals = false, queue = [], isSending = false;
 const MAX_QUEUE = 20, DEFAULT = 'default model';
-let calls = new Map(), runs = new Map(), hasChosen = false, parts = {}, pending = '', prompts = 0, sessions = null;
+let calls = new Map(), runs = new Map(), hasChosen = false, parts = {}, pending = '', prompts = 0, sessions = null, reviewer = null;
 
 /* ---- small things ---- */
 
@@ -67,6 +67,7 @@ async function request(method, path, body, headers, signal) {
 	const options = { method, headers: { ...headers }, cache: 'no-store', credentials: 'omit', redirect: 'error', signal };
 	if (token) options.headers.Authorization = `Bearer ${token}`;
 	const known = visitor;
+	asked = Date.now();
 	if (known) options.headers['X-Agent-Visitor'] = known;
 	if (body !== undefined) {
 		const isFile = body instanceof Blob;
@@ -183,7 +184,7 @@ function forget(why) {
 	stopStream();
 	session = '';
 	keep.set('session', '');
-	if (location.hash) history.pushState(null, '', location.pathname);
+	if (named()) history.pushState(null, '', '/');
 	clear();
 	banner(why);
 	list();
@@ -200,7 +201,8 @@ function clear() {
 	$('welcome').hidden = false;
 	$('cards').textContent = $('note').textContent = '';
 	$('files').replaceChildren();
-	[lastId, answer, thought, diff, status, hasChosen, remarks] = [0, null, null, null, {}, false, []];
+	[lastId, answer, thought, diff, status, hasChosen] = [0, null, null, null, {}, false];
+	reviewer?.reset();
 	calls = new Map();
 	runs = new Map();
 	parts = {};
@@ -245,9 +247,10 @@ function dropLive() {
 
 function call(id, name, short, given) {
 	const end = el('span.end', {}, 'running'), more = el('div'), out = block('Output');
+	const whole = el('details', { open: true }, el('summary', {}, 'Call'), block('Arguments', given));
 	const last = log.lastElementChild, node = el('details.call.running', {},
 		el('summary', {}, el('span.name', {}, name), el('span.short', {}, short), end),
-		el('div.body', {}, block('Arguments', given), out, more));
+		el('div.body', {}, more, whole, out));
 	/* Calls that follow each other are the steps of one group. */
 	if (last.matches('.call:not(.back)')) {
 		const group = last.matches('.steps') ? last : el('details.call.steps', { open: true }, el('summary', {}));
@@ -255,7 +258,7 @@ function call(id, name, short, given) {
 		group.append(node);
 		group.firstChild.textContent = `${group.childElementCount - 1} steps`;
 	} else add(node);
-	const entry = { node, end, out, more };
+	const entry = { node, end, out, more, whole };
 	calls.set(id, entry);
 	if (calls.size > MAX_ITEMS) calls.delete(calls.keys().next().value);
 	return entry;
@@ -268,11 +271,11 @@ function ended() {
 	}
 }
 
-async function artifact({ node, more }, { sha256, name, media_type }) {
+async function artifact({ node, more, whole }, { sha256, name, media_type }) {
 	const stick = isAtEnd(), path = here(`artifact/${sha256}`);
 	more.append(quiet(`Download ${name}`, () => act(() => download(path, name))));
 	if (/^image\/(png|jpeg|gif|webp|svg\+xml)$/.test(media_type)) {
-		node.open = true;
+		[node.open, whole.open] = [true, false];
 		const bytes = await act(async () => (await request('GET', path)).blob());
 		if (!bytes) return;
 		const image = el('img', { alt: name, src: URL.createObjectURL(bytes) });
@@ -332,7 +335,8 @@ const handlers = {
 		showStatus();
 		if (!status.busy) for (const group of log.querySelectorAll('.steps')) group.open = !!group.querySelector('img, .edit');
 		if (hasEnded) next();
-		if (before !== key() && !status.busy && !$('review').hidden) look();
+		if (hasEnded) list();
+		if (before !== key() && !status.busy && !$('review').hidden) reviewing().then(it => it.look());
 	},
 	progress({ text, done, total }) {
 		banner(done < total ? `${text}: ${Math.round(100 * done / total)} %` : '', true);
@@ -350,6 +354,8 @@ const handlers = {
 		node.after(el('div.again', {}, back('Edit', 'Go back to before this prompt, conversation and files, and change it', () => { $('prompt').value = text; grow(); $('prompt').focus(); }),
 			back('Retry', 'Go back to before this prompt, conversation and files, and send it again', () => send(here('prompt'), { text }))));
 		toEnd();
+		/* The first prompt is the session's title. */
+		if (prompt === 1) list();
 	},
 	answer({ text, html, rest, code }) {
 		const shown = live();
@@ -380,18 +386,21 @@ const handlers = {
 		clip(entry.out, data);
 	},
 	tool_finished(event) {
-		const { node, end, out, more, opened } = calls.get(event.id) || call(event.id, event.name, '', '');
+		const { node, end, out, more, whole, opened } = calls.get(event.id) || call(event.id, event.name, '', '');
 		if (opened && !more.children.length) node.open = false;
 		for (const { path, is_new, added, removed, diff, left_out } of event.edits) {
 			const lines = diff.split('\n').filter(Boolean).map(line => el(`div.${{ '+': 'a', '-': 'd', '@': 'h' }[line[0]] || 'c'}`, {}, line));
 			more.append(el('div.edit', {}, el('p.line', {}, `${is_new ? 'new: ' : ''}${path} +${added} −${removed}`), el('div.diff', { role: 'group', tabIndex: 0, ariaLabel: `Changes of ${path}` }, ...lines, left_out ? el('p.line', {}, `${left_out} more lines`) : '')));
-			node.open = true;
+			[node.open, whole.open] = [true, false];
 		}
 		node.classList.remove('running');
 		node.classList.add(event.ok ? 'ok' : 'failed');
 		const how = event.exit_code == null ? (event.ok ? 'done' : 'failed') : `exit ${event.exit_code}`;
 		end.textContent = `${how} in ${event.took}`;
-		clip(out, event.result, '');
+		/* The end is in the title, and files are below it. */
+		clip(out, event.result.replace(/^exit code 0(, [\d.]+ s)?\n?/, '').replace(/^\[file .*\]\n?/gm, ''), '');
+		/* Its change says it better. */
+		if (event.ok && event.edits.length) out.hidden = true;
 	},
 	/* What is not in the conversation any more is folded. */
 	rewound({ prompt }) {
@@ -495,7 +504,8 @@ function showStatus() {
 	for (const node of document.querySelectorAll('.failure')) node.remove();
 	if (error && pending && !$('prompt').value && !$('prompt').readOnly) [$('prompt').value, pending] = [pending, ''];
 	if (error && !error.interrupted) {
-		add(el('div.failure', { role: 'alert' }, error.error, error.hint ? el('small', {}, error.hint) : ''));
+		add(el('div.failure', { role: 'alert' }, error.error, error.hint ? el('small', {}, error.hint) : '',
+			$('prompt').value ? quiet('Try again', () => $('ask').requestSubmit()) : '', quiet('New session', () => $('new').click())));
 		toEnd();
 	}
 	for (const id of ['undo', 'redo', 'unapply', 'fork']) $(id).disabled = !session || busy;
@@ -507,19 +517,26 @@ function showStatus() {
 
 function showQuestions() {
 	const questions = [...status.questions || []], cards = $('cards');
-	const isOf = card => ({ number, text }) => number === card.number && text === card.firstChild.textContent;
 	if (status.planning && !status.busy) questions.unshift({ number: 'plan', text: 'Nothing is changed until you accept the plan.', plan: { '/plan accept': 'Accept and carry it out', '/plan off': 'Leave planning' } });
-	for (const card of [...cards.children]) if (!questions.some(isOf(card))) card.remove();
-	for (const question of questions) {
+	const keys = questions.map(question => JSON.stringify(question));
+	for (const card of [...cards.children]) if (!keys.includes(card.key)) card.remove();
+	for (const [at, question] of questions.entries()) {
+		const key = keys[at];
 		if (question.plan) question.answers = Object.entries(question.plan).map(([value, label]) => ({ value, label }));
-		const { number, text, answers } = question;
-		if ([...cards.children].some(card => isOf(card)(question))) continue;
+		const { number, text, what, diffs, answers } = question;
+		if ([...cards.children].some(card => card.key === key)) continue;
 		const buttons = answers.map(({ value, label }) => {
 			const button = quiet(label, () => act(() => question.plan ? compose().then(it => it.run(value)) : send(here('answer'), { question: number, answer: value })));
 			if (value === 'once') button.className = '';
 			return button;
 		});
-		cards.append(el('div.card', { role: 'group', ariaLabel: 'Question', number }, el('p', {}, text), el('div', {}, ...buttons)));
+		const about = el('div.about', {}, what && !diffs.length ? block('Call', what) : '');
+		cards.append(el('div.card', { role: 'group', ariaLabel: 'Question', key }, about, el('p', {}, what ? `Allow this?\n${text}` : text), el('div', {}, ...buttons)));
+		/* It can be answered once all of it is there. */
+		if (diffs?.length) {
+			for (const button of buttons) button.disabled = true;
+			act(async () => (await reviewing()).showCall(about, question)).finally(() => { for (const button of buttons) button.disabled = false; });
+		}
 	}
 }
 
@@ -545,9 +562,10 @@ async function list() {
 	facts = shown;
 	$('upload').hidden = $('zip').hidden = !shown.visitors;
 	$('shutdown').hidden = shown.visitors;
+	$('notify').hidden = window.Notification?.permission !== 'default';
 	if (shown.visitors) $('promise').textContent = 'Upload files, folders or a zip archive, and download a patch or an archive.';
 	showStatus();
-	sessions?.draw(shown);
+	(sessions ||= await import('/sessions.js')).draw(shown);
 }
 
 /* A session of this id, or a new one with the model that was chosen. */
@@ -558,7 +576,8 @@ async function open(id) {
 	clear();
 	session = opened.session;
 	keep.set('session', session);
-	if (location.hash !== `#/s/${session}`) history.pushState(null, '', `#/s/${session}`);
+	if (named() !== session) history.pushState(null, '', `/s/${session}`);
+	drawer();
 	stream();
 	loadModels();
 	view('chat');
@@ -567,9 +586,20 @@ async function open(id) {
 
 /* ---- what the user does ---- */
 
+/* The review is loaded when it is looked at, or a question shows a change. */
+const reviewing = () => import('/review.js').then(it => reviewer = it);
 /* Terminals are loaded with the first one. */
 const terminals = () => import('/terminal.js');
 const shells = () => { if (status.terminals?.length || usesTerminals) act(async () => (await terminals()).sync()); };
+
+/* The sessions: beside the chat, or over it where there is no room. */
+const isNarrow = matchMedia('(max-width: 1100px)');
+function drawer(isOpen = isNarrow.matches ? false : keep.get('side', 'local') !== 'closed') {
+	$('side').hidden = !isOpen;
+	$('veil').hidden = !isOpen || !isNarrow.matches;
+	$('menu').ariaExpanded = String(isOpen);
+	document.body.classList.toggle('wide', isOpen && !isNarrow.matches);
+}
 
 function view(name) {
 	document.body.dataset.view = name;
@@ -584,10 +614,9 @@ function view(name) {
 		tab.tabIndex = chosen ? 0 : -1;
 		$(tab.id.slice(4)).hidden = !chosen;
 	}
-	if (name === 'review') look();
+	if (name === 'review') reviewing().then(it => it.look());
 	if (name === 'terminal') shells();
 	if (name === 'browse') act(async () => (await files()).show());
-	if (name === 'sessions') import('/sessions.js').then(it => { sessions = it; list(); });
 }
 
 function grow() {
@@ -629,7 +658,7 @@ async function submit(box, path) {
 	box.focus();
 }
 
-const on = (where, event, work) => (where.nodeType ? where : $(where)).addEventListener(event, work);
+const on = (where, event, work) => (where.addEventListener ? where : $(where)).addEventListener(event, work);
 const stop = () => act(() => send(here('stop')));
 
 on('ask', 'submit', async event => {
@@ -656,11 +685,22 @@ on('prompt', 'keydown', event => {
 on('command', 'keydown', event => { if (event.key === 'ArrowUp' || event.key === 'ArrowDown') recall(event); });
 on('shell', 'click', () => { usesTerminals = true; act(async () => (await terminals()).start()); });
 for (const id of ['stop', 'stop-all']) on(id, 'click', stop);
+on('examples', 'click', event => { if (event.target.matches('button')) { $('prompt').value = event.target.textContent; grow(); $('prompt').focus(); } });
 on('waiting', 'click', () => { view('chat'); $('cards').querySelector('button')?.focus(); });
 on(document, 'keydown', event => {
 	if (event.key === 'Escape' && !$('stop').hidden && !document.querySelector('dialog[open]') && !event.target.closest('#screens')) stop();
 });
-on('new', 'click', () => { forget(); view('chat'); $('prompt').focus(); });
+on('new', 'click', () => { forget(); drawer(); view('chat'); $('prompt').focus(); });
+on('menu', 'click', () => {
+	const isOpen = $('side').hidden;
+	if (!isNarrow.matches) keep.set('side', isOpen ? 'open' : 'closed', 'local');
+	drawer(isOpen);
+	if (isOpen) { $('search').focus(); list(); }
+});
+on('veil', 'click', () => { drawer(false); $('menu').focus(); });
+on('side', 'keydown', event => { if (event.key === 'Escape' && isNarrow.matches) { event.stopPropagation(); drawer(false); $('menu').focus(); } });
+on(isNarrow, 'change', () => drawer());
+on('notify', 'click', async () => { await Notification.requestPermission(); $('notify').hidden = true; });
 on('model', 'focus', loadModels);
 on('model', 'change', async () => { if (session && !await act(() => send(here('model'), { text: $('model').value }))) showModels(); });
 on('views', 'click', event => { const button = event.target.closest('button'); if (button) view(button.dataset.view); });
@@ -695,6 +735,16 @@ on('login', 'close', () => {
 	if (session) stream();
 	list();
 });
+/* Visitors who do nothing are warned before what is theirs is removed. */
+const LEFT = 120000;
+setInterval(() => {
+	if (!facts.ttl || !session || status.busy || status.commands) return;
+	const left = facts.ttl * 1000 - (Date.now() - asked);
+	if (left > Math.min(LEFT, facts.ttl * 500)) return;
+	if (left <= 0) return banner('Your session has ended, and its files are removed.');
+	banner(`Your session ends in ${Math.ceil(left / 60000)} min, because you have not used it. `);
+	$('banner').append(quiet('Keep it', () => { banner(''); list(); }), ' ', quiet('Download .zip', () => $('zip').click()));
+}, 5000);
 /* A hidden tab gives its connection to the others: a browser has six for one server. */
 let hiding = 0;
 on(document, 'visibilitychange', () => {
@@ -703,19 +753,22 @@ on(document, 'visibilitychange', () => {
 	else if (session && !reader) stream();
 });
 
-/* The address of a session; any other may hold the token, and is cleaned. */
-const named = () => /^#\/s\/([\w-]+)$/.exec(location.hash)?.[1] || '';
+/* The address of a session. What is behind # may be the token, and is removed. */
+const named = () => /^\/s\/([\w-]+)$/.exec(location.pathname)?.[1] || '';
 
 function takeToken() {
 	token = new URLSearchParams(location.hash.slice(1)).get('t') || token || keep.get('token');
 	keep.set('token', token);
-	if (location.hash && !named()) history.replaceState(null, '', location.pathname);
+	if (location.hash) history.replaceState(null, '', location.pathname);
 }
 
-addEventListener('hashchange', () => {
+addEventListener('popstate', () => {
 	const id = named();
-	if (!location.hash && session) return forget();
-	if (id) { if (id !== session) open(id); return; }
+	if (!id && session) forget();
+	else if (id && id !== session) open(id);
+});
+addEventListener('hashchange', () => {
+	if (!location.hash) return;
 	takeToken();
 	$('login').close();
 	if (session) stream();
@@ -723,8 +776,9 @@ addEventListener('hashchange', () => {
 });
 takeToken();
 session = named() || keep.get('session');
-if (session) history.replaceState(null, '', `#/s/${session}`);
+if (session) history.replaceState(null, '', `/s/${session}`);
 visitor = keep.get('visitor', 'local');
+drawer();
 if (session) stream();
 list().then(loadModels);
 showStatus();

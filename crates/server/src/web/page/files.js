@@ -1,5 +1,5 @@
 /* The files of the sandbox: a tree, a viewer, downloads, and what is dropped on the page. Loaded when one of them is used. */
-const tree = $('tree'), viewer = $('viewer'), MAX_TEXT = 200000;
+const tree = $('tree'), viewer = $('viewer'), MAX_TEXT = 200000, MAX_NOTEBOOK = 32 << 20;
 const PICTURE = /\.(png|jpe?g|gif|webp|svg)$/i;
 const address = (route, path) => `${here(route)}?${new URLSearchParams({ path })}`;
 let of = '', unfolded = new Set();
@@ -32,22 +32,26 @@ async function directory(path) {
 	return el('ul', {}, ...rows);
 }
 
-/* Shows a file: a picture, or text. */
+/* What reorders text or controls something is shown as an escape, as everywhere on the page. */
+export const visible = text => text.replace(/[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]/g, one => `\\u{${one.codePointAt(0).toString(16)}}`);
+
+/* Shows a file: a picture, a notebook, or text. */
 async function look(path, entry) {
 	const name = path.split('/').pop(), bytes = await (await request('GET', address('file', path))).blob();
 	const bar = el('div.bar', {}, el('b', {}, path), quiet('Download', () => act(() => download(address('file', path), name))),
 		quiet('Mention', () => { $('prompt').value += `${$('prompt').value && !$('prompt').value.endsWith(' ') ? ' ' : ''}@${path} `; view('chat'); grow(); $('prompt').focus(); }));
-	let body;
-	if (PICTURE.test(name)) {
+	let body = null;
+	if (/\.ipynb$/i.test(name) && bytes.size <= MAX_NOTEBOOK) body = (await import('/notebook.js')).cells(await bytes.text());
+	if (body) {
+		/* Its cells are shown. */
+	} else if (PICTURE.test(name)) {
 		body = el('img', { alt: name, src: URL.createObjectURL(bytes) });
 		await body.decode().catch(() => { body = el('p.empty', {}, 'The picture cannot be shown.'); });
 		if (body.src) URL.revokeObjectURL(body.src);
 	} else {
 		const all = await bytes.slice(0, MAX_TEXT).arrayBuffer(), text = new TextDecoder().decode(all);
 		const isBinary = new Uint8Array(all).includes(0);
-		/* What reorders text or controls something is shown as an escape, as everywhere on the page. */
-		const shown = text.replace(/[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]/g, one => `\\u{${one.codePointAt(0).toString(16)}}`);
-		body = isBinary ? el('p.empty', {}, `${size(bytes.size)} that are not text`) : block(path, shown || ' ');
+		body = isBinary ? el('p.empty', {}, `${size(bytes.size)} that are not text`) : block(path, visible(text) || ' ');
 		if (bytes.size > MAX_TEXT) body = el('div', {}, body, el('p.empty', {}, `The first ${size(MAX_TEXT)} of ${size(bytes.size)}: download it to see the rest.`));
 	}
 	viewer.replaceChildren(bar, body);

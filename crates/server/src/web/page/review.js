@@ -1,13 +1,19 @@
-'use strict';
-/* The review: what changed in files and hunks, what of it the user takes, and what they say about it. */
-let remarks = [], over = new Set(), deciding = Promise.resolve();
+/* The review: what changed in files and hunks, what of it the user takes, and what they say about it. Loaded when it is looked at. */
+/* By the path of a file, which version of the host's the user writes over. */
+let remarks = [], over = new Map(), deciding = Promise.resolve();
 const PART = 2000;
 const PICTURES = { png: 'image/png', jpg: 'image/jpeg', jpeg: 'image/jpeg', gif: 'image/gif', webp: 'image/webp', svg: 'image/svg+xml' };
 
 /* The change that the user is choosing from is not replaced without them. */
-function look() {
+export function look() {
 	if (!hasChosen && !$('files').querySelector('.remark textarea')) return review();
 	$('note').replaceChildren('The change may be another one now. ', quiet('Show it', review));
+}
+
+/* Another session is shown. */
+export function reset() {
+	[remarks, over] = [[], new Map()];
+	showRemarks();
 }
 
 async function review() {
@@ -20,7 +26,7 @@ async function review() {
 }
 
 function showDiff(shown, why) {
-	[diff, hasChosen, over] = [shown, false, new Set()];
+	[diff, hasChosen] = [shown, false];
 	const { counts, files, risks, messages, more_files: more } = shown, notes = why ? [why] : [], top = $('files').scrollTop;
 	if (files.length) notes.push(`${counts.added} added, ${counts.modified} modified, ${counts.deleted} deleted`);
 	if (files.some(({ is_refused: isRefused }) => isRefused)) notes.push('What you refused is still refused.');
@@ -63,11 +69,20 @@ function lineNodes(lines, at) {
 		const number = mark === '-' ? at.old : mark === '@' || mark === '\\' ? '' : at.now;
 		if (mark === '-' || mark === ' ') at.old++;
 		if (mark === '+' || mark === ' ') at.now++;
-		const node = el(`div.${kinds[mark] || 'c'}`, {}, el('span.no', { title: number && 'Comment on this line' }, String(number)),
+		const node = el(`div.${kinds[mark] || 'c'}`, {}, el('span.no', {}, String(number)),
 			el('span', {}, ...mark === '@' ? [text] : [`${mark} `, ...painted(text)]));
 		Object.assign(node, { number, mark });
 		return node;
 	});
+}
+
+/* What a call would do to files, in a card that asks about it. */
+export function showCall(node, { what, diffs }) {
+	const change = ({ name, is_new: isNew, is_text: isText, lines, left_out: left, added, removed }) => el('div.change', {},
+		el('p.line', {}, el('b', {}, `${isNew ? 'new: ' : ''}${name} `), isText ? lineCounts({ added, removed }) : 'not text'),
+		el('div.diff', { role: 'group', tabIndex: 0, ariaLabel: `Changes of ${name}`, hidden: !lines.length }, ...lineNodes(lines, { old: 1, now: 1 })),
+		left ? el('p.line', {}, `${left} more lines, which the whole call has`) : '');
+	node.replaceChildren(...diffs.map(change), el('details', {}, el('summary', {}, 'The whole call'), block('Call', what)));
 }
 
 function file(shown, number) {
@@ -150,8 +165,11 @@ async function apply() {
 	const files = Object.fromEntries([...$('files').children].map(node => node.choice?.()).filter(Boolean)), note = $('note');
 	try {
 		await decide();
-		const { applied, merged } = await send(here('apply'), { digest: diff.digest, files, over: [...over] });
+		const numbers = {};
+		for (const [number, card] of [...$('files').querySelectorAll('.file')].entries()) if (over.has(card.shown.path)) numbers[number] = over.get(card.shown.path);
+		const { applied, merged } = await send(here('apply'), { digest: diff.digest, files, over: numbers });
 		hasChosen = false;
+		over.clear();
 		await review();
 		note.textContent = `Written: ${applied.added} added, ${applied.modified} modified, ${applied.deleted} deleted${merged.length ? `; merged with your edits: ${merged.join(', ')}` : ''}\n${note.textContent}`;
 	} catch (error) {
@@ -161,7 +179,7 @@ async function apply() {
 	}
 }
 
-/* Each file that the host has otherwise: whose version counts. */
+/* Each file that the host has otherwise: whose version counts, or one that the user writes. */
 function showConflicts(conflicts) {
 	for (const [number, card] of [...$('files').querySelectorAll('.file')].entries()) {
 		const found = conflicts.find?.(({ path }) => path === card.shown.path);
@@ -169,14 +187,35 @@ function showConflicts(conflicts) {
 		if (!found) continue;
 		const chosen = text => { card.conflict.replaceChildren(text); hasChosen = true; };
 		card.conflict.replaceChildren(`${found.reason}. `,
-			quiet('Keep mine', () => { over.delete(number); card.set(false); chosen('Yours stays.'); decide().catch(() => {}); }),
-			quiet('Take the sandbox’s', () => { over.add(number); chosen('Apply writes the sandbox’s version over yours; Take back restores it.'); }));
+			quiet('Keep mine', () => { over.delete(card.shown.path); card.set(false); chosen('Yours stays.'); decide().catch(() => {}); }),
+			quiet('Take the sandbox’s', () => { over.set(card.shown.path, null); chosen('Apply writes the sandbox’s version over yours; Take back restores it.'); }),
+			quiet('Edit by hand', () => act(() => byHand(card, number), $('note'))));
 		card.scrollIntoView({ block: 'nearest' });
 	}
 }
 
-async function restore(path) {
-	if (await act(() => send(here(path)), $('note'))) await review();
+/* Both versions in one text, which the user edits: the sandbox gets it, and the next apply writes it over what the host had. */
+async function byHand(card, number) {
+	const { path, name } = card.shown, { text, found } = await read(part(number, {}).replace('/part?', '/conflict?'));
+	const box = el('textarea', { rows: 12, spellcheck: false, value: text, ariaLabel: `Both versions of ${name}` });
+	const use = quiet('Use this', () => act(async () => {
+		if (/^(<{7}|>{7}) /m.test(box.value) && !confirm('It still has conflict markers. Use it?')) return;
+		const made = /\r\n/.test(text) ? box.value.replace(/\r?\n/g, '\r\n') : box.value;
+		await json('PUT', here(`file?${new URLSearchParams({ path })}`), new Blob([made]));
+		over.set(path, found);
+		await review();
+		for (const other of $('files').querySelectorAll('.file')) if (other.shown.path === path) other.set(true);
+		await decide();
+		hasChosen = true;
+		$('note').textContent = `${name} is in the sandbox as you wrote it; Apply writes it over your version.`;
+	}, $('note')));
+	use.className = '';
+	card.conflict.replaceChildren(box, use, quiet('Cancel', () => showConflicts([{ path, reason: 'It is another one on your side now' }])));
+	box.focus();
+}
+
+export async function restore(path) {
+	if (await act(() => send(here(path)), $('review').hidden ? null : $('note')) && !$('review').hidden) await review();
 }
 
 /* ---- comments ---- */

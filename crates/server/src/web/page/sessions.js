@@ -1,4 +1,4 @@
-/* The list of sessions and races. Loaded when it is opened. */
+/* The list of sessions and races. */
 const localTime = text => {
 	const time = new Date(text);
 	return isNaN(time) ? text : time.toLocaleString([], { dateStyle: 'medium', timeStyle: 'short' });
@@ -15,14 +15,17 @@ const remove = (id, title) => confirm(`Delete the session “${title}”, its sa
 	list();
 });
 
+const tool = (sign, ariaLabel, onclick) => el('button.quiet', { ariaLabel, title: ariaLabel.split(' ')[0], onclick }, sign);
+
 const row = (kind, cells) => el('tr', {}, ...cells.map(cell => el(kind, {}, cell)));
 
 export function draw({ sessions, races }) {
 	$('list').replaceChildren(...sessions.map(({ id, preview, updated, status: how, model, open: isOpen }) => {
-		const link = el('a', { href: `#/s/${id}` }, preview || '(no prompt)');
+		const link = el('a', { href: `/s/${id}`, title: preview }, el('span', {}, preview || '(no prompt)'));
+		link.onclick = event => { if (!event.ctrlKey && !event.metaKey && !event.shiftKey) { event.preventDefault(); if (id === session) drawer(); else open(id); } };
 		link.append(el('small', {}, el('time', { dateTime: updated }, localTime(updated)), ` · ${isOpen && how === 'running' ? 'open' : how} · ${model}`));
 		if (id === session) link.setAttribute('aria-current', 'true');
-		return el('li', {}, link, quiet('Rename', () => rename(id, preview)), quiet('Delete', () => remove(id, preview)));
+		return el('li', {}, link, tool('✎', `Rename ${preview}`, () => rename(id, preview)), tool('×', `Delete ${preview}`, () => remove(id, preview)));
 	}), ...races.map(({ title, head, attempts }) => el('li.table', {}, el('table', {}, el('caption', {}, title),
 		row('th', head), ...attempts.map(({ cells, session: id }) => row('td', [...cells, id && quiet('Open', () => open(id))]))))));
 	if (!sessions.length) $('list').append(el('li.empty', {}, $('search').value ? 'None has that.' : 'There are no sessions yet.'));

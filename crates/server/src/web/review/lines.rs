@@ -3,12 +3,13 @@
 
 use agent_base::error::Result;
 use agent_base::visible::visible_bytes;
-use agent_diff::hunks::Line;
+use agent_diff::hunks::{self, Line};
 use agent_diff::paint::Painter;
 use agent_workspace::parts::{Hunk, TextFile};
 use agent_workspace::store::Store;
 use agent_workspace::{ChangeSet, diff};
 use serde_json::{Value, json};
+use std::path::Path;
 
 /// Bytes of one line.
 const MAX_LINE: usize = 2_000;
@@ -85,6 +86,23 @@ impl Painted {
         self.0.finish(&mut text);
         text.lines().map(Shown::of).collect()
     }
+}
+
+/// The first `most` lines of the difference of two texts, and the number of the others.
+pub fn of_texts(path: &str, before: &[u8], after: &[u8], most: usize) -> (Vec<Shown>, usize) {
+    let mut painter = Painter::new(Path::new(path), before, after, true);
+    let (mut text, mut count) = (String::new(), 0_usize);
+    let line = |line: Line<'_>| {
+        count += 1;
+        if count <= most {
+            painter.line(line, &mut text);
+        }
+        Ok(())
+    };
+    // Nothing of this is written anywhere.
+    let _ = hunks::each(before, after, line);
+    painter.finish(&mut text);
+    (text.lines().map(Shown::of).collect(), count.saturating_sub(most))
 }
 
 /// The lines of what is taken or left as a whole.

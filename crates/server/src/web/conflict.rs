@@ -1,0 +1,74 @@
+//! A file that the host has otherwise than the session knows: both versions in one text that the user edits, and the decision about it.
+
+use super::Web;
+use super::answers::Failure;
+use super::api::{Answer, Part, find, same};
+use super::frame::visible;
+use super::review;
+use super::visitors::Mine;
+use super::work::blocking;
+use agent_base::error::{Error, Kind, Result};
+use agent_base::hash::Hash;
+use agent_workspace::ChangeSet;
+use agent_workspace::manifest::Node;
+use agent_workspace::resolution::{Decided, Resolution, Resolutions};
+use agent_workspace::tree_path::TreePath;
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The files that are written over what the host has, with that version of the host's where the user has edited it by hand.
+pub type Over = BTreeMap<TreePath, Option<String>>;
+
+/// `GET …/diff/conflict`: both versions of a file, with conflict markers around the lines that both sides changed.
+pub async fn both(
+    State(web): State<Arc<Web>>,
+    mine: Mine,
+    id: Path<String>,
+    Query(part): Query<Part>,
+) -> Answer {
+    let _turn = web.large().await?;
+    let live = find(mine, id).await?;
+    let (ready, changes) = same(&live, &part.digest).await?;
+    let of = Arc::clone(&ready);
+    let one = blocking(move || review::one_file(&changes, part.file, of.workspace.store())).await?;
+    let undecided = ready.workspace.undecided(&one).await?.unwrap_or_default();
+    let Some(file) = undecided.into_iter().find(|file| file.can_mark) else {
+        let why = "this file cannot be edited here: a side is not text, too large, or gone";
+        return Err(Error::usage(why).hint("keep one of the versions, or change the file yourself").into());
+    };
+    let decided = Decided { resolution: Resolution::Markers, found: file.found.clone() };
+    let decided = Resolutions::from([(file.path.clone(), decided)]);
+    let written = ready.workspace.would_write(&one, &decided).await?;
+    let marked = written.changes.get(&file.path).and_then(|change| change.after.clone());
+    let Some(Node::File { hash, .. }) = marked else {
+        return Err(Error::usage("this file does not conflict any more").hint("load the page again").into());
+    };
+    let text = blocking(move || ready.workspace.store().read(hash)).await?;
+    let text = String::from_utf8(text).map_err(|_| Error::usage("this file is not text"))?;
+    Ok(Json(json!({"text": text, "found": version(file.found.as_ref())?})))
+}
+
+/// Returns what identifies a version of the host's.
+fn version(node: Option<&Node>) -> Result<String> {
+    Ok(Hash::of(&serde_json::to_vec(&node)?).to_string())
+}
+
+/// Checks that the host still has the versions that the user edited by hand: `chosen` is held against what it has now.
+///
+/// # Errors
+/// `Conflict`: it has another one.
+pub fn check(chosen: &ChangeSet, over: &Over) -> Result<(), Failure> {
+    for (path, seen) in over {
+        let Some((seen, change)) = seen.as_ref().zip(chosen.changes.get(path)) else { continue };
+        if *seen != version(change.before.as_ref())? {
+            let reason = "it changed on your side since you edited it here";
+            let error = Error::new(Kind::Conflict, format!("{path}: {reason}"));
+            let details = json!([{"path": visible(&path.to_string()), "reason": reason}]);
+            return Err(Failure::from(error).with("details", details));
+        }
+    }
+    Ok(())
+}
