@@ -65,6 +65,7 @@ mod kubernetes_batch;
 #[cfg(feature = "kubernetes")]
 mod kubernetes_faults;
 #[cfg(feature = "kubernetes")]
+mod kubernetes_waits;
 mod kubernetes_warm;
 mod links;
 mod local;

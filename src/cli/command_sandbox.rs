@@ -1,7 +1,7 @@
 //! A sandbox for one command of the user, and its standard streams: for `agent exec` and `agent code`.
 
 use super::console::Console;
-use super::signals::until_interrupted;
+use super::signals::{until_interrupted, with_signals};
 use super::{kept_session, open, print, sandbox_settings};
 use crate::agent::Interrupt;
 use crate::cli::config::Config;
@@ -54,8 +54,17 @@ impl CommandSandbox {
     pub async fn start(machine: &Arc<Machine>, options: &Options, session: Option<&str>) -> Result<Self> {
         let config = Config::load(machine, options)?;
         let console = Arc::new(Console::new(machine, options));
-        let starting = sandbox(&config, session, &console);
-        let (sandbox, fresh) = until_interrupted(Interrupt::default(), starting).await?;
+        let (sandbox, fresh) = match session {
+            Some(id) => {
+                refuse_sandbox_flags(&config.options)?;
+                let attaching = kept_session::attach(&config.machine, id, &config.options);
+                (until_interrupted(Interrupt::default(), attaching).await?, None)
+            }
+            None => {
+                let fresh = fresh(&config, &console).await?;
+                (fresh.sandbox.clone(), Some(fresh))
+            }
+        };
         // Notices precede the output of the command, and what was shown of the start does not stand in it.
         console.events().flush().await?;
         console.screen.progress().clear();
@@ -89,26 +98,23 @@ impl CommandSandbox {
     }
 }
 
-/// The sandbox of `session`, or a fresh one.
-async fn sandbox(
-    config: &Config,
-    session: Option<&str>,
-    console: &Arc<Console>,
-) -> Result<(Sandbox, Option<OneShot>)> {
-    if let Some(id) = session {
-        refuse_sandbox_flags(&config.options)?;
-        return Ok((kept_session::attach(&config.machine, id, &config.options).await?, None));
-    }
-    let config = &open::ask_about_project(config, console).await?;
-    let (settings, reason) = sandbox_settings::sandbox(config).await?;
-    if let Some(Notice::Always(text)) = reason {
-        console.always_notice(text)?;
-    }
+/// A fresh sandbox. A signal meanwhile removes what there is of it.
+async fn fresh(config: &Config, console: &Arc<Console>) -> Result<OneShot> {
+    let stop = Interrupt::default();
+    let preparing = async {
+        let config = open::ask_about_project(config, console).await?;
+        let (settings, reason) = sandbox_settings::sandbox(&config).await?;
+        if let Some(Notice::Always(text)) = reason {
+            console.always_notice(text)?;
+        }
+        let mut workspace = sandbox_settings::workspace(&config);
+        open::ask_about_objects(&mut workspace, console).await?;
+        Ok((workspace, settings))
+    };
+    let (workspace, settings) = until_interrupted(stop.clone(), preparing).await?;
     let directory = config.machine.data_dir()?.join("scratch");
-    let mut workspace = sandbox_settings::workspace(config);
-    open::ask_about_objects(&mut workspace, console).await?;
-    let fresh = OneShot::start(&workspace, &settings, &directory, Arc::clone(console) as _).await?;
-    Ok((fresh.sandbox.clone(), Some(fresh)))
+    let starting = OneShot::start(&workspace, &settings, &directory, Arc::clone(console) as _, &stop);
+    with_signals(stop.clone(), starting).await
 }
 
 /// Refuses the flags that describe how a sandbox is created: a session's exists already.

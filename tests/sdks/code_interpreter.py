@@ -31,6 +31,11 @@ with Sandbox.create(timeout=600) as sandbox:
     assert context.id in [other.id for other in sandbox.list_code_contexts()]
     sandbox.remove_code_context(context)
     assert context.id not in [other.id for other in sandbox.list_code_contexts()]
+    # A cell of each other language has a value, where the sandbox has the language.
+    for language, code in [("ts", "const n: number = 6; n * 7"), ("r", "6 * 7"), ("java", "6 * 7")]:
+        cell = sandbox.run_code(code, language=language)
+        is_missing = cell.error and "cannot run" in cell.error.value
+        assert is_missing or "42" in (cell.text or ""), (language, cell)
     shell = sandbox.run_code("echo $((6 * 7)); pwd; echo err >&2; exit 3", language="bash")
     assert "".join(shell.logs.stdout) == "42\n/home/user\n", shell
     assert "".join(shell.logs.stderr) == "err\n" and shell.error, shell

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-const CLAIMS: &str = "/apis/extensions.agents.x-k8s.io/v1beta1/namespaces/default/sandboxclaims";
+pub const CLAIMS: &str = "/apis/extensions.agents.x-k8s.io/v1beta1/namespaces/default/sandboxclaims";
 const SANDBOXES: &str = "/apis/agents.x-k8s.io/v1beta1/namespaces/default/sandboxes";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
@@ -116,7 +116,7 @@ fn template(api: &Api) -> Value {
 }
 
 /// The kinds that are used, with the fields that are used of them: a field by another name would be dropped.
-async fn install(api: &Api) {
+pub async fn install(api: &Api) {
     let text = json!({ "type": "string" });
     let condition = json!({ "type": "object", "properties": { "type": text, "status": text, "reason": text, "message": text } });
     let conditions = json!({ "type": "array", "items": condition });

@@ -46,12 +46,15 @@ pub fn settings() -> Settings {
 /// The program, with the same settings and pods of this namespace.
 pub fn configured(call: Agent, kubeconfig: &str, namespace: &str) -> Agent {
     let image = settings().image.unwrap_or_default();
+    let template = "pod_template = { spec = { containers = [{ name = \"sandbox\", resources = { requests = \
+                    { cpu = \"10m\", memory = \"32Mi\", ephemeral-storage = \"16Mi\" } } }] } }";
+    with_table(call, kubeconfig, &format!("namespace = \"{namespace}\", image = \"{image}\", {template}"))
+}
+
+/// The program, with these settings of `[sandbox.kubernetes]` in one line.
+pub fn with_table(call: Agent, kubeconfig: &str, settings: &str) -> Agent {
     let isolation = if enforces_policies() { "proved" } else { "trusted" };
-    let config = format!(
-        "sandbox = {{ kubernetes = {{ namespace = \"{namespace}\", image = \"{image}\", isolation = \"{isolation}\", pod_template = {{ spec = \
-         {{ containers = [{{ name = \"sandbox\", resources = {{ requests = {{ cpu = \"10m\", memory = \"32Mi\", ephemeral-storage = \
-         \"16Mi\" }} }} }}] }} }} }} }}\n"
-    );
+    let config = format!("sandbox = {{ kubernetes = {{ isolation = \"{isolation}\", {settings} }} }}\n");
     call.config(&config).env("AGENT_SANDBOX", "kubernetes").env("KUBECONFIG", kubeconfig)
 }
 

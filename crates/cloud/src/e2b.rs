@@ -115,14 +115,16 @@ impl E2b {
         let of_domain = of_domain.ok_or_else(|| {
             Error::config(format!("{} is not the name of a domain", vendor.domain_variable))
                 .hint(format!("write it like {}", vendor.domain))
-        })?;
-        let base = match text(vendor.place.url_variable) {
-            Some(text) => server_address(vendor.place.url_variable, &text)?,
-            None => of_domain,
-        };
+        });
         let sandboxes = text(vendor.sandbox_url_variable);
         let sandboxes =
             sandboxes.map(|text| server_address(vendor.sandbox_url_variable, &text)).transpose()?;
+        // Where both addresses are set, nothing is below the domain, which may be one of `agent serve`, with a port.
+        let base = match (text(vendor.place.url_variable), &sandboxes) {
+            (Some(text), Some(_)) => server_address(vendor.place.url_variable, &text)?,
+            (Some(text), None) => of_domain.and(server_address(vendor.place.url_variable, &text))?,
+            (None, _) => of_domain?,
+        };
         let is_here = is_loopback(&base) && sandboxes.as_ref().is_some_and(is_loopback);
         let api = Api::at(&vendor.place, machine, base, is_here)?;
         Ok(Self { vendor, api, domain, sandboxes })
@@ -573,9 +575,10 @@ mod tests {
         assert_eq!(address(&own, "").0, "https://21000-i1.sandbox.example.org/x");
         let here = [("E2B_API_URL", "http://127.0.0.1:1"), ("E2B_SANDBOX_URL", "http://127.0.0.1:2/s")];
         assert_eq!(address(&connect(&E2B, &here).unwrap(), ""), ("http://127.0.0.1:2/s/x".to_owned(), 2));
-        // A bug: the name that `agent serve` gives its sandboxes without a domain was refused.
-        let named = address(&connect(&E2B, &here).unwrap(), "@127.0.0.1:1");
-        assert_eq!(named, ("http://127.0.0.1:2/s/x".to_owned(), 2));
+        // `agent serve --print-env` printed what `agent --sandbox e2b` refused.
+        let served = [here[0], here[1], ("E2B_DOMAIN", "@127.0.0.1:2")];
+        let served = connect(&E2B, &served).unwrap();
+        assert_eq!(address(&served, "@127.0.0.1:2"), ("http://127.0.0.1:2/s/x".to_owned(), 2));
     }
 
     #[test]

@@ -152,35 +152,37 @@ async fn follow<T>(
     None
 }
 
-/// Waits until `done` has what it looks for in the object `name` of the list at `path`: `Ok(Err(why))` goes on waiting.
+/// Waits until `done` has what it looks for in the object `name` of the list at `path`: `Ok(Err(why))` goes on waiting, and is
+/// shown.
 pub(super) async fn until<T>(
     cluster: &Cluster,
     path: &str,
     name: &str,
     longest: Duration,
+    on_progress: OnProgress<'_>,
     done: impl Fn(&Value) -> Result<Result<T, String>>,
 ) -> Result<T> {
     let deadline = Instant::now() + longest;
     let failed = |error| failure::error(&format!("{name} could not be looked at"), error);
     loop {
         let seen = cluster.get(&format!("{path}/{name}")).await.map_err(failed)?.ok_or_else(deleted)?;
-        let mut why = match done(&seen)? {
+        let why = match done(&seen)? {
             Ok(found) => return Ok(found),
-            Err(why) => why,
+            Err(why) => Lock::new(why),
         };
         let followed = follow(cluster, path, name, &seen, |object| match object.map(&done) {
             None => Some(Err(deleted())),
             Some(Ok(Ok(found))) => Some(Ok(found)),
             Some(Ok(Err(now))) => {
-                why = now;
+                *why.lock() = now;
                 None
             }
             Some(Err(error)) => Some(Err(error)),
         });
-        match timeout_at(deadline, followed).await {
+        match timeout_at(deadline, repeating(followed, || on_progress(&why.lock(), 0, 0))).await {
             Ok(Some(ended)) => return ended,
             Ok(None) => sleep(AGAIN).await,
-            Err(_) => return Err(too_long(longest, &why)),
+            Err(_) => return Err(too_long(longest, &why.lock())),
         }
     }
 }

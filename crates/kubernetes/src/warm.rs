@@ -131,7 +131,7 @@ impl Kubernetes {
     ) -> Result<(Channel, Value)> {
         let longest = self.start_timeout()?;
         let claims = self.cluster.group_path(CLAIMS, "sandboxclaims");
-        let sandbox = wait::until(&self.cluster, &claims, name, longest, |claim| {
+        let sandbox = wait::until(&self.cluster, &claims, name, longest, on_progress, |claim| {
             give_up(claim, pool)?;
             let name = wait::text(claim, "/status/sandbox/name");
             Ok((!name.is_empty()).then(|| name.to_owned()).ok_or_else(|| waiting_for(claim)))
@@ -141,7 +141,7 @@ impl Kubernetes {
             return Err(Error::sandbox("the claim names something that is not a sandbox"));
         }
         let sandboxes = self.cluster.group_path(SANDBOXES, "sandboxes");
-        let name = wait::until(&self.cluster, &sandboxes, &sandbox, longest, |sandbox| {
+        let name = wait::until(&self.cluster, &sandboxes, &sandbox, longest, on_progress, |sandbox| {
             give_up(sandbox, pool)?;
             let is_ready = condition(sandbox, "Ready").is_some_and(|it| wait::text(it, "/status") == "True");
             Ok(is_ready.then(|| pod_name(sandbox)).ok_or_else(|| waiting_for(sandbox)))

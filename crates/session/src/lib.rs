@@ -49,7 +49,7 @@ pub use startup::{Population, Ready, Startup};
 
 use agent_base::error::{Error, Kind, Result};
 use agent_base::exit_code::ExitCode;
-use agent_core::{Answer, Conversation, Skills, Spent, Window};
+use agent_core::{Answer, Conversation, Skills, Spent, Stop, Window};
 use agent_event::{Changes, Event};
 use agent_log::{History, SessionId, Store, read_records};
 use agent_mcp::client::Servers;
@@ -388,6 +388,9 @@ impl Session {
         self.startup.gateway().end().await;
         let keeps = match self.sandbox.retention {
             // It is created for the next process even if no tool ran. A failure was reported if a tool needed it.
+            Retention::Keep { .. } if self.conversation.interrupt().reason() == Some(Stop::Terminated) => {
+                self.startup.if_ready().is_some()
+            }
             Retention::Keep { .. } => self.startup.ready().await.is_ok(),
             Retention::Remove => self.startup.is_reattached().await,
         };

@@ -6,6 +6,7 @@ use super::startup::{Population, Startup};
 use agent_base::error::{Error, Result};
 use agent_base::machine::Machine;
 use agent_base::paths;
+use agent_core::Interrupt;
 use agent_log::SessionId;
 use agent_network::{self as network, Gateway};
 use agent_policy::Approver;
@@ -26,12 +27,16 @@ pub struct OneShot {
 }
 
 impl OneShot {
-    /// Starts it; its temporary files are below `directory`.
+    /// Starts it; its temporary files are below `directory`. A `stop` meanwhile removes what there is of it.
+    ///
+    /// # Errors
+    /// It does not start, or is stopped.
     pub async fn start(
         workspace: &WorkspaceSettings,
         settings: &SandboxSettings,
         directory: &Path,
         frontend: Arc<dyn Frontend>,
+        stop: &Interrupt,
     ) -> Result<Self> {
         workspace.validate()?;
         settings.check_added(&workspace.root, &workspace.machine)?;
@@ -43,7 +48,7 @@ impl OneShot {
             population => population,
         };
         let machine = Arc::clone(&workspace.machine);
-        Self::begin((id, Some(scratch)), settings, population, &machine, frontend).await
+        Self::begin((id, Some(scratch)), settings, population, &machine, frontend, stop).await
     }
 
     /// Starts one with the workspace that a session has left; it stays as it is.
@@ -55,7 +60,8 @@ impl OneShot {
     ) -> Result<Self> {
         let population = Population::Restore(Arc::new(workspace.transient()));
         let settings = SandboxSettings { retention: Retention::Remove, ..settings.clone() };
-        Self::begin((SessionId::generate(), None), &settings, population, machine, frontend).await
+        let stop = Interrupt::default();
+        Self::begin((SessionId::generate(), None), &settings, population, machine, frontend, &stop).await
     }
 
     async fn begin(
@@ -64,14 +70,25 @@ impl OneShot {
         population: Population,
         machine: &Machine,
         frontend: Arc<dyn Frontend>,
+        stop: &Interrupt,
     ) -> Result<Self> {
         let events = Arc::clone(frontend.events());
         let gateway = Gateway::new(&settings.network, events, network::Limits::default())?;
         gateway.through_proxy_of(machine);
         gateway.bind(&settings.credentials, &[], machine)?;
         let startup = Startup::begin(&id, settings, population, gateway, frontend);
-        let sandbox = startup.ready_silently().await?.sandbox.clone();
-        Ok(Self { sandbox, startup, _scratch: scratch })
+        let ready = tokio::select! {
+            biased;
+            stop = stop.triggered() => Err(stop.error()),
+            ready = startup.ready_silently() => ready,
+        };
+        match ready {
+            Ok(ready) => Ok(Self { sandbox: ready.sandbox.clone(), startup, _scratch: scratch }),
+            Err(error) => {
+                startup.end().await;
+                Err(error)
+            }
+        }
     }
 
     /// Returns the hosts that programs in it may connect to, for a change; `approver` is asked.

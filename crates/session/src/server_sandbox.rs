@@ -7,6 +7,7 @@ use super::startup::Startup;
 use agent_backends::{self as backends, SandboxChoice};
 use agent_base::error::{Error, Result};
 use agent_base::machine::Machine;
+use agent_core::Interrupt;
 use agent_mcp::client::{Launch, OwnSandbox, ServerSettings};
 use agent_sandbox::image::ImageProgram;
 use agent_sandbox::{Network, Sandbox};
@@ -68,7 +69,8 @@ pub(super) async fn start(
         .map_err(|error| Error::unexpected("a temporary directory could not be created").caused_by(error))?;
     let workspace = WorkspaceSettings::new(Arc::clone(machine), empty.path());
     let directory = machine.data_dir()?.join(SCRATCH);
-    let one_shot = OneShot::start(&workspace, &settings, &directory, Arc::clone(frontend)).await?;
+    let stop = Interrupt::default();
+    let one_shot = OneShot::start(&workspace, &settings, &directory, Arc::clone(frontend), &stop).await?;
     one_shot.startup().gateway().deny_like(startup.gateway());
     Ok(Arc::new(ServerSandbox { one_shot, program, _empty: empty }))
 }

@@ -26,8 +26,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How long the end of a session waits until its sandbox is removed. Otherwise the guest's idle timeout removes it.
-const END_TIMEOUT: Duration = Duration::from_millis(1500);
+/// How long the end of a session waits for a start that is under way.
+const START_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long it waits for the guest to end.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(1500);
+/// How long it waits until its sandbox is removed, whether or not the guest has answered: what has ended is still an object of a
+/// cluster, and counts for its quota. Otherwise the guest's idle timeout and a later sweep remove it.
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A sandbox that is up, with the workspace in it.
 pub struct Ready {
@@ -192,15 +197,13 @@ impl Startup {
                 return;
             }
         };
-        let end = async {
-            // A container that is half created cannot be ended by its guest, so its start is awaited.
-            if let Ok(ready) = starting.await {
-                ready.sandbox.shutdown().await;
-            }
-            // Usually the guest has removed it already; a later sweep retries what failed.
-            let _ = self.backend.destroy(&self.session).await;
-        };
-        let _ = tokio::time::timeout(END_TIMEOUT, end).await;
+        // A container that is half created cannot be ended by its guest, so its start is awaited. A pod may wait for minutes.
+        let started = tokio::time::timeout(START_TIMEOUT, starting).await;
+        if let Ok(Ok(ready)) = started {
+            let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, ready.sandbox.shutdown()).await;
+        }
+        // Usually the guest has removed it already; a later sweep retries what failed.
+        let _ = tokio::time::timeout(REMOVAL_TIMEOUT, self.backend.destroy(&self.session)).await;
     }
 }
 

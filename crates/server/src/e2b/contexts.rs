@@ -1,5 +1,6 @@
 //! The contexts of a sandbox: interpreters that keep their state from one execution to the next.
 
+use super::cells::{self, Pieces};
 use super::hosted::Hosted;
 use super::interpreter::Lines;
 use super::results;
@@ -184,24 +185,26 @@ impl Context {
         env: &BTreeMap<String, String>,
         lines: &mut Lines,
     ) -> Result<()> {
-        let (runner, number, moves) = {
+        let (runner, number) = {
             let mut state = self.state.lock();
             state.executions += 1;
-            let moves = self.language.keeps_state() && !std::mem::replace(&mut state.has_moved, true);
-            (Arc::clone(&state.runner), state.executions, moves)
+            (Arc::clone(&state.runner), state.executions)
         };
         lines.send(json!({ "type": "number_of_executions", "execution_count": number }));
+        let inside = hosted.paths.inside(&self.cwd);
+        let (language, code) = cells::program(&hosted.sandbox, self.language, &inside, code).await?;
+        let moves = language.keeps_state() && !std::mem::replace(&mut self.state.lock().has_moved, true);
         let run = Run::begin(&hosted.sandbox).await?;
         let request = |code: String| {
             let display = run.environment();
             let display = display.into_iter().map(|(name, value)| (name.into(), value.into()));
             // A kept interpreter gets them for this execution, and not for good.
-            let own = env.iter().filter(|_| !self.language.keeps_state());
+            let own = env.iter().filter(|_| !language.keeps_state());
             let own = own.map(|(name, value)| (name.into(), value.into()));
             Ok::<_, agent_base::error::Error>(Request {
-                language: self.language,
+                language,
                 code,
-                libraries: Libraries::parse(self.language, &[])?,
+                libraries: Libraries::parse(language, &[])?,
                 timeout: NO_LIMIT,
                 reset: false,
                 display: run.directory().display().to_string(),
@@ -209,21 +212,21 @@ impl Context {
                 env: hosted.variables(&self.cwd).into_iter().chain(display).chain(own).collect(),
             })
         };
-        let inside = hosted.paths.inside(&self.cwd);
-        let before = prelude(self.language, moves.then_some(&*inside), env);
+        let before = prelude(language, moves.then_some(&*inside), env);
         if let Some(before) = before {
             runner.run(&hosted.sandbox, &(), &request(before)?, &mut |_| {}).await?;
         }
-        let code = in_directory(self.language, &inside, code);
+        let mut pieces = Pieces::of(language);
         let mut on_output = |output: Output<'_>| {
             if let Output::Data(stream, bytes) = output {
-                lines.output(stream, bytes);
+                pieces.push(stream, bytes, |stream, piece| lines.output(stream, piece));
             }
         };
         let ran = runner.run(&hosted.sandbox, &(), &request(code)?, &mut on_output).await?;
+        pieces.finish(|stream, piece| lines.output(stream, piece));
         // An interpreter that is gone has no variables of this execution.
         let is_kept = matches!(&ran, Ran::Cell(cell) if matches!(cell.ended, Ended::Answered { .. }));
-        if let Some(after) = afterwards(self.language, env).filter(|_| is_kept) {
+        if let Some(after) = afterwards(language, env).filter(|_| is_kept) {
             runner.run(&hosted.sandbox, &(), &request(after)?, &mut |_| {}).await?;
         }
         let shown = results::collect(&hosted.sandbox, &run).await?;
@@ -294,14 +297,6 @@ fn afterwards(language: Language, env: &BTreeMap<String, String>) -> Option<Stri
     Some(code.to_owned())
 }
 
-/// A shell script starts in the context's directory; other programs start in the workspace.
-fn in_directory(language: Language, cwd: &Path, code: String) -> String {
-    match (language, cwd.to_str()) {
-        (Language::Bash, Some(cwd)) => format!("cd {} || exit\n{code}", shell_words::quote(cwd)),
-        _ => code,
-    }
-}
-
 /// Sends what a finished execution shows: pictures, the value of its last expression, the exception.
 fn report(ran: &Ran, shown: results::Shown, lines: &Lines) {
     let cell = match ran {
@@ -352,6 +347,5 @@ mod tests {
         assert_eq!(afterwards(Language::Bash, &env), None);
         assert_eq!(prelude(Language::Python, None, &BTreeMap::new()), None);
         assert_eq!(prelude(Language::Bash, Some(Path::new("/tmp")), &env), None);
-        assert_eq!(in_directory(Language::Bash, Path::new("/a b"), "ls".into()), "cd '/a b' || exit\nls");
     }
 }

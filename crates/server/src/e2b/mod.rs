@@ -4,6 +4,7 @@
 //! headers, or by the host name `PORT-ID.…`. envd's services are answered here, over the guest's protocol; nothing of
 //! the vendors runs inside.
 
+mod cells;
 pub mod connect;
 mod contexts;
 mod control;

@@ -78,7 +78,9 @@ async fn exchange(
     let client = request.extensions_mut().remove::<OnUpgrade>();
     let permit = Arc::new(permit);
     let held = Arc::clone(&permit);
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    // Names as programs write them: some look for `Host:`.
+    let (mut sender, connection) =
+        http1::Builder::new().title_case_headers(true).handshake(TokioIo::new(stream)).await?;
     tokio::spawn(async move {
         // The side that breaks off is the one that notices.
         let _ = connection.with_upgrades().await;

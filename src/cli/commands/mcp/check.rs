@@ -7,7 +7,7 @@ use crate::cli::console::Console;
 use crate::cli::options::{BackendArgs, DirectoryArg, JsonArg, Options};
 use crate::cli::print::print;
 use crate::cli::sandbox_settings;
-use crate::cli::signals::until_interrupted;
+use crate::cli::signals::{until_interrupted, with_signals};
 use crate::count_text::counted;
 use crate::error::{Error, Kind, Result};
 use crate::event::{Event, Listener, Record};
@@ -54,7 +54,7 @@ pub async fn check(machine: &Arc<Machine>, arguments: CheckServersArgs) -> Resul
     let servers = chosen(&config, &arguments.names)?;
     let (mut text, mut all, mut failed) = (String::new(), Vec::new(), 0);
     for settings in servers {
-        let checked = until_interrupted(Interrupt::default(), checked(&config, settings)).await?;
+        let checked = checked(&config, settings).await?;
         failed += usize::from(checked.outcome.is_err());
         text += &checked.text()?;
         all.push(checked.json());
@@ -114,16 +114,18 @@ async fn checked(config: &Config, settings: ServerSettings) -> Result<CheckedSer
     console.events().listen(Box::new(SeenHosts(Arc::clone(&hosts))));
     let directory = config.machine.data_dir()?.join("scratch");
     let workspace = sandbox_settings::workspace(config);
-    let one_shot = OneShot::start(&workspace, &sandbox, &directory, Arc::clone(&console) as _).await?;
-    let one_shot = Arc::new(one_shot);
+    let stop = Interrupt::default();
+    let starting = OneShot::start(&workspace, &sandbox, &directory, Arc::clone(&console) as _, &stop);
+    let one_shot = Arc::new(with_signals(stop.clone(), starting).await?);
     let site = CheckSite::new(Arc::clone(&one_shot), &workspace, sandbox);
     let cache = Cache::new(&config.machine.cache_dir()?);
     let server = Server::new(settings.clone(), Arc::new(site) as Arc<dyn Site>, cache);
     let started = Instant::now();
-    let outcome = server.ask().await;
+    let asked = until_interrupted(Interrupt::default(), async { Ok(server.ask().await) }).await;
     let took = started.elapsed();
     server.end().await;
     one_shot.end().await;
+    let outcome = asked?;
     console.events().flush().await?;
     let hosts = std::mem::take(&mut *hosts.lock());
     Ok(CheckedServer { settings, outcome, took, hosts })
