@@ -21,11 +21,19 @@ fn tools() -> Vec<ToolSpec> {
     let command =
         json!({ "command": text, "timeout_s": { "type": "integer" }, "background": { "type": "boolean" } });
     let file = json!({ "type": "object", "properties": { "path": text, "data": text } });
+    // Types as schemas of MCP servers say them: by alternatives, and elsewhere.
+    let place = json!({ "type": "object", "properties": { "city": text, "floor": { "type": "integer" } } });
+    let option = json!({
+        "value": { "type": ["string", "object", "null"] },
+        "level": { "anyOf": [{ "type": "integer" }, { "type": "null" }] },
+        "place": { "anyOf": [place, { "type": "null" }] },
+    });
     vec![
         tool("run_commands", command, &["command"]),
         tool("read_file", json!({ "path": text }), &["path"]),
         tool("write_file", json!({ "path": text, "data": text }), &["path", "data"]),
         tool("write_files", json!({ "files": { "type": "array", "items": file } }), &["files"]),
+        tool("set_option", option, &[]),
         tool("update_plan", json!({ "steps": { "type": "array", "items": text } }), &[]),
     ]
 }

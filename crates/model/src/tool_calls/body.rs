@@ -4,6 +4,7 @@
 
 use crate::ToolSpec;
 use crate::tool_calls::assignments::pairs;
+use crate::tool_calls::coerce::member;
 use crate::tool_calls::json_calls::{ARGUMENT_KEYS, NAME_KEYS};
 use crate::tool_calls::json_calls::{Call, Calls, balanced, calls_in, json_at, known_or_invented, object_of};
 use crate::tool_calls::marks::{Mark, PREFIX, Role, mark};
@@ -18,6 +19,11 @@ const MAX_ARGUMENTS: usize = 100;
 const MAX_DEPTH: usize = 16;
 /// Calls of one list.
 const MAX_CALLS: usize = 1_000;
+
+/// Words before the name of a tool: of Gemma 4, and of models that write gpt-oss's header behind another mark.
+const BEFORE_NAMES: [&str; 3] = ["call:", "assistant ", "to="];
+/// Between such a name and its arguments.
+const KIND_OF_ARGUMENTS: &str = "json";
 
 /// Reads calls for these tools.
 pub struct Reader<'a> {
@@ -181,8 +187,9 @@ impl<'a> Reader<'a> {
         }
         let is_gemma = rest.trim_start_matches(':').starts_with("call:");
         rest = rest.trim_start_matches(':');
-        rest = rest.strip_prefix("call:").unwrap_or(rest);
-        rest = without_asides(rest)?;
+        rest = without_asides(
+            BEFORE_NAMES.iter().fold(rest, |rest, word| rest.strip_prefix(word).unwrap_or(rest)),
+        )?;
         if let Some(tag) = mark(rest).filter(|tag| tag.role == Role::Call) {
             return self.element(rest, tag);
         }
@@ -207,7 +214,9 @@ impl<'a> Reader<'a> {
     ) -> Option<(Value, &'t str, bool)> {
         let tool = self.tool(name);
         let rest = without_call_id(text[end..].trim_start());
-        let (rest, is_separated) = without_separators(rest);
+        let kind =
+            rest.strip_prefix(KIND_OF_ARGUMENTS).map(str::trim_start).filter(|rest| rest.starts_with('{'));
+        let (rest, is_separated) = without_separators(kind.unwrap_or(rest));
         self.spend(rest.len().min(4096))?;
         match rest.chars().next() {
             Some('{') => {
@@ -238,7 +247,9 @@ impl<'a> Reader<'a> {
             Some(_) => match mark(rest) {
                 Some(tag) if tag.role == Role::Call => {
                     let (calls, rest, is_whole) = self.element(rest, tag)?;
-                    Some((calls.into_iter().next()?.1, rest, is_whole))
+                    // Behind another word it is a call of its own.
+                    let (_, arguments) = calls.into_iter().next().filter(|(named, _)| named == name)?;
+                    Some((arguments, rest, is_whole))
                 }
                 Some(tag)
                     if matches!(tag.role, Role::Key | Role::Argument) || self.is_mistaken_key(rest, &tag) =>
@@ -458,8 +469,7 @@ impl<'a> Reader<'a> {
             }
             let inner = start.strip_prefix(PREFIX)?;
             let key = nested_key(inner)?;
-            let schema =
-                if schema["items"].is_object() { &schema["items"] } else { &schema["properties"][key] };
+            let schema = if schema["items"].is_object() { &schema["items"] } else { member(schema, key) };
             let (value, behind) = self.nested(inner, key, schema, depth + 1)?;
             children.push((key, value));
             rest = behind;
@@ -521,7 +531,7 @@ fn pass(text: &str, is_behind_call: bool) -> Option<Passed<'_>> {
         match mark.role {
             Role::Open | Role::Weak => {
                 (passed.is_open, passed.is_closed) = (true, false);
-                passed.is_command = mark.tag == "<tool: function>";
+                passed.is_command = mark.tag.starts_with("<tool: ");
             }
             Role::Close | Role::CallEnd => (passed.is_open, passed.is_closed) = (false, true),
             Role::Noise => {}

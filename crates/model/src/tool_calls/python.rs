@@ -71,7 +71,7 @@ fn value(text: &str, depth: usize) -> Option<(Value, &str)> {
     match text.chars().next()? {
         '[' => sequence(&text[1..], ']', depth),
         '(' => sequence(&text[1..], ')', depth),
-        '{' => dictionary(&text[1..], depth),
+        '{' => dictionary(&text[1..], depth).or_else(|| sequence(&text[1..], '}', depth)),
         c if c.is_ascii_digit() || matches!(c, '-' | '+' | '.') => number(text),
         _ => match strings(text) {
             Some((text, rest)) => Some((Value::String(text), rest)),

@@ -266,7 +266,16 @@ impl Scan<'_, '_> {
     fn unmarked(&self, text: &str) -> Option<(Calls, usize)> {
         match text.chars().next()? {
             '{' | '[' => {
-                let (calls, rest) = self.body(text)?;
+                let (mut calls, mut rest) = self.body(text)?;
+                // Llama 3 separates several by semicolons.
+                while let Some(next) = rest.trim_start_matches(' ').strip_prefix(';')
+                    && next.trim_start().starts_with('{')
+                    && calls.len() < MAX_BLOCKS
+                    && let Some((more, behind)) = self.body(next.trim_start())
+                {
+                    calls.extend(more);
+                    rest = behind;
+                }
                 let is_python = text.starts_with('[') && !text[1..].trim_start().starts_with(['{', '[']);
                 (!is_python || self.are_exact(&calls)).then(|| (calls, text.len() - rest.len()))
             }
@@ -669,13 +678,17 @@ fn is_begun(body: &str) -> bool {
     body.starts_with(['{', '[', '<']) || body.contains("</")
 }
 
-/// Returns whether a mark closes what was opened, and nothing but marks follows. At the beginning of a line nothing at all may follow.
+/// Returns whether a mark closes what was opened, and the next call or nothing but marks follows. At the beginning of a line
+/// nothing at all may follow.
 fn is_closed_at_end(body: &str, begins_line: bool) -> bool {
     let places = body.match_indices('<').chain(body.match_indices('[')).chain(body.match_indices(']'));
     let closes = |(at, _): (usize, &str)| mark(&body[at..]).filter(Mark::closes).map(|_| at);
     let Some(end) = places.filter_map(closes).min() else { return begins_line && body.trim().is_empty() };
     let mut rest = &body[end..];
     while let Some(mark) = mark(rest.trim_start()) {
+        if mark.opens() {
+            return true;
+        }
         rest = &rest.trim_start()[mark.length..];
     }
     rest.trim().is_empty()
