@@ -160,7 +160,12 @@ impl<'a> Reader<'a> {
     /// `f(a="b")`. Arguments without a name are not those of a tool.
     pub fn python<'t>(&self, text: &'t str) -> Option<(Call, &'t str)> {
         self.spend(text.len().min(64))?;
-        let (written, rest) = python::call(text)?;
+        let loose = || {
+            // Of a text that was cut off, the end of a value may be missing.
+            self.spend(text.len()).filter(|()| !self.is_cut_off)?;
+            python::loose_call(text)
+        };
+        let (written, rest) = python::call(text).or_else(loose)?;
         let name = known_or_invented(written.name, self.tools)?;
         (!written.is_positional).then(|| ((name, Value::Object(written.arguments)), rest))
     }
@@ -384,7 +389,7 @@ impl<'a> Reader<'a> {
                     let name = behind[..end].trim();
                     let (tag, value) = behind_key(&behind[end..])?;
                     let (value, behind) = self.raw(value, &tag, tool)?;
-                    arguments.insert(name.to_owned(), typed(value, schema(tool, name), None));
+                    arguments.insert(name.to_owned(), typed(value, schema(tool, name), is_text(&tag)));
                     rest = behind;
                 }
                 _ => return Some((arguments, rest)),
@@ -598,12 +603,21 @@ fn without_call_id(text: &str) -> &str {
 
 /// The tag of a value, and the value, behind the name of an argument.
 fn behind_key(mut text: &str) -> Option<(Mark, &str)> {
+    let mut kind = None;
     loop {
         match mark(text) {
-            Some(tag) if tag.role == Role::Raw => return Some((tag.clone(), &text[tag.length..])),
+            Some(mut tag) if tag.role == Role::Raw => {
+                let behind = &text[tag.length..];
+                tag.attributes.extend(kind.map(|kind: &str| ("type".to_owned(), kind.into())));
+                return Some((tag, behind));
+            }
             // It may be doubled.
             Some(tag) if tag.role == Role::KeyEnd => text = text[tag.length..].trim_start(),
-            Some(tag) if tag.role == Role::Aside => text = without_asides(text)?,
+            Some(tag) if tag.role == Role::Aside => {
+                let inner = &text[tag.length..];
+                kind = Some(inner[..inner.find('<')?].trim());
+                text = without_asides(text)?;
+            }
             Some(_) => return None,
             None => {
                 // The tag of the value is missing; its end tells which one.

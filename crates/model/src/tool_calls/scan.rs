@@ -361,6 +361,10 @@ impl Scan<'_, '_> {
 
     /// `[f(a=…)]` of an existing tool that cannot be read, as all of the rest.
     fn broken_list(&self, text: &str) -> Option<(String, String)> {
+        // What follows a list that has ended is text.
+        if balanced(text).is_some_and(|end| !text[end..].trim().is_empty()) {
+            return None;
+        }
         let inner = text.strip_prefix('[')?.trim_start();
         let end = inner.find('(')?;
         let name =

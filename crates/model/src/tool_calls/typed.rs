@@ -36,7 +36,15 @@ pub fn typed(text: &str, schema: &Value, is_text: Option<bool>) -> Value {
     }
     let given = Value::String(text.to_owned());
     let json = || lenient_json::parse(text.trim()).ok().map(|(value, _)| value);
-    coerced(&given, schema).or_else(|| json().filter(|_| !text.trim().is_empty())).unwrap_or(given)
+    // Models have been seen to escape JSON as for a text.
+    let escaped = || {
+        let inner: String = serde_json::from_str(&format!("\"{}\"", text.trim())).ok()?;
+        of_text(&inner, schema)
+    };
+    coerced(&given, schema)
+        .or_else(|| json().filter(|_| !text.trim().is_empty()))
+        .or_else(escaped)
+        .unwrap_or(given)
 }
 
 /// Null, a list or an object, where a schema takes it beside text.
