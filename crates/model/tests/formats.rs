@@ -139,7 +139,8 @@ fn what_has_the_shape_of_a_call_and_cannot_be_read_is_one() {
             let could_run = call.arguments.parse().is_ok_and(|(value, _)| !value.is_string());
             call.name == expected[0] && (call.name.is_empty() || !could_run)
         };
-        if recovered.calls.len() != 1 || !recovered.calls.iter().all(is_one) {
+        let is_left = expected.get(1).is_none_or(|left| recovered.text == *left);
+        if recovered.calls.len() != 1 || !recovered.calls.iter().all(is_one) || !is_left {
             wrong.push(format!("{name}: {recovered:?} of {text:?}"));
         }
         wrong.extend(taken_back(text, &recovered.text, &tools).map(|what| format!("{name}: {what}")));

@@ -181,6 +181,10 @@ impl Scan<'_, '_> {
             _ if tag.role == Role::Weak => Found::Text(tag.length),
             _ => match unreadable(self.text, at, tag, self.reader.tools) {
                 Some((name, arguments)) => Found::Unreadable(name, arguments),
+                // Around the next mark, which decides.
+                None if tag.is_token && mark(rest[tag.length..].trim_start()).is_some() => {
+                    Found::Residue(tag.length)
+                }
                 None => Found::Text(tag.length),
             },
         }
