@@ -143,7 +143,7 @@ impl<'a> Reader<'a> {
         let mut rest = text.strip_prefix('[')?.trim_start();
         let mut calls = Calls::new();
         while calls.len() < MAX_CALLS {
-            let (call, behind) = self.python(rest)?;
+            let (call, behind) = self.python(rest).or_else(|| self.loose_python(rest))?;
             calls.push(call);
             rest = behind.trim_start();
             rest = match rest.strip_prefix(',') {
@@ -160,12 +160,16 @@ impl<'a> Reader<'a> {
     /// `f(a="b")`. Arguments without a name are not those of a tool.
     pub fn python<'t>(&self, text: &'t str) -> Option<(Call, &'t str)> {
         self.spend(text.len().min(64))?;
-        let loose = || {
-            // Of a text that was cut off, the end of a value may be missing.
-            self.spend(text.len()).filter(|()| !self.is_cut_off)?;
-            python::loose_call(text)
-        };
-        let (written, rest) = python::call(text).or_else(loose)?;
+        self.called(python::call(text)?)
+    }
+
+    /// The same with quotes inside of quotes. Of a text that was cut off, the end of a value may be missing.
+    fn loose_python<'t>(&self, text: &'t str) -> Option<(Call, &'t str)> {
+        self.spend(text.len()).filter(|()| !self.is_cut_off)?;
+        self.called(python::loose_call(text)?)
+    }
+
+    fn called<'t>(&self, (written, rest): (python::Written<'t>, &'t str)) -> Option<(Call, &'t str)> {
         let name = known_or_invented(written.name, self.tools)?;
         (!written.is_positional).then(|| ((name, Value::Object(written.arguments)), rest))
     }
