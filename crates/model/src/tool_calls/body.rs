@@ -134,8 +134,8 @@ impl<'a> Reader<'a> {
     fn fenced<'t>(&self, text: &'t str) -> Option<Body<'t>> {
         let inner = text.strip_prefix("```")?;
         let body = &inner[inner.find('\n')? + 1..];
-        let (calls, rest, _) = self.json(body.trim_start())?;
-        Some((calls, rest.trim_start().strip_prefix("```").unwrap_or(rest), true))
+        let (calls, rest, is_whole) = self.json(body.trim_start())?;
+        Some((calls, rest.trim_start().strip_prefix("```").unwrap_or(rest), is_whole))
     }
 
     /// `[f(a="b"), g()]`.
@@ -247,9 +247,9 @@ impl<'a> Reader<'a> {
             }
             Some('`') => {
                 let inner = rest.strip_prefix("```")?;
-                let (arguments, rest, _) =
+                let (arguments, rest, is_whole) =
                     self.json_object(name, inner[inner.find('\n')? + 1..].trim_start())?;
-                Some((arguments, rest.trim_start().strip_prefix("```").unwrap_or(rest), true))
+                Some((arguments, rest.trim_start().strip_prefix("```").unwrap_or(rest), is_whole))
             }
             Some('(') if !is_separated => self.parenthesised(&text[..end], rest, tool),
             None => (tool.is_some() && text.len() == end).then(|| (Value::Object(Map::new()), rest, false)),
