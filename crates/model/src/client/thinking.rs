@@ -31,7 +31,7 @@ pub enum Thinking {
 }
 
 /// Tags that open and close the reasoning, in the templates of different models.
-const TAGS: [(&str, &str); 10] = [
+const TAGS: [(&str, &str); 16] = [
     ("<think>", "</think>"),
     ("<thinking>", "</thinking>"),
     ("<thought>", "</thought>"),
@@ -42,15 +42,23 @@ const TAGS: [(&str, &str); 10] = [
     ("<|channel>thought", "<channel|>"),
     ("<|inner_prefix|>", "<|inner_suffix|>"),
     ("<|think|>", "<|end|>"),
+    ("<|think:start|>", "<|think:end|>"),
+    ("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
+    ("<longcat_think>", "</longcat_think>"),
+    ("<ifm|think>", "</ifm|think>"),
+    ("<ifm|think_fast>", "</ifm|think_fast>"),
+    ("<ifm|think_faster>", "</ifm|think_faster>"),
 ];
 
 /// Tags that close reasoning which the prompt opens.
-const UNOPENED: [(&str, &str); 6] = [
+const UNOPENED: [(&str, &str); 8] = [
     ("<think>", "</think>"),
     ("<seed:think>", "</seed:think>"),
     ("<mm:think>", "</mm:think>"),
     ("[THINK]", "[/THINK]"),
     ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<|think:start|>", "<|think:end|>"),
+    ("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
     // Apriel's thoughts begin with a sentence.
     ("Here are my reasoning steps", "[BEGIN FINAL RESPONSE]"),
 ];

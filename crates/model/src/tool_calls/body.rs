@@ -4,6 +4,7 @@
 
 use crate::ToolSpec;
 use crate::tool_calls::assignments::pairs;
+use crate::tool_calls::coerce::member;
 use crate::tool_calls::json_calls::{ARGUMENT_KEYS, NAME_KEYS};
 use crate::tool_calls::json_calls::{Call, Calls, balanced, calls_in, json_at, known_or_invented, object_of};
 use crate::tool_calls::marks::{Mark, PREFIX, Role, mark};
@@ -18,6 +19,11 @@ const MAX_ARGUMENTS: usize = 100;
 const MAX_DEPTH: usize = 16;
 /// Calls of one list.
 const MAX_CALLS: usize = 1_000;
+
+/// Words before the name of a tool: of Gemma 4, and of models that write gpt-oss's header behind another mark.
+const BEFORE_NAMES: [&str; 3] = ["call:", "assistant ", "to="];
+/// Between such a name and its arguments.
+const KIND_OF_ARGUMENTS: &str = "json";
 
 /// Reads calls for these tools.
 pub struct Reader<'a> {
@@ -128,8 +134,8 @@ impl<'a> Reader<'a> {
     fn fenced<'t>(&self, text: &'t str) -> Option<Body<'t>> {
         let inner = text.strip_prefix("```")?;
         let body = &inner[inner.find('\n')? + 1..];
-        let (calls, rest, _) = self.json(body.trim_start())?;
-        Some((calls, rest.trim_start().strip_prefix("```").unwrap_or(rest), true))
+        let (calls, rest, is_whole) = self.json(body.trim_start())?;
+        Some((calls, rest.trim_start().strip_prefix("```").unwrap_or(rest), is_whole))
     }
 
     /// `[f(a="b"), g()]`.
@@ -137,7 +143,7 @@ impl<'a> Reader<'a> {
         let mut rest = text.strip_prefix('[')?.trim_start();
         let mut calls = Calls::new();
         while calls.len() < MAX_CALLS {
-            let (call, behind) = self.python(rest)?;
+            let (call, behind) = self.python(rest).or_else(|| self.loose_python(rest))?;
             calls.push(call);
             rest = behind.trim_start();
             rest = match rest.strip_prefix(',') {
@@ -154,7 +160,16 @@ impl<'a> Reader<'a> {
     /// `f(a="b")`. Arguments without a name are not those of a tool.
     pub fn python<'t>(&self, text: &'t str) -> Option<(Call, &'t str)> {
         self.spend(text.len().min(64))?;
-        let (written, rest) = python::call(text)?;
+        self.called(python::call(text)?)
+    }
+
+    /// The same with quotes inside of quotes. Of a text that was cut off, the end of a value may be missing.
+    fn loose_python<'t>(&self, text: &'t str) -> Option<(Call, &'t str)> {
+        self.spend(text.len()).filter(|()| !self.is_cut_off)?;
+        self.called(python::loose_call(text)?)
+    }
+
+    fn called<'t>(&self, (written, rest): (python::Written<'t>, &'t str)) -> Option<(Call, &'t str)> {
         let name = known_or_invented(written.name, self.tools)?;
         (!written.is_positional).then(|| ((name, Value::Object(written.arguments)), rest))
     }
@@ -181,8 +196,9 @@ impl<'a> Reader<'a> {
         }
         let is_gemma = rest.trim_start_matches(':').starts_with("call:");
         rest = rest.trim_start_matches(':');
-        rest = rest.strip_prefix("call:").unwrap_or(rest);
-        rest = without_asides(rest)?;
+        rest = without_asides(
+            BEFORE_NAMES.iter().fold(rest, |rest, word| rest.strip_prefix(word).unwrap_or(rest)),
+        )?;
         if let Some(tag) = mark(rest).filter(|tag| tag.role == Role::Call) {
             return self.element(rest, tag);
         }
@@ -207,7 +223,9 @@ impl<'a> Reader<'a> {
     ) -> Option<(Value, &'t str, bool)> {
         let tool = self.tool(name);
         let rest = without_call_id(text[end..].trim_start());
-        let (rest, is_separated) = without_separators(rest);
+        let kind =
+            rest.strip_prefix(KIND_OF_ARGUMENTS).map(str::trim_start).filter(|rest| rest.starts_with('{'));
+        let (rest, is_separated) = without_separators(kind.unwrap_or(rest));
         self.spend(rest.len().min(4096))?;
         match rest.chars().next() {
             Some('{') => {
@@ -229,16 +247,18 @@ impl<'a> Reader<'a> {
             }
             Some('`') => {
                 let inner = rest.strip_prefix("```")?;
-                let (arguments, rest, _) =
+                let (arguments, rest, is_whole) =
                     self.json_object(name, inner[inner.find('\n')? + 1..].trim_start())?;
-                Some((arguments, rest.trim_start().strip_prefix("```").unwrap_or(rest), true))
+                Some((arguments, rest.trim_start().strip_prefix("```").unwrap_or(rest), is_whole))
             }
             Some('(') if !is_separated => self.parenthesised(&text[..end], rest, tool),
             None => (tool.is_some() && text.len() == end).then(|| (Value::Object(Map::new()), rest, false)),
             Some(_) => match mark(rest) {
                 Some(tag) if tag.role == Role::Call => {
                     let (calls, rest, is_whole) = self.element(rest, tag)?;
-                    Some((calls.into_iter().next()?.1, rest, is_whole))
+                    // Behind another word it is a call of its own.
+                    let (_, arguments) = calls.into_iter().next().filter(|(named, _)| named == name)?;
+                    Some((arguments, rest, is_whole))
                 }
                 Some(tag)
                     if matches!(tag.role, Role::Key | Role::Argument) || self.is_mistaken_key(rest, &tag) =>
@@ -373,7 +393,7 @@ impl<'a> Reader<'a> {
                     let name = behind[..end].trim();
                     let (tag, value) = behind_key(&behind[end..])?;
                     let (value, behind) = self.raw(value, &tag, tool)?;
-                    arguments.insert(name.to_owned(), typed(value, schema(tool, name), None));
+                    arguments.insert(name.to_owned(), typed(value, schema(tool, name), is_text(&tag)));
                     rest = behind;
                 }
                 _ => return Some((arguments, rest)),
@@ -458,8 +478,7 @@ impl<'a> Reader<'a> {
             }
             let inner = start.strip_prefix(PREFIX)?;
             let key = nested_key(inner)?;
-            let schema =
-                if schema["items"].is_object() { &schema["items"] } else { &schema["properties"][key] };
+            let schema = if schema["items"].is_object() { &schema["items"] } else { member(schema, key) };
             let (value, behind) = self.nested(inner, key, schema, depth + 1)?;
             children.push((key, value));
             rest = behind;
@@ -521,7 +540,7 @@ fn pass(text: &str, is_behind_call: bool) -> Option<Passed<'_>> {
         match mark.role {
             Role::Open | Role::Weak => {
                 (passed.is_open, passed.is_closed) = (true, false);
-                passed.is_command = mark.tag == "<tool: function>";
+                passed.is_command = mark.tag.starts_with("<tool: ");
             }
             Role::Close | Role::CallEnd => (passed.is_open, passed.is_closed) = (false, true),
             Role::Noise => {}
@@ -588,12 +607,21 @@ fn without_call_id(text: &str) -> &str {
 
 /// The tag of a value, and the value, behind the name of an argument.
 fn behind_key(mut text: &str) -> Option<(Mark, &str)> {
+    let mut kind = None;
     loop {
         match mark(text) {
-            Some(tag) if tag.role == Role::Raw => return Some((tag.clone(), &text[tag.length..])),
+            Some(mut tag) if tag.role == Role::Raw => {
+                let behind = &text[tag.length..];
+                tag.attributes.extend(kind.map(|kind: &str| ("type".to_owned(), kind.into())));
+                return Some((tag, behind));
+            }
             // It may be doubled.
             Some(tag) if tag.role == Role::KeyEnd => text = text[tag.length..].trim_start(),
-            Some(tag) if tag.role == Role::Aside => text = without_asides(text)?,
+            Some(tag) if tag.role == Role::Aside => {
+                let inner = &text[tag.length..];
+                kind = Some(inner[..inner.find('<')?].trim());
+                text = without_asides(text)?;
+            }
             Some(_) => return None,
             None => {
                 // The tag of the value is missing; its end tells which one.

@@ -20,13 +20,19 @@ pub fn coerced(value: &Value, schema: &Value) -> Option<Value> {
 }
 
 /// Returns what a text says that stands for something else.
-fn of_text(text: &str, schema: &Value) -> Option<Value> {
+pub fn of_text(text: &str, schema: &Value) -> Option<Value> {
     let says = |word: &str| text.eq_ignore_ascii_case(word);
     if is_type(schema, "null") && (text.is_empty() || says("null") || says("none")) {
         return Some(Value::Null);
     }
     if is_type(schema, "boolean") && (says("true") || says("false")) {
         return Some(Value::Bool(says("true")));
+    }
+    if is_type(schema, "integer")
+        && let Ok(whole) = text.parse::<i64>()
+    {
+        // JSON has no zeros in front.
+        return Some(whole.into());
     }
     let value = serde_json::from_str(text).ok()?;
     match &value {
@@ -50,13 +56,29 @@ fn whole(number: &Number) -> Option<Value> {
     (float.fract() == 0.0 && float.abs() <= EXACT).then(|| Value::from(float as i64))
 }
 
-/// Returns whether a schema takes values of that type.
+/// Returns whether a schema takes values of that type, by itself or by one of its alternatives.
 pub fn is_type(schema: &Value, name: &str) -> bool {
     match &schema["type"] {
         Value::String(only) => only == name,
         Value::Array(several) => several.iter().any(|one| one == name),
-        _ => false,
+        _ => alternatives(schema).any(|one| is_type(one, name)),
     }
+}
+
+/// Returns whether a schema says of which type its values are.
+pub fn has_type(schema: &Value) -> bool {
+    !schema["type"].is_null() || alternatives(schema).any(has_type)
+}
+
+/// What a schema, or one of its alternatives, says of a member of an object.
+pub fn member<'a>(schema: &'a Value, name: &str) -> &'a Value {
+    let of = |schema: &'a Value| Some(&schema["properties"][name]).filter(|member| !member.is_null());
+    of(schema).or_else(|| alternatives(schema).find_map(of)).unwrap_or(&Value::Null)
+}
+
+fn alternatives(schema: &Value) -> impl Iterator<Item = &Value> {
+    let keys = ["anyOf", "oneOf", "allOf"];
+    keys.into_iter().filter_map(|key| schema[key].as_array()).flatten()
 }
 
 #[cfg(test)]
@@ -71,6 +93,8 @@ mod tests {
         for (value, schema, expected) in [
             (json!("5"), integer.clone(), json!(5)),
             (json!(" 5.0 "), integer.clone(), json!(5)),
+            (json!("007"), integer.clone(), json!(7)),
+            (json!("5"), json!({ "anyOf": [{ "type": "integer" }, { "type": "null" }] }), json!(5)),
             (json!(1.0), integer.clone(), json!(1)),
             (json!(-1.0), integer.clone(), json!(-1)),
             (json!(""), integer.clone(), json!(null)),

@@ -12,8 +12,8 @@ use crate::tool_calls::scan::boundary;
 const LONGEST_HEADER: usize = 256;
 const MESSAGE: &str = "<|message|>";
 /// Marks that end a message.
-const ENDS: [&str; 7] =
-    ["<|end|>", "<|call|>", "<|return|>", "<|start|>", "<|channel|>", "<|eom|>", "<|message|>"];
+const ENDS: [&str; 8] =
+    ["<|end|>", "<|call|>", "<|return|>", "<|start|>", "<|channel|>", "<|eom|>", "<|eot|>", "<|message|>"];
 /// Marks that the first message of an answer begins with. The prompt may hold the first of them.
 const BEGINNINGS: [&str; 7] = [
     "<|channel|>",
@@ -25,7 +25,9 @@ const BEGINNINGS: [&str; 7] = [
     "to=",
 ];
 /// Recipients that are not tools.
-const NOT_TOOLS: [&str; 4] = ["assistant", "user", "self", "all"];
+const NOT_TOOLS: [&str; 5] = ["assistant", "user", SELF, "all", "commentary"];
+/// The recipient of Muse Glimmer's reasoning.
+const SELF: &str = "self";
 const CHANNELS: [&str; 3] = ["analysis", "commentary", "final"];
 
 /// An answer in this form, taken apart.
@@ -92,7 +94,7 @@ pub fn read(text: &str, reader: &Reader<'_>) -> Option<Spoken> {
             continue;
         }
         let (said, behind) = until_end(body);
-        if channel != Some(&"analysis") {
+        if channel != Some(&"analysis") && recipient != Some(SELF) {
             spoken.text.push_str(said);
         }
         rest = behind;

@@ -169,6 +169,8 @@ const TOKENS: &[Entry] = &[
     ("im_end", Noise),
     ("eot_id", Noise),
     ("eom", Noise),
+    ("eot", Noise),
+    ("observation", Noise),
     ("endoftext", Noise),
     ("end_of_text", Noise),
     ("end_of_sentence", Noise),
@@ -190,17 +192,24 @@ const WORDS: &[Entry] = &[
     ("<|tool_response>", Result),
     // Gemma's turns.
     ("<end_of_turn>", Noise),
-    // CWM.
+    // Of Llama 2, Mistral and GigaChat.
+    ("</s>", Noise),
+    // CWM, whose tag may also hold the name of the tool.
     ("<tool: function>", Open),
+    ("<tool: ", Open),
     ("</tool>", Close),
 ];
 
 /// MiniMax M3 writes this before each tag.
 pub const PREFIX: &str = "]<]minimax[>[";
 /// Before the name of a tag without being a part of it.
-const PREFIXES: &[&str] = &["longcat_", "ifm|"];
+const PREFIXES: &[&str] = &["longcat_", "ifm|", "iquestcoder_"];
 /// Of MiniMax M2, Seed-OSS, Muse Glimmer, Command, Step 3, and of models that imitate Claude.
 const NAMESPACES: [&str; 6] = ["minimax", "seed", "atem", "cofl", "steptml", "antml"];
+/// A space as byte-level tokenizers write it, where a server did not decode it.
+const SPACE_TOKEN: char = 'Ġ';
+/// The attribute that MiniCPM 5 writes without a space before it: `<functionname="f">`.
+const GLUED: &str = "name";
 /// Kimi K3 writes `<|open|>call tool="f"<|sep|>` for `<call tool="f">`.
 const OPEN: &str = "<|open|>";
 const CLOSE: &str = "<|close|>";
@@ -290,14 +299,17 @@ fn is_word(c: char) -> bool {
 }
 
 fn is_name(word: &str) -> bool {
-    TAGS.iter().any(|(name, _)| *name == without_prefix(word))
+    let word = without_prefix(word);
+    TAGS.iter().any(|(name, _)| *name == word || word.strip_suffix(GLUED) == Some(name))
 }
 
 fn is_beginning_of_name(word: &str) -> bool {
     let begins = |name: &str| name.starts_with(word);
     let names = TAGS.iter().map(|(name, _)| *name).chain(NAMESPACES).chain(PREFIXES.iter().copied());
     let mut names = names.chain(["channel", "turn", "end_of_turn"]);
-    names.any(begins) || TAGS.iter().any(|(name, _)| name.starts_with(without_prefix(word)))
+    let word = without_prefix(word);
+    let is_glued = |name: &str| word.strip_prefix(name).is_some_and(|rest| GLUED.starts_with(rest));
+    names.any(begins) || TAGS.iter().any(|(name, _)| name.starts_with(word) || is_glued(name))
 }
 
 fn without_prefix(name: &str) -> &str {
@@ -321,6 +333,7 @@ fn token(text: &str) -> Option<Mark> {
 /// `<|open|>call tool="f"<|sep|>` and `<|close|>call<|sep|>`.
 fn spelled_out(text: &str) -> Option<Mark> {
     if let Some(inner) = text.strip_prefix(OPEN) {
+        let inner = inner.trim_start_matches(' ');
         let (name, attributes) = inner.split_at(inner.find(|c: char| !is_word(c))?);
         let (entry, attributes, rest) = attributed(entry_of(name)?, attributes)?;
         let rest = rest.strip_prefix(END)?;
@@ -331,7 +344,10 @@ fn spelled_out(text: &str) -> Option<Mark> {
     let inner = text.strip_prefix(CLOSE)?;
     let (name, rest) = inner.split_once(END).filter(|(name, _)| name.len() <= LONGEST_NAME)?;
     // It closes a call: its tag would have said a name.
-    let entry = if name == "call" { ("call", CallEnd) } else { end_of(entry_of(name)?) };
+    let entry = match name.trim_matches(' ') {
+        "call" => ("call", CallEnd),
+        name => end_of(entry_of(name)?),
+    };
     Some(Mark::plain(entry, text.len() - rest.len(), true))
 }
 
@@ -360,6 +376,10 @@ fn tag_in_brackets(text: &str) -> Option<Mark> {
         }
         rest = &behind[end..];
     }
+    let glued = name.strip_suffix(GLUED).filter(|_| rest.starts_with("=\""));
+    if let Some(word) = glued.filter(|word| entry_of(word).is_some()) {
+        (name, rest) = inner.split_at(word.len());
+    }
     let entry @ (_, role) = entry_of(name)?;
     let length = |rest: &str| text.len() - rest.len();
     if is_end {
@@ -379,7 +399,8 @@ fn tag_in_brackets(text: &str) -> Option<Mark> {
         let is_other = matches!(role, Call | Argument) || name == "calls" && !has_namespace;
         return (!is_other).then(|| Mark::plain(entry, length(rest), is_token));
     }
-    let (entry, attributes, rest) = attributed(entry, rest.strip_prefix([' ', '\n'])?)?;
+    let attributes = rest.strip_prefix([' ', '\n', SPACE_TOKEN]).or(glued.map(|_| rest))?;
+    let (entry, attributes, rest) = attributed(entry, attributes)?;
     let (rest, is_empty) = match rest.strip_prefix("/>") {
         Some(rest) => (rest, true),
         None => (rest.strip_prefix('>')?, false),

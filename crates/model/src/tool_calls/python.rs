@@ -16,8 +16,17 @@ pub struct Written<'a> {
 
 /// The call at the beginning of `text`, and what follows it. One inside of `print(…)` is that call.
 pub fn call(text: &str) -> Option<(Written<'_>, &str)> {
+    read(text, false)
+}
+
+/// The same where a value has its own quotes inside, without escapes, if it can end at one place only.
+pub fn loose_call(text: &str) -> Option<(Written<'_>, &str)> {
+    read(text, true)
+}
+
+fn read(text: &str, is_loose: bool) -> Option<(Written<'_>, &str)> {
     if let Some(inner) = text.strip_prefix("print(") {
-        let (written, rest) = call(inner.trim_start())?;
+        let (written, rest) = read(inner.trim_start(), is_loose)?;
         return Some((written, rest.trim_start().strip_prefix(')')?));
     }
     let end = text.find(|c: char| !is_name(c))?;
@@ -34,7 +43,9 @@ pub fn call(text: &str) -> Option<(Written<'_>, &str)> {
         }
         match keyword(rest) {
             Some((key, behind)) => {
-                let (value, behind) = value(behind.trim_start(), 0)?;
+                let behind = behind.trim_start();
+                let strict = value(behind, 0).filter(|(_, rest)| rest.trim_start().starts_with([',', ')']));
+                let (value, behind) = strict.or_else(|| loose_string(behind).filter(|_| is_loose))?;
                 written.arguments.insert(key.to_owned(), value);
                 rest = behind;
             }
@@ -71,7 +82,7 @@ fn value(text: &str, depth: usize) -> Option<(Value, &str)> {
     match text.chars().next()? {
         '[' => sequence(&text[1..], ']', depth),
         '(' => sequence(&text[1..], ')', depth),
-        '{' => dictionary(&text[1..], depth),
+        '{' => dictionary(&text[1..], depth).or_else(|| sequence(&text[1..], '}', depth)),
         c if c.is_ascii_digit() || matches!(c, '-' | '+' | '.') => number(text),
         _ => match strings(text) {
             Some((text, rest)) => Some((Value::String(text), rest)),
@@ -142,6 +153,33 @@ fn strings(text: &str) -> Option<(String, &str)> {
         rest = behind;
     }
     Some((all, rest))
+}
+
+/// A text with its own quotes inside, up to the only one behind which the argument can end.
+fn loose_string(text: &str) -> Option<(Value, &str)> {
+    let quote = text.chars().next().filter(|c| matches!(c, '"' | '\''))?;
+    let inner = &text[1..];
+    let ends = |(at, _): &(usize, &str)| !inner[..*at].ends_with('\\') && ends_argument(&inner[at + 1..]);
+    let mut places = inner.match_indices(quote).filter(ends);
+    let (end, _) = places.next().filter(|_| places.next().is_none())?;
+    let (mut out, mut rest) = (String::new(), &inner[..end]);
+    while let Some(c) = rest.chars().next() {
+        rest = &rest[c.len_utf8()..];
+        match c {
+            '\\' => rest = escape(rest, false, &mut out)?,
+            c => out.push(c),
+        }
+    }
+    Some((Value::String(out), &inner[end + 1..]))
+}
+
+/// Returns whether the next argument follows, or the end of the call.
+fn ends_argument(text: &str) -> bool {
+    let text = text.trim_start();
+    let next = text.strip_prefix(',').map(str::trim_start);
+    let behind = text.strip_prefix(')').map(|behind| behind.trim_start_matches(' '));
+    next.is_some_and(|next| keyword(next).is_some())
+        || behind.is_some_and(|behind| behind.is_empty() || behind.starts_with([']', ',', '<', '\n']))
 }
 
 fn string(text: &str) -> Option<(String, &str)> {

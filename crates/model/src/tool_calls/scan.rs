@@ -181,6 +181,10 @@ impl Scan<'_, '_> {
             _ if tag.role == Role::Weak => Found::Text(tag.length),
             _ => match unreadable(self.text, at, tag, self.reader.tools) {
                 Some((name, arguments)) => Found::Unreadable(name, arguments),
+                // Around the next mark, which decides.
+                None if tag.is_token && mark(rest[tag.length..].trim_start()).is_some() => {
+                    Found::Residue(tag.length)
+                }
                 None => Found::Text(tag.length),
             },
         }
@@ -266,7 +270,16 @@ impl Scan<'_, '_> {
     fn unmarked(&self, text: &str) -> Option<(Calls, usize)> {
         match text.chars().next()? {
             '{' | '[' => {
-                let (calls, rest) = self.body(text)?;
+                let (mut calls, mut rest) = self.body(text)?;
+                // Llama 3 separates several by semicolons.
+                while let Some(next) = rest.trim_start_matches(' ').strip_prefix(';')
+                    && next.trim_start().starts_with('{')
+                    && calls.len() < MAX_BLOCKS
+                    && let Some((more, behind)) = self.body(next.trim_start())
+                {
+                    calls.extend(more);
+                    rest = behind;
+                }
                 let is_python = text.starts_with('[') && !text[1..].trim_start().starts_with(['{', '[']);
                 (!is_python || self.are_exact(&calls)).then(|| (calls, text.len() - rest.len()))
             }
@@ -352,6 +365,10 @@ impl Scan<'_, '_> {
 
     /// `[f(a=…)]` of an existing tool that cannot be read, as all of the rest.
     fn broken_list(&self, text: &str) -> Option<(String, String)> {
+        // What follows a list that has ended is text.
+        if balanced(text).is_some_and(|end| !text[end..].trim().is_empty()) {
+            return None;
+        }
         let inner = text.strip_prefix('[')?.trim_start();
         let end = inner.find('(')?;
         let name =
@@ -669,13 +686,17 @@ fn is_begun(body: &str) -> bool {
     body.starts_with(['{', '[', '<']) || body.contains("</")
 }
 
-/// Returns whether a mark closes what was opened, and nothing but marks follows. At the beginning of a line nothing at all may follow.
+/// Returns whether a mark closes what was opened, and the next call or nothing but marks follows. At the beginning of a line
+/// nothing at all may follow.
 fn is_closed_at_end(body: &str, begins_line: bool) -> bool {
     let places = body.match_indices('<').chain(body.match_indices('[')).chain(body.match_indices(']'));
     let closes = |(at, _): (usize, &str)| mark(&body[at..]).filter(Mark::closes).map(|_| at);
     let Some(end) = places.filter_map(closes).min() else { return begins_line && body.trim().is_empty() };
     let mut rest = &body[end..];
     while let Some(mark) = mark(rest.trim_start()) {
+        if mark.opens() {
+            return true;
+        }
         rest = &rest.trim_start()[mark.length..];
     }
     rest.trim().is_empty()
