@@ -837,7 +837,7 @@ fn what_a_delegated_part_does_is_a_line_and_its_session_is_listed() {
     let mut tab = server.tab(&session, 0);
     server.post(&format!("/api/session/{session}/prompt"), &json!({"text": "go"}), 202);
     let line = tab.until(|name, _| name == "part");
-    assert!(line["text"].as_str().is_some_and(|text| text.starts_with("Part 1: 1 turns")), "{line}");
+    assert!(line["text"].as_str().is_some_and(|text| text.starts_with("Part 1: 1 turn,")), "{line}");
     tab.until_idle();
     let listed = server.get("/api/sessions")["sessions"].clone();
     assert_eq!(listed[1]["status"], "completed, delegated", "{listed}");
