@@ -519,7 +519,13 @@ function showQuestions() {
 			if (value === 'once') button.className = '';
 			return button;
 		});
-		cards.append(el('div.card', { role: 'group', ariaLabel: 'Question', number }, el('p', {}, text), el('div', {}, ...buttons)));
+		const said = el('input', { placeholder: 'or say in words what to do instead', ariaLabel: 'What to do instead', maxLength: 2000 });
+		const form = el('form', {}, said, el('button.quiet', {}, question.plan ? 'Say it' : 'Refuse and say it'));
+		form.onsubmit = event => {
+			event.preventDefault();
+			if (said.value.trim()) act(() => question.plan ? send(here('prompt'), { text: said.value }) : send(here('answer'), { question: number, answer: 'said', said: said.value }));
+		};
+		cards.append(el('div.card', { role: 'group', ariaLabel: 'Question', number }, el('p', {}, text), el('div', {}, ...buttons), form));
 	}
 }
 
