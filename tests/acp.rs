@@ -176,11 +176,16 @@ struct Editor {
 impl Editor {
     /// With an open session; `fs` says what it does with files.
     fn start(call: Agent, arguments: &[&str], fs: Value) -> Self {
+        Self::able_to(call, arguments, json!({ "fs": fs }))
+    }
+
+    /// With these capabilities.
+    fn able_to(call: Agent, arguments: &[&str], capabilities: Value) -> Self {
         let cwd = call.workspace().to_owned();
         let arguments: Vec<&str> = ["acp"].iter().chain(arguments).copied().collect();
         let server = Server::start(call, &arguments);
         let mut editor = Self { server, session: Value::Null, seen: Vec::new(), next: 0 };
-        editor.request("initialize", json!({ "protocolVersion": 1, "clientCapabilities": { "fs": fs } }));
+        editor.request("initialize", json!({ "protocolVersion": 1, "clientCapabilities": capabilities }));
         let opened = editor.request("session/new", json!({ "cwd": cwd, "mcpServers": [] }));
         editor.session = opened["result"]["sessionId"].clone();
         editor
@@ -245,6 +250,35 @@ impl Editor {
         let last = calls.find(|update| update["sessionUpdate"] == "tool_call_update").expect("a call");
         let text = last["content"][0]["content"]["text"].as_str().unwrap_or_default();
         (last["status"].as_str().unwrap_or_default().to_owned(), text.to_owned())
+    }
+}
+
+/// A form is offered where the editor shows forms.
+#[test]
+fn what_the_user_says_in_a_form_is_the_reason_of_the_refusal() {
+    for (capabilities, ids) in [
+        (json!({ "elicitation": { "form": {} } }), json!(["once", "always", "no", "said"])),
+        (json!({}), json!(["once", "always", "no"])),
+    ] {
+        let endpoint = command("touch made");
+        let mut editor = Editor::able_to(agent().endpoint(&endpoint), &["--approve", "always"], capabilities);
+        let mut offered = Vec::new();
+        editor.prompt(|method, params| match method {
+            "session/request_permission" => {
+                let options = params["options"].as_array().expect("options");
+                offered.extend(options.iter().map(|option| option["optionId"].clone()));
+                chosen(if options.len() > 3 { "said" } else { "no" })
+            }
+            "elicitation/create" => {
+                assert_eq!(params["requestedSchema"]["required"], json!(["words"]));
+                Some(json!({ "action": "accept", "content": { "words": "use a helper" } }))
+            }
+            _ => None,
+        });
+        assert_eq!(json!(offered), ids);
+        let result = endpoint.last().messages().pop().expect("a result")["content"].to_string();
+        let is_said = result.contains("the user refused it and said: use a helper");
+        assert_eq!(is_said, ids[3] == "said", "{result}");
     }
 }
 

@@ -324,7 +324,7 @@ fn a_review_leaves_sarif_a_summary_and_the_exit_code() {
     let output = job.read("output");
     let sarif = job.path("temp/agent/review.sarif");
     assert_eq!(output, format!("sarif={}\nfindings=1\nexit-code=6\n", sarif.display()));
-    assert_eq!(job.read("summary"), "### agent review: 1 findings\n\n    error state:2 # not a heading\n");
+    assert_eq!(job.read("summary"), "### agent review: 1 finding\n\n    error state:2 # not a heading\n");
     let log: Value = serde_json::from_slice(&fs::read(sarif).unwrap()).unwrap();
     assert_eq!(log["version"], "2.1.0");
 }

@@ -244,7 +244,7 @@ fn ctrl_c_lets_running_tasks_finish_and_a_second_one_stops_them() {
     assert!(stopped.stderr.contains("no further task begins"), "{}", stopped.stderr);
     let done = results(&workspace).len();
     assert!((2..20).contains(&done), "{done}");
-    assert!(stopped.stderr.contains(&format!("stopped: {done} of 20 tasks are done")), "{}", stopped.stderr);
+    assert!(stopped.stderr.contains(&format!("stopped: {done} of 20 tasks done")), "{}", stopped.stderr);
     let running = batch(stopped.again(), &model, &["--parallel", "2"]).start();
     wait_for(|| begun(&running));
     running.signal(libc::SIGINT);

@@ -102,6 +102,7 @@ mod review;
 mod review_command;
 mod run;
 mod run_code;
+mod said;
 mod samples;
 mod screen;
 mod serve;

@@ -557,6 +557,17 @@ async fn the_user_sees_the_command_and_the_rule() {
 }
 
 #[tokio::test]
+async fn what_the_user_says_is_the_reason_and_one_line() {
+    let (ask, _) = user(&[Answer::said(" no,\u{1b}[2J use\na helper "), Answer::said("  ")]);
+    let gate = Gate::new(rules(example()), Approve::Risky, Some(ask)).unwrap();
+    let command = json!({ "command": "rm -rf build" });
+    for reason in ["the user refused it and said: no, use a helper\n", "the user was asked and refused\n"] {
+        let denial = gate.check(action("run_commands", &command)).await.unwrap().unwrap();
+        assert!(denial.message.starts_with(&format!("error: not allowed: {reason}")), "{}", denial.message);
+    }
+}
+
+#[tokio::test]
 async fn always_lasts_for_the_session_and_for_that_rule() {
     let (ask, asked) = user(&[Answer::Always, Answer::No]);
     let gate = Gate::new(rules(example()), Approve::Risky, Some(ask)).unwrap();

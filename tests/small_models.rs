@@ -347,7 +347,7 @@ fn paths_that_begin_with_the_workspace_name_are_in_the_workspace() {
     let finished = agent().endpoint(&model).args(["run", "go", "--apply"]).run().expect_code(0);
     assert_eq!(finished.host_file("a.txt").as_deref(), Some("two\n"));
     let messages = model.requests()[1].messages();
-    assert_eq!(messages[3]["content"], "wrote workspace/a.txt: 1 lines, 4 bytes");
+    assert_eq!(messages[3]["content"], "wrote workspace/a.txt: 1 line, 4 bytes");
 }
 
 #[test]

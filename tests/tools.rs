@@ -56,8 +56,8 @@ fn a_page_beyond_the_end_says_how_many_lines_there_are() {
     assert_eq!(
         answers,
         [
-            "error: ended has no line 3: it has 2 line(s)",
-            "error: open has no line 3: it has 1 line(s)",
+            "error: ended has no line 3: it has 2 lines",
+            "error: open has no line 3: it has 1 line",
             "(empty is empty)",
             "a\nb\n",
         ]

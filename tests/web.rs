@@ -332,6 +332,22 @@ fn a_turn_is_stopped_and_a_second_one_is_refused_meanwhile() {
 }
 
 #[test]
+fn what_is_said_at_a_card_is_the_reason_of_the_refusal() {
+    let model = endpoint().tool_call("run_commands", json!({"command": "echo asked"})).text("done").start();
+    let server = serve(agent().endpoint(&model).config("approve = \"always\"\n"));
+    let session = server.open();
+    let mut tab = server.tab(&session, 0);
+    server.post(&format!("/api/session/{session}/prompt"), &json!({"text": "go"}), 202);
+    let asked = tab.until(|name, data| name == "status" && data["questions"][0].is_object());
+    let answer =
+        json!({"question": asked["questions"][0]["number"], "answer": "said", "said": "use a helper"});
+    server.post(&format!("/api/session/{session}/answer"), &answer, 202);
+    tab.until(|name, data| name == "assistant_message" && data["text"] == "done");
+    let result = model.last().messages().pop().expect("a result")["content"].to_string();
+    assert!(result.contains("the user refused it and said: use a helper"), "{result}");
+}
+
+#[test]
 fn a_question_is_a_card_that_one_answer_removes() {
     let model = endpoint()
         .tool_call("run_commands", json!({"command": "echo asked"}))
@@ -891,7 +907,7 @@ fn what_a_delegated_part_does_is_a_line_and_its_session_is_listed() {
     let mut tab = server.tab(&session, 0);
     server.post(&format!("/api/session/{session}/prompt"), &json!({"text": "go"}), 202);
     let line = tab.until(|name, _| name == "part");
-    assert!(line["text"].as_str().is_some_and(|text| text.starts_with("Part 1: 1 turns")), "{line}");
+    assert!(line["text"].as_str().is_some_and(|text| text.starts_with("Part 1: 1 turn,")), "{line}");
     tab.until_idle();
     let listed = server.get("/api/sessions")["sessions"].clone();
     assert_eq!(listed[1]["status"], "completed, delegated", "{listed}");

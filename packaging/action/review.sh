@@ -24,7 +24,7 @@ case $code in
   0 | 6)
     findings=$(jq '.runs[0].results | length' "$sarif")
     {
-      printf '### agent review: %s findings\n\n' "$findings"
+      printf '### agent review: %s finding%s\n\n' "$findings" "$([ "$findings" = 1 ] || echo s)"
       # Indented, Markdown has no links, mentions or pictures in it.
       jq -r '.runs[0].results[] | "    \(.level) \(.locations[0].physicalLocation | "\(.artifactLocation.uri):\(.region.startLine)") " +
         (.message.text | split("\n")[0])' "$sarif"

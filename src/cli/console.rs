@@ -3,10 +3,11 @@
 use super::artifacts::StoredArtifacts;
 use crate::approval::{Answer, Approver, Question};
 use crate::cli::options::Options;
+use crate::cli::ui::confirm::{self, Choice, Reply};
 use crate::cli::ui::json::Json;
 use crate::cli::ui::progress::Progress;
 use crate::cli::ui::screen::Screen;
-use crate::cli::ui::{confirm, stderr};
+use crate::cli::ui::stderr;
 use crate::error::Result;
 use crate::event::{Event, Events, Listener};
 use crate::machine::Machine;
@@ -161,22 +162,29 @@ async fn ask(progress: &Progress, question: &Question<'_>) -> Result<Answer> {
         progress.suspend(|| stderr::write(&format!("{}\n\n", question.what)));
     }
     let answers = question.answers();
-    let words: Vec<&'static str> = answers.iter().map(|answer| word(question, *answer)).collect();
-    let word = confirm::ask(progress, &question.to_string(), &words).await?;
-    let chosen = answers.iter().zip(&words).find(|(_, known)| **known == word);
-    Ok(chosen.map_or(Answer::No, |(answer, _)| *answer))
+    let choices: Vec<Choice> = answers.iter().map(|answer| choice(question, answer)).collect();
+    Ok(match confirm::reply(progress, &question.to_string(), &choices, &[]).await? {
+        Reply::Chosen(word) => {
+            let chosen = answers.iter().zip(&choices).find(|(_, choice)| choice.word == word);
+            chosen.map_or(Answer::No, |(answer, _)| answer.clone())
+        }
+        Reply::Words(words) => Answer::said(&words),
+    })
 }
 
 /// Returns what the user types for `answer`.
-fn word(question: &Question<'_>, answer: Answer) -> &'static str {
+fn choice(question: &Question<'_>, answer: &Answer) -> Choice {
     let about_host = question.is_of_connection();
-    match answer {
-        Answer::Once if about_host => "once",
-        Answer::Once => "yes",
-        Answer::Always if about_host => "session",
-        Answer::Always => "always",
-        Answer::Project => "project",
-        Answer::No => "no",
-        Answer::Never => "never",
-    }
+    let (word, help) = match answer {
+        Answer::Once if about_host => ("once", "this time only"),
+        Answer::Once => ("yes", "this time"),
+        Answer::Always if about_host => ("session", "for the rest of the session"),
+        Answer::Always => ("always", "and the same for the rest of the session, without a question"),
+        Answer::Project => ("project", "in every session of this project"),
+        Answer::Never => {
+            ("never", "refused for the rest of the session; what you say in words goes to the model")
+        }
+        Answer::No | Answer::Said(_) => ("no", "refused; what you say in words goes to the model"),
+    };
+    Choice { word, help }
 }

@@ -8,6 +8,7 @@ use super::runner::{Attempt, Ended, Models, Outcome, Shared, Trouble};
 use super::task::Task;
 use super::task_file::TaskFile;
 use super::workspace::Workspaces;
+use agent_base::count_text::counted;
 use agent_base::error::{Error, Kind, Result};
 use agent_base::exit_code::ExitCode;
 use agent_base::lock::Lock;
@@ -218,7 +219,7 @@ impl Scheduler {
             Halt::Finish | Halt::Stop(_) => {
                 let kind =
                     if halted == Halt::Stop(Stop::Terminated) { Kind::Terminated } else { Kind::Interrupted };
-                Err(Error::new(kind, format!("stopped: {done} of {tasks} tasks are done"))
+                Err(Error::new(kind, format!("stopped: {done} of {} done", counted(tasks, "task")))
                     .hint("the same command continues with the others"))
             }
         }

@@ -1,5 +1,6 @@
 //! The budget of a run, and its expenses.
 
+use agent_base::count_text::counted;
 use agent_base::error::{Error, Kind};
 use agent_event::Usage;
 use agent_model::Price;
@@ -67,7 +68,11 @@ impl Spent {
         let tokens = self.usage.input.saturating_add(self.usage.output);
         if self.turns >= limits.turns {
             let hint = "raise --max-turns, or continue with `agent resume`";
-            return Some(reached("turns", format!("the limit of {} turns is reached", limits.turns), hint));
+            return Some(reached(
+                "turns",
+                format!("the limit of {} is reached", counted(limits.turns, "turn")),
+                hint,
+            ));
         }
         if let Some(limit) = limits.tokens.filter(|limit| tokens >= *limit) {
             let message = format!("the limit of {limit} tokens is reached: {tokens} were used");

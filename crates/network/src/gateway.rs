@@ -89,6 +89,8 @@ pub struct Gateway {
     /// Set if there is one that cannot be used.
     is_behind_proxy: AtomicBool,
     asked: Lock<HashMap<(Host, u16), Asked>>,
+    /// Refusals with the user's words, until the model has them: programs try again and again.
+    said: Lock<HashMap<(Host, u16), String>>,
     connections: AtomicU64,
     bytes: Arc<AtomicU64>,
     slots: Semaphore,
@@ -136,6 +138,7 @@ impl Gateway {
             upstream: Lock::default(),
             is_behind_proxy: AtomicBool::new(false),
             asked: Lock::default(),
+            said: Lock::default(),
             connections: AtomicU64::new(0),
             bytes: Arc::default(),
             refusals: Lock::default(),
@@ -399,6 +402,9 @@ impl Gateway {
             Some(approver) => approver.ask(&Question::Reach { purpose, hosts }).await?,
             None => Answer::No,
         };
+        if let Some(reason) = answer.reason() {
+            return Ok(Some(reason));
+        }
         if answer != Answer::Once {
             let command = self.command();
             return Ok(Some(format!("only the user can allow it, with {command} registries")));
@@ -426,6 +432,7 @@ impl Gateway {
     /// Returns what the model should know about the network beside a tool's output: what was refused since the last call, or that
     /// there is no network where a program failed for that reason.
     pub fn explain(&self, output: &str) -> Option<String> {
+        self.said.lock().clear();
         if let refusals @ [_, ..] = &std::mem::take(&mut *self.refusals.lock())[..] {
             return Some(format!("[the network refused: {}]", refusals.join("; ")));
         }
@@ -531,6 +538,9 @@ impl Gateway {
         if self.rules.lock().allowed().is_empty() && !self.asks_about_all() {
             return Err(CloseReason::Refused(Refusal::unlisted(host, port)));
         }
+        if let Some(said) = self.said.lock().get(&(host.clone(), port)) {
+            return denied(said);
+        }
         let entry = Entry::exactly(host, port);
         let reach = if entry.names_port() { Reach::Anything } else { Reach::Web };
         match self.answer(host, port).await {
@@ -550,6 +560,14 @@ impl Gateway {
                 self.change(|rules| rules.allow(entry));
             }
             Some(Answer::Once) => {}
+            Some(answer @ Answer::Said(_)) => {
+                let reason = answer.reason().unwrap_or_default();
+                let mut said = self.said.lock();
+                if said.len() < MAX_QUESTIONS {
+                    said.insert((host.clone(), port), reason.clone());
+                }
+                return denied(&reason);
+            }
         }
         Ok(Permit { reach, by_user: true, holder: None })
     }

@@ -4,6 +4,7 @@ pub mod policy;
 pub mod syntax;
 
 use agent_base::error::Result;
+use agent_base::sanitise::plain;
 use futures_util::future::BoxFuture;
 use std::fmt;
 
@@ -74,8 +75,11 @@ pub enum Question<'a> {
     },
 }
 
+/// Characters of an answer in words that the model gets.
+const MAX_SAID: usize = 2_000;
+
 /// The user's answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// Yes, this once.
     Once,
@@ -87,10 +91,27 @@ pub enum Answer {
     No,
     /// No, and do not ask again in this session.
     Never,
+    /// Not this time, with what the user says instead, which the model gets.
+    Said(String),
+}
+
+impl Answer {
+    /// The answer that is given in words, as one line.
+    pub fn said(words: &str) -> Self {
+        let line = plain(words).split_whitespace().collect::<Vec<_>>().join(" ");
+        let words: String = line.chars().take(MAX_SAID).collect();
+        if words.is_empty() { Self::No } else { Self::Said(words) }
+    }
+
+    /// The reason of a refusal, where the user has given one.
+    pub fn reason(&self) -> Option<String> {
+        let Self::Said(words) = self else { return None };
+        Some(format!("the user refused it and said: {words}"))
+    }
 }
 
 impl Question<'_> {
-    /// The answers that the question has; any other one counts as [`Answer::No`].
+    /// The answers that can be chosen, beside one in words; any other one counts as [`Answer::No`].
     pub fn answers(&self) -> &'static [Answer] {
         match self {
             Question::ToolCall(_) => &[Answer::Once, Answer::No, Answer::Always],

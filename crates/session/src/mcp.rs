@@ -75,9 +75,14 @@ impl Session {
         let before = self.servers.offered.take();
         if let Some(before) = &before {
             let others = others(before, tools.iter().chain(&found));
-            let refused = match self.are_wanted(&others).await? {
-                true => BTreeSet::new(),
-                false => others.into_keys().collect(),
+            let answer = self.wanted(&others).await?;
+            if let Some(reason) = answer.reason() {
+                let names = others.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+                self.conversation.note(&format!("About the changed tools {}: {reason}", plain(&names)))?;
+            }
+            let refused = match answer {
+                Answer::Once | Answer::Always => BTreeSet::new(),
+                _ => others.into_keys().collect(),
             };
             tools.retain(|tool| !refused.contains(tool.name()));
             found.retain(|tool| !refused.contains(tool.name()));
@@ -102,23 +107,22 @@ impl Session {
 }
 
 impl Session {
-    /// Returns whether the user wants tools that a server has changed, or added, since the user's prompts began. Where nobody can be asked
-    /// they are named.
-    async fn are_wanted(&self, others: &BTreeMap<String, String>) -> Result<bool> {
+    /// The user's answer about tools that a server has changed, or added, since the user's prompts began. Where nobody can be asked they are
+    /// named.
+    async fn wanted(&self, others: &BTreeMap<String, String>) -> Result<Answer> {
         if others.is_empty() {
-            return Ok(true);
+            return Ok(Answer::Always);
         }
         let names = others.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
         let Some(approver) = self.frontend.approver() else {
             let text = format!("An MCP server has changed these tools: {}", plain(&names));
             self.frontend.always_notice(text)?;
-            return Ok(true);
+            return Ok(Answer::Always);
         };
         let tools: Vec<String> = others.iter().map(|(name, told)| format!("{name}: {told}")).collect();
         let what = format!("An MCP server has changed these tools:\n{}", tools.join("\n"));
         let question = policy::Question::about(&what, "tools as they are now");
-        let answer = approver.ask(&Question::ToolCall(&question)).await?;
-        Ok(matches!(answer, Answer::Once | Answer::Always))
+        approver.ask(&Question::ToolCall(&question)).await
     }
 }
 

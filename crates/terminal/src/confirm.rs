@@ -88,7 +88,7 @@ pub async fn reply(
 }
 
 /// Returns whether a line is something said, and not a mistyped answer.
-fn is_said(line: &str) -> bool {
+pub fn is_said(line: &str) -> bool {
     let line = line.trim();
     line.contains(char::is_whitespace) || line.len() > MAX_TYPO || !line.is_ascii()
 }

@@ -46,6 +46,7 @@ pub mod select;
 pub mod selection;
 mod session;
 mod shown;
+mod snapshot;
 pub mod store;
 pub mod tracked;
 pub mod transfer;

@@ -202,13 +202,15 @@ impl Review<'_> {
     async fn decide(&self, question: &str, possible: PossibleDecisions, shown: &str) -> Result<Decision> {
         let prompt = format!("{question} [{}] ", possible.letters());
         loop {
-            match possible.read(&confirm::line(self.dialogue.progress, &prompt).await?) {
+            let line = confirm::line(self.dialogue.progress, &prompt).await?;
+            match possible.read(&line) {
                 Some(Decision::Print) => {
                     let _hold = self.dialogue.progress.hold();
                     if !pager::page(&self.dialogue.programs, shown.as_bytes())? {
                         self.say(shown);
                     }
                 }
+                None if confirm::is_said(&line) => return Ok(Decision::No(Some(line.trim().to_owned()))),
                 Some(Decision::Help) | None => self.say(&possible.help(columns_of(&std::io::stderr()))),
                 Some(decision) => return Ok(decision),
             }

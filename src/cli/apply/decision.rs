@@ -32,7 +32,11 @@ pub struct PossibleDecisions {
 
 const ALL: [(char, &str, &str); 9] = [
     ('y', "yes", "apply this"),
-    ('n', "no", "do not apply it; what follows is the reason, which the model gets: n this breaks the API"),
+    (
+        'n',
+        "no",
+        "do not apply it; what follows, or what you say in words, is the reason, which the model gets: n this breaks the API",
+    ),
     ('a', "all", "apply this and all later hunks of the file"),
     ('d', "decline", "apply neither this nor any later hunk of the file"),
     ('s', "split", "split the hunk into smaller ones"),

@@ -13,6 +13,7 @@ use crate::cli::signals::{Received, listen_with};
 use crate::cli::ui::progress::Progress;
 use crate::cli::ui::stderr;
 use crate::cli::ui::style::{BAD, Colours, DIM, GOOD, WARN};
+use crate::count_text::counted;
 use crate::duration_text::duration_text;
 use crate::error::{Error, Kind, Result};
 use crate::exit_code::ExitCode;
@@ -220,8 +221,8 @@ impl BatchDisplay {
 
     fn begin(&self, before: Summary, again: usize) {
         let mut text = match before.done {
-            0 => format!("{} tasks", before.tasks),
-            done => format!("continuing: {done} of {} tasks are done", before.tasks),
+            0 => counted(before.tasks, "task"),
+            done => format!("continuing: {done} of {} done", counted(before.tasks, "task")),
         };
         if again > 0 {
             let _ = write!(text, ", {again} that failed run again");
@@ -264,7 +265,7 @@ impl BatchDisplay {
             let _ = write!(text, ", without {}{more} in its patch: too large", one_line(first, 100));
         }
         let time = duration_text((result.work.seconds * 1000.0) as u64);
-        let details = format!("({} turns, {time})", result.work.turns);
+        let details = format!("({}, {time})", counted(result.work.turns, "turn"));
         self.line(&format!("{text} {}", self.colours.paint(DIM, details)));
     }
 
@@ -315,7 +316,7 @@ impl Observer for BatchDisplay {
 fn summary_text(summary: &Summary) -> String {
     let Summary { tasks, done, passed, failed, cost, .. } = summary;
     let cost = cost.map(|cost| format!(", cost {cost:.4}")).unwrap_or_default();
-    format!("{done} of {tasks} tasks done: {passed} passed, {failed} failed{cost}")
+    format!("{done} of {} done: {passed} passed, {failed} failed{cost}", counted(*tasks, "task"))
 }
 
 fn status(options: &Options, directory: &std::path::Path) -> Result<ExitCode> {

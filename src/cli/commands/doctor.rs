@@ -8,6 +8,7 @@ use crate::cli::print::offer;
 use crate::cli::proof;
 use crate::cli::ui::progress::Progress;
 use crate::cli::ui::wrap;
+use crate::count_text::counted;
 use crate::error::{Error, Result};
 use crate::event::CallForm;
 use crate::exit_code::ExitCode;
@@ -388,9 +389,9 @@ async fn endpoints(config: &Config, probe: bool, checks: &mut Checklist) -> Resu
                 let model = connected.settings.client.name();
                 let listed = models.iter().any(|name| name == model);
                 let found = format!(
-                    "{} answers, {} models; model {model}",
+                    "{} answers, {}; model {model}",
                     connected.settings.base_url,
-                    models.len()
+                    counted(models.len(), "model")
                 );
                 checks.push(match listed || models.is_empty() {
                     true => ok("endpoint", found),

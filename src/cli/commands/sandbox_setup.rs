@@ -6,6 +6,7 @@ use crate::cli::consent::approves;
 use crate::cli::options::{DirectoryArg, Options};
 use crate::cli::print::offer;
 use crate::cli::ui::stderr;
+use crate::count_text::counted;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
 use crate::machine::Machine;
@@ -35,7 +36,7 @@ pub async fn setup(machine: &Arc<Machine>, arguments: &SetupArgs) -> Result<Exit
     let config = Config::load(machine, &Options::of(&[&arguments.directory]))?;
     if arguments.again {
         let removed = forget_setups(&config.workspace, machine, false)?;
-        stderr::write(&format!("removed {removed} kept result(s)\n"));
+        stderr::write(&format!("removed {}\n", counted(removed, "kept result")));
     }
     let asked = project::read(&config.workspace, machine)?;
     let of_user = config.project.settings.setup.as_ref();

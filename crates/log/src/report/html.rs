@@ -2,6 +2,7 @@
 
 use super::text::exit;
 use super::{Command, Delegated, Produced, Report};
+use agent_base::count_text::counted;
 use agent_base::duration_text::duration_text as duration;
 use agent_base::visible::is_hidden;
 use agent_event::Artifact;
@@ -130,10 +131,12 @@ fn part(part: &Delegated) -> String {
     let error = error.as_deref().map(|error| format!(": {error}")).unwrap_or_default();
     let status = verdict(status == "completed", &format!("{status}{error}"));
     let about = escape(&format!(
-        "{}, {turns} turns, {} tokens in, {} out, {merged} files merged",
+        "{}, {}, {} tokens in, {} out, {} merged",
         duration(part.duration_ms),
+        counted(*turns, "turn"),
         usage.input,
-        usage.output
+        usage.output,
+        counted(*merged, "file")
     ));
     let named = |what: &str, paths: &[String]| match paths {
         [] => String::new(),

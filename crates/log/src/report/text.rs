@@ -1,6 +1,7 @@
 //! The report for a terminal.
 
 use super::{Command, Delegated, Produced, Report};
+use agent_base::count_text::counted;
 use agent_base::duration_text::duration_text as duration;
 use agent_base::sanitise::one_line;
 use agent_event::Artifact;
@@ -94,7 +95,13 @@ fn part(part: &Delegated) -> String {
     let time = duration(part.duration_ms);
     let mut text = format!("{} {}{error} in {time}: {}", line(session), line(status), line(task));
     let mut add = |entry: String| text.push_str(&format!("\n    {entry}"));
-    add(format!("{turns} turns, {} tokens in, {} out, {merged} files merged", usage.input, usage.output));
+    add(format!(
+        "{}, {} tokens in, {} out, {} merged",
+        counted(*turns, "turn"),
+        usage.input,
+        usage.output,
+        counted(*merged, "file")
+    ));
     conflicts.iter().for_each(|path| add(format!("conflict: {}", line(path))));
     outside.iter().for_each(|path| add(format!("outside of its paths: {}", line(path))));
     if let Some(report) = &part.report {

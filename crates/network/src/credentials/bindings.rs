@@ -103,7 +103,10 @@ impl Gateway {
         }
         match answer {
             Answer::Once | Answer::Always => Ok(()),
-            _ => Err("the user did not allow the push".to_owned()),
+            refused => {
+                let reason = refused.reason().unwrap_or_else(|| "the user did not allow the push".to_owned());
+                Err(reason)
+            }
         }
     }
 

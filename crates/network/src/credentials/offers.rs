@@ -109,6 +109,9 @@ impl Gateway {
             true => Answer::Always,
             false => self.ask_about_credential(name, &format!("{host}:{port}")).await,
         };
+        if let Some(reason) = answer.reason() {
+            self.deny(&format!("use the credential {name} at "), &format!("{host}:{port}"), &reason);
+        }
         if answer == Answer::Never {
             *offer.state.lock() = State::Declined;
         }

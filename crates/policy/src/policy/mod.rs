@@ -194,10 +194,12 @@ impl Gate {
             ));
         };
         question.changes = changes.await;
-        match approver.ask(&AskUser::ToolCall(&question)).await? {
+        let answer = approver.ask(&AskUser::ToolCall(&question)).await?;
+        match answer {
             Answer::Once => Ok(None),
-            Answer::No | Answer::Never | Answer::Project => {
-                Ok(Some(question.denial("the user was asked and refused")))
+            Answer::No | Answer::Never | Answer::Project | Answer::Said(_) => {
+                let reason = answer.reason();
+                Ok(Some(question.denial(reason.as_deref().unwrap_or("the user was asked and refused"))))
             }
             Answer::Always => {
                 self.allowed.lock().extend(question.keys);

@@ -58,7 +58,8 @@ impl Editor {
             }
             Ok(())
         }));
-        let user = User { client: Arc::clone(&client), known: OnceLock::new(), asked: AtomicU64::new(0) };
+        let user =
+            User { client: Arc::clone(&client), facts, known: OnceLock::new(), asked: AtomicU64::new(0) };
         Arc::new(Self { client, facts, events, user: Arc::new(user), gate, last_limit })
     }
 
@@ -143,6 +144,7 @@ fn params(session: &str, update: Value) -> Value {
 /// The user behind the client.
 struct User {
     client: Arc<Client>,
+    facts: Facts,
     known: OnceLock<(SessionId, Interrupt)>,
     asked: AtomicU64,
 }
@@ -153,21 +155,38 @@ impl User {
         call: Value,
         options: &[(&'static str, &str, &str)],
     ) -> Result<Option<&'static str>> {
-        let Some((session, interrupt)) = self.known.get() else { return Ok(None) };
+        let Some((session, _)) = self.known.get() else { return Ok(None) };
         let listed: Vec<Value> = options
             .iter()
             .map(|(id, name, kind)| json!({ "optionId": id, "name": name, "kind": kind }))
             .collect();
         let params = json!({ "sessionId": session, "toolCall": call, "options": listed });
-        let answer = tokio::select! {
-            biased;
-            stop = interrupt.triggered() => return Err(stop.error()),
-            answer = self.client.request("session/request_permission", params) => answer,
-        };
-        // A client that cannot ask is one that says no.
-        let outcome = answer.unwrap_or_default();
+        let outcome = self.request("session/request_permission", params).await?;
         let chosen = outcome.pointer("/outcome/optionId").and_then(Value::as_str);
         Ok(options.iter().map(|(id, ..)| *id).find(|id| Some(*id) == chosen))
+    }
+
+    /// The result of a request to the client, and nothing where it fails: a client that cannot ask is one that says no.
+    async fn request(&self, method: &str, params: Value) -> Result<Value> {
+        let Some((_, interrupt)) = self.known.get() else { return Ok(Value::Null) };
+        tokio::select! {
+            biased;
+            stop = interrupt.triggered() => Err(stop.error()),
+            answer = self.client.request(method, params) => Ok(answer.unwrap_or_default()),
+        }
+    }
+
+    /// A refusal in the user's words, which a form asks for.
+    async fn words(&self) -> Result<Answer> {
+        let Some((session, _)) = self.known.get() else { return Ok(Answer::No) };
+        let words = json!({ "type": "string", "title": "What to do instead", "maxLength": 2000 });
+        let params = json!({
+            "sessionId": session, "mode": "form", "message": "It is refused. What should be done instead?",
+            "requestedSchema": { "type": "object", "properties": { "words": words }, "required": ["words"] },
+        });
+        let answer = self.request("elicitation/create", params).await?;
+        let said = answer.pointer("/content/words").and_then(Value::as_str);
+        Ok(Answer::said(said.unwrap_or_default()))
     }
 
     async fn answer(&self, question: &Question<'_>) -> Result<Answer> {
@@ -178,16 +197,18 @@ impl User {
             }
             Question::Reach { .. } => ("fetch", &[ONCE, NO]),
         };
+        let options: Vec<_> = options.iter().copied().chain(self.facts.has_forms.then_some(SAID)).collect();
         let number = self.asked.fetch_add(1, Ordering::Relaxed);
         let title = one_line(&question.to_string(), TITLE);
         let call = json!({
             "toolCallId": format!("question-{number}"), "title": title, "kind": kind, "status": "pending",
             "content": [text_content(&fenced(&whole(question)))],
         });
-        Ok(match self.choose(call, options).await? {
+        Ok(match self.choose(call, &options).await? {
             Some("once") => Answer::Once,
             Some("always") => Answer::Always,
             Some("never") => Answer::Never,
+            Some("said") => self.words().await?,
             _ => Answer::No,
         })
     }
@@ -204,6 +225,7 @@ fn whole(question: &Question<'_>) -> String {
 const ONCE: (&str, &str, &str) = ("once", "Allow", "allow_once");
 const ALWAYS: (&str, &str, &str) = ("always", "Allow in this session", "allow_always");
 const NO: (&str, &str, &str) = ("no", "Reject", "reject_once");
+const SAID: (&str, &str, &str) = ("said", "Reject, and say what to do instead", "reject_once");
 const NEVER: (&str, &str, &str) = ("never", "Reject in this session", "reject_always");
 
 impl Approver for User {

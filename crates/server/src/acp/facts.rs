@@ -14,6 +14,8 @@ pub struct Facts {
     pub writes_files: bool,
     /// It shows the output of commands by the extension `terminal_output`.
     pub has_terminals: bool,
+    /// It shows forms with a question.
+    pub has_forms: bool,
 }
 
 impl Facts {
@@ -23,6 +25,7 @@ impl Facts {
         Self {
             reads_files: is("/clientCapabilities/fs/readTextFile"),
             writes_files: is("/clientCapabilities/fs/writeTextFile"),
+            has_forms: params.pointer("/clientCapabilities/elicitation/form").is_some_and(Value::is_object),
             has_terminals: is("/clientCapabilities/_meta/terminal_output"),
         }
     }

@@ -1,5 +1,6 @@
 //! From the events of a session to what a client of the protocol shows.
 
+use agent_base::count_text::counted;
 use agent_base::sanitise::{Sanitiser, one_line, plain};
 use agent_event::{Artifact, Content, Event, PlanStep, StepStatus};
 use agent_log::{ArtifactLimits, Artifacts, SessionId, Store};
@@ -362,7 +363,7 @@ fn title(tool: &str, arguments: &Value) -> String {
         "write_file" | "edit_file" => format!("in the sandbox: {}", path()),
         "write_files" => {
             let count = arguments.get("files").and_then(Value::as_array).map_or(0, Vec::len);
-            format!("in the sandbox: {count} files")
+            format!("in the sandbox: {}", counted(count, "file"))
         }
         "delegate" => format!("delegate: {}", text("task")),
         "job_output" | "job_kill" => format!("{tool} {}", arguments.get("job").unwrap_or(&Value::Null)),

@@ -193,11 +193,14 @@ pub async fn command(mine: Mine, id: Path<String>, Json(command): Json<Text>) ->
 pub struct Reply {
     question: u64,
     answer: String,
+    /// With the answer `said`: what the user says instead.
+    #[serde(default)]
+    said: String,
 }
 
 /// `POST …/answer`
 pub async fn answer(mine: Mine, id: Path<String>, Json(reply): Json<Reply>) -> Result<StatusCode, Failure> {
-    match find(mine, id).await?.questions.answer(reply.question, &reply.answer) {
+    match find(mine, id).await?.questions.answer(reply.question, &reply.answer, &reply.said) {
         true => ACCEPTED,
         false => Err(Failure::new(StatusCode::CONFLICT, "the question was answered already")),
     }

@@ -3,6 +3,7 @@
 use super::feed::Feed;
 use super::frame;
 use super::questions::Questions;
+use agent_base::count_text::counted;
 use agent_base::lock::Lock;
 use agent_event::{Event, Events, Listener, Record, Usage};
 use agent_policy::Approver;
@@ -63,7 +64,7 @@ impl Frontend for PageFrontend {
                 _ => return Ok(()),
             };
             let tokens = used.input + used.output;
-            let text = format!("Part {number}: {turns} turns, {tokens} tokens · {does}");
+            let text = format!("Part {number}: {}, {tokens} tokens · {does}", counted(turns, "turn"));
             feed.send("part", &json!({"number": number, "text": text}));
             Ok(())
         };

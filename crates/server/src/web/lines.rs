@@ -1,5 +1,6 @@
 //! Events that are one line of the conversation.
 
+use agent_base::count_text::counted;
 use agent_base::duration_text::duration_text;
 use agent_event::{Event, PlanStep, StepStatus};
 
@@ -39,7 +40,7 @@ fn outcome(event: &Event) -> Option<(String, &'static str)> {
     Some(match event {
         Event::DelegateFinished { status, merged, error, .. } => match error {
             Some(error) => (format!("Delegated part {status}: {error}"), "bad"),
-            None => (format!("Delegated part {status}, {merged} files merged"), ""),
+            None => (format!("Delegated part {status}, {} merged", counted(*merged, "file")), ""),
         },
         Event::Connection { host, port, allowed: true, received, .. } => {
             (format!("Connected to {host}:{port}, {received} bytes"), "")

@@ -72,8 +72,8 @@ impl Questions {
         let card = |waiting: &Waiting| {
             let answers = waiting.answers.iter().map(|answer| {
                 json!({
-                    "value": name(*answer),
-                    "label": label(*answer, waiting.about_host),
+                    "value": name(answer),
+                    "label": label(answer, waiting.about_host),
                 })
             });
             let mut card = waiting.shown.clone();
@@ -84,16 +84,17 @@ impl Questions {
         state.waiting.iter().map(card).collect()
     }
 
-    /// Answers question `number`. Whether it was still waiting, and has that answer.
-    pub fn answer(&self, number: u64, answer: &str) -> bool {
+    /// Answers question `number` with the name of an answer, or in words. Whether it was still waiting, and has that answer.
+    pub fn answer(&self, number: u64, answer: &str, said: &str) -> bool {
         let mut state = self.state.lock();
         let Some(at) = state.waiting.iter().position(|waiting| waiting.number == number) else {
             return false;
         };
-        let Some(answer) = state.waiting[at].answers.iter().find(|known| name(**known) == answer).copied()
-        else {
-            return false;
+        let chosen = match answer {
+            "said" => Some(Answer::said(said)),
+            name_of_it => state.waiting[at].answers.iter().find(|known| name(known) == name_of_it).cloned(),
         };
+        let Some(answer) = chosen else { return false };
         let replied = state.waiting.remove(at).reply.send(answer).is_ok();
         drop(state);
         self.changed();
@@ -185,23 +186,24 @@ fn diff(change: &FileChange, room: &mut usize) -> Value {
     })
 }
 
-fn name(answer: Answer) -> &'static str {
+fn name(answer: &Answer) -> &'static str {
     match answer {
         Answer::Once => "once",
         Answer::Always => "always",
         Answer::Project => "project",
         Answer::No => "no",
         Answer::Never => "never",
+        Answer::Said(_) => "said",
     }
 }
 
-fn label(answer: Answer, about_host: bool) -> &'static str {
+fn label(answer: &Answer, about_host: bool) -> &'static str {
     match answer {
         Answer::Once => "Allow once",
         Answer::Always if about_host => "Allow for this session",
         Answer::Always => "Always allow",
         Answer::Project => "Allow for this project",
-        Answer::No => "Refuse",
+        Answer::No | Answer::Said(_) => "Refuse",
         Answer::Never => "Refuse for this session",
     }
 }
@@ -226,8 +228,8 @@ mod tests {
         }
         assert!(questions.to_json()[0]["text"].as_str().is_some_and(|text| text.contains("\\u{202e}")));
         let number = questions.to_json()[0]["number"].as_u64().expect("a number");
-        assert!(!questions.answer(number, "always"), "the question does not have this answer");
-        assert!(questions.answer(number, "once") && !questions.answer(number, "no"));
+        assert!(!questions.answer(number, "always", ""), "the question does not have this answer");
+        assert!(questions.answer(number, "once", "") && !questions.answer(number, "no", ""));
         assert_eq!(asked.await.expect("no panic").expect("an answer"), Answer::Once);
         let asked = ask();
         while questions.to_json() == json!([]) {

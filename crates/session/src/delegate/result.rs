@@ -2,6 +2,7 @@
 
 use super::child::Worked;
 use crate::status;
+use agent_base::count_text::counted;
 use agent_base::error::{Error, Result};
 use agent_base::shorten::head_and_tail;
 use agent_event::{Changes, Event};
@@ -90,7 +91,11 @@ impl Part {
             1 => "error: done, but 1 file conflicts and was not merged".to_owned(),
             count => format!("error: done, but {count} files conflict and were not merged"),
         };
-        let _ = write!(text, " (session {session}, {} turns)\n\nAnswer:\n{answer}\n", worked.spent.turns);
+        let _ = write!(
+            text,
+            " (session {session}, {})\n\nAnswer:\n{answer}\n",
+            counted(worked.spent.turns, "turn")
+        );
         text += &fate(merge);
         if let Some(workspace) = &worked.workspace {
             let left = chars.saturating_sub(text.chars().count()).max(chars / 4);

@@ -4,6 +4,7 @@ use super::declared_encoding::text_file;
 use super::location::{Located, locate};
 use super::{describe, missing_file};
 use crate::{Context, Tool, ToolResult, arguments};
+use agent_base::count_text::counted;
 use agent_base::error::Result;
 use agent_base::file_name::Likeness;
 use agent_base::text_encoding::TextFile;
@@ -274,16 +275,16 @@ impl Page {
         let is_whole = self.line > first || at_end && self.line == first && self.in_line > 0;
         if is_whole && (column > self.first_length + 1 || column > 1 && self.bytes.is_empty()) {
             return ToolResult::failure(format!(
-                "error: line {first} of {path} has no column {column}: it has {} byte(s)",
-                self.first_length
+                "error: line {first} of {path} has no column {column}: it has {}",
+                counted(self.first_length, "byte")
             ));
         }
         if self.bytes.is_empty() {
             return match (size, at_end) {
                 (0, _) => ToolResult::success(format!("({path} is empty)")),
                 (_, true) => ToolResult::failure(format!(
-                    "error: {path} has no line {first}: it has {} line(s)",
-                    self.line - u64::from(self.in_line == 0),
+                    "error: {path} has no line {first}: it has {}",
+                    counted(self.line - u64::from(self.in_line == 0), "line"),
                 )),
                 _ => ToolResult::failure(format!(
                     "error: line {first} is too far into {path}; use sed or tail"
@@ -394,7 +395,7 @@ mod tests {
             page.finish("f", 6, true).text
         };
         assert_eq!((at(1).as_str(), at(3).as_str(), at(4).as_str()), ("abc\nd\n", "c\nd\n", "\nd\n"));
-        assert_eq!(at(5), "error: line 1 of f has no column 5: it has 3 byte(s)");
+        assert_eq!(at(5), "error: line 1 of f has no column 5: it has 3 bytes");
     }
 
     proptest::proptest! {

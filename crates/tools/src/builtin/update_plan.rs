@@ -2,6 +2,7 @@
 
 use super::describe;
 use crate::{Context, Plan, Tool, ToolResult, arguments};
+use agent_base::count_text::counted;
 use agent_base::error::{Error, Result};
 use agent_base::sanitise::one_line;
 use agent_event::{PlanStep, StepStatus};
@@ -43,7 +44,7 @@ impl UpdatePlan {
         let completed = steps.iter().filter(|step| step.status == StepStatus::Completed).count();
         let text = match self.0.is_read_only() {
             true => "the plan is written down; answer now: the user decides about it then".to_owned(),
-            false => format!("{completed} of {} steps completed", steps.len()),
+            false => format!("{completed} of {} completed", counted(steps.len(), "step")),
         };
         self.0.update(steps, context.events)?;
         Ok(ToolResult::success(text))

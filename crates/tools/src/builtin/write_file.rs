@@ -5,6 +5,7 @@ use super::describe;
 use super::location::{Located, locate, name, targets};
 use super::replacement::{Replacement, replace};
 use crate::{Context, Tool, ToolResult, arguments};
+use agent_base::count_text::counted;
 use agent_base::error::{Error, Kind, Result};
 use agent_base::file_name::Likeness;
 use agent_base::text_encoding::TextFile;
@@ -57,7 +58,11 @@ async fn run(context: Context<'_>, file: Arguments) -> Result<ToolResult> {
     match write(context, vec![file]).await?.pop() {
         Some(Err(error)) => Err(error),
         Some(Ok(Written { bytes, note, edit })) => {
-            let done = format!("wrote {path}: {lines} lines, {bytes} bytes{note}{invalid}");
+            let done = format!(
+                "wrote {path}: {}, {}{note}{invalid}",
+                counted(lines, "line"),
+                counted(bytes, "byte")
+            );
             Ok(ToolResult { edits: edit.into_iter().collect(), ..ToolResult::success(done) })
         }
         None => Err(Error::unexpected("the sandbox gave no answer about a file")),

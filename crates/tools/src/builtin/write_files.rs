@@ -4,6 +4,7 @@ use super::describe;
 use super::location::targets;
 use super::write_file::{self, path_and_data};
 use crate::{Context, Tool, ToolResult, arguments};
+use agent_base::count_text::counted;
 use agent_base::error::Result;
 use agent_event::FileEdit;
 use agent_policy::policy::{Action, FileChange};
@@ -61,9 +62,10 @@ async fn run(context: Context<'_>, Arguments { files }: Arguments) -> Result<Too
         });
         let named: Vec<String> = named.collect();
         let between = if named == paths { ", " } else { "; " };
-        let done = format!("wrote {written} files: {}", named.join(between));
+        let done = format!("wrote {}: {}", counted(written, "file"), named.join(between));
         return Ok(ToolResult { edits, ..ToolResult::success(done) });
     }
-    let failed = format!("wrote {written} of {} files\nerror: {}", paths.len(), failed.join("\nerror: "));
+    let failed =
+        format!("wrote {written} of {}\nerror: {}", counted(paths.len(), "file"), failed.join("\nerror: "));
     Ok(ToolResult { edits, ..ToolResult::failure(failed) })
 }

@@ -104,7 +104,7 @@ pub async fn findings(answer: &str, sandbox: &Sandbox) -> Result<(Vec<Finding>, 
     let (mut kept, mut notices) = (Vec::new(), Vec::new());
     let surplus = claims.len().saturating_sub(MAX_FINDINGS);
     if surplus > 0 {
-        notices.push(format!("{surplus} findings are left out: the first {MAX_FINDINGS} are enough"));
+        notices.push(format!("findings are left out: {surplus}; the first {MAX_FINDINGS} are enough"));
     }
     let mut lines = BTreeMap::new();
     for claim in claims.into_iter().take(MAX_FINDINGS) {

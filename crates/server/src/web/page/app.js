@@ -531,7 +531,13 @@ function showQuestions() {
 			return button;
 		});
 		const about = el('div.about', {}, what && !diffs.length ? block('Call', what) : '');
-		cards.append(el('div.card', { role: 'group', ariaLabel: 'Question', key }, about, el('p', {}, what ? `Allow this?\n${text}` : text), el('div', {}, ...buttons)));
+		const said = el('input', { placeholder: 'or say in words what to do instead', ariaLabel: 'What to do instead', maxLength: 2000 });
+		const form = el('form', {}, said, el('button.quiet', {}, question.plan ? 'Say it' : 'Refuse and say it'));
+		form.onsubmit = event => {
+			event.preventDefault();
+			if (said.value.trim()) act(() => question.plan ? send(here('prompt'), { text: said.value }) : send(here('answer'), { question: number, answer: 'said', said: said.value }));
+		};
+		cards.append(el('div.card', { role: 'group', ariaLabel: 'Question', key }, about, el('p', {}, what ? `Allow this?\n${text}` : text), el('div', {}, ...buttons), form));
 		/* It can be answered once all of it is there. */
 		if (diffs?.length) {
 			for (const button of buttons) button.disabled = true;

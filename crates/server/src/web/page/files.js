@@ -79,7 +79,7 @@ export async function upload(sources) {
 			const query = facts.visitors ? { path, unpack: /^[^/]+\.zip$/i.test(path) } : { path };
 			count += (await json('PUT', `${facts.visitors ? '/api/upload' : here('file')}?${new URLSearchParams(query)}`, one)).files;
 			first ||= path;
-			banner(`${count} files are ${facts.visitors ? 'uploaded' : 'in the sandbox'}.`, true);
+			banner(`${count} file${count === 1 ? ' is' : 's are'} ${facts.visitors ? 'uploaded' : 'in the sandbox'}.`, true);
 		}
 	}
 	if (!facts.visitors && count === 1 && !/\s/.test(first)) { const box = $('prompt'); box.value += `${box.value ? ' ' : ''}@${first} `; grow(); }
