@@ -529,7 +529,7 @@ fn not_plain(path: &Path) -> Error {
 }
 
 /// A path as the kernel's overlay options take it: a comma ends an option, a colon ends a lower directory.
-fn escaped(path: &Path, is_lower: bool) -> Result<String> {
+pub(super) fn escaped(path: &Path, is_lower: bool) -> Result<String> {
     let text = path.to_str().filter(|text| !text.contains(['"', '\n'])).ok_or_else(|| not_plain(path))?;
     let mut escaped = String::new();
     for c in text.chars() {

@@ -1,5 +1,5 @@
-//! Overlays for Podman. It ignores the options of a volume that comes with the container, and follows those of one that was made before; a
-//! host directory that can only be read gets an overlay of Podman's own.
+//! Overlays for Podman. It ignores the options of a volume that comes with the container, and follows those of one that was made before. It
+//! changes the owner of what it mounts, so that an overlay of a host directory that can only be read has a layer for that, too.
 
 use super::engine::Engine;
 use super::{failure, overlay};
@@ -14,6 +14,7 @@ use rustix::fs::{Gid, Mode, OFlags, Uid, fchown, fstatfs, open};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap};
 use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 /// The file beside a layer that has the names of the volumes which were made for it, a line each.
 const VOLUMES: &str = "volumes";
@@ -30,12 +31,15 @@ pub(super) fn is_rootless(info: &SystemInfo) -> bool {
     info.security_options.iter().flatten().any(|option| option.contains("rootless"))
 }
 
+/// The layers of host directories that can only be read, in the directory of the sandbox.
+const SHOWN: &str = "shown";
+
 /// What a container is asked for with, as Podman takes it.
 #[derive(Debug, Default, PartialEq)]
 struct Translated {
     mounts: Vec<Mount>,
-    /// `HOST:INSIDE:O`.
-    binds: Vec<String>,
+    /// The directories that the overlays need.
+    directories: Vec<PathBuf>,
     /// The options of the volumes that have to be there before, by their names.
     volumes: BTreeMap<String, String>,
 }
@@ -50,12 +54,17 @@ pub(super) async fn make_volumes(
     body: &mut ContainerCreateBody,
 ) -> Result<()> {
     let Some(config) = &mut body.host_config else { return Ok(()) };
-    let translated = translated(config.mounts.take().unwrap_or_default(), &sandbox_name(session)?)?;
-    let names: String = translated.volumes.keys().map(|name| format!("{name}\n")).collect();
+    let mounts = config.mounts.take().unwrap_or_default();
     let layer = overlay::layer(&engine.machine, session)?;
-    std::fs::write(layer.join(VOLUMES), names)?;
+    let translated = translated(mounts, &sandbox_name(session)?, &layer)?;
+    if !translated.volumes.is_empty() {
+        overlay::make_directory(&engine.machine, session)?;
+        let names: String = translated.volumes.keys().map(|name| format!("{name}\n")).collect();
+        std::fs::write(layer.join(VOLUMES), names)?;
+    }
+    translated.directories.iter().try_for_each(std::fs::create_dir_all)?;
     try_join_all(translated.volumes.into_iter().map(|(name, options)| make(engine, name, options))).await?;
-    (config.mounts, config.binds) = (Some(translated.mounts), Some(translated.binds));
+    config.mounts = Some(translated.mounts);
     Ok(())
 }
 
@@ -111,24 +120,28 @@ async fn make(engine: &Engine, name: String, options: String) -> Result<()> {
         .map_err(|error| failure::error("a volume of the sandbox (an overlay) could not be made", error))
 }
 
-fn translated(mounts: Vec<Mount>, sandbox: &str) -> Result<Translated> {
+fn translated(mounts: Vec<Mount>, sandbox: &str, layer: &Path) -> Result<Translated> {
     let mut translated = Translated::default();
     for mut mount in mounts {
-        let Some(options) = overlay_options(&mut mount) else {
+        let Some(mut options) = overlay_options(&mut mount) else {
             translated.mounts.push(mount);
             continue;
         };
-        // It takes mount(8)'s options and splits paths at colons, and neither knows a way to write these.
+        if !options.contains("upperdir=") {
+            let own = layer.join(SHOWN).join(translated.mounts.len().to_string());
+            let (upper, work) = (own.join("upper"), own.join("work"));
+            options = format!(
+                "{options},upperdir={},workdir={}",
+                overlay::escaped(&upper, false)?,
+                overlay::escaped(&work, false)?
+            );
+            translated.directories.extend([upper, work]);
+        }
+        // Its options are those of mount(8), which knows no way to write these.
         if options.contains('\\') {
             return Err(Error::sandbox(
                 "Podman mounts no overlay of a path with a comma, a colon or a backslash",
             ));
-        }
-        let target = mount.target.clone().unwrap_or_default();
-        if !options.contains("upperdir=") {
-            let lower = options.split_once("lowerdir=").and_then(|(_, lowers)| lowers.split(':').next());
-            translated.binds.push(format!("{}:{target}:O", lower.unwrap_or_default()));
-            continue;
         }
         let name = mount.source.take().unwrap_or_else(|| format!("{sandbox}-{}", translated.volumes.len()));
         let writable = options.strip_prefix("ro,nosuid,nodev,");
@@ -151,10 +164,9 @@ fn overlay_options(mount: &mut Mount) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
 
     #[test]
-    fn overlays_are_volumes_with_names_and_what_can_only_be_read_is_bound() {
+    fn overlays_are_volumes_with_names_and_what_can_only_be_read_has_a_layer() {
         let shared = || Mount {
             source: Some("s-workspace".into()),
             ..overlay::volume("/w", Some("lowerdir=/a,upperdir=/u"))
@@ -166,14 +178,16 @@ mod tests {
             overlay::volume("/b", Some("ro,nosuid,nodev,lowerdir=/b,upperdir=/v")),
             overlay::volume("/home", None),
         ];
-        let translated = translated(mounts, "s").unwrap();
-        assert_eq!(translated.binds, ["/usr:/usr:O"]);
+        let translated = translated(mounts, "s", Path::new("/l")).unwrap();
         let names: Vec<_> = translated.mounts.iter().map(|mount| mount.source.as_deref()).collect();
-        assert_eq!(names, [Some("s-workspace"), Some("s-workspace"), Some("s-1"), None]);
-        assert_eq!(translated.mounts[2].read_only, Some(true));
+        assert_eq!(names, [Some("s-0"), Some("s-workspace"), Some("s-workspace"), Some("s-2"), None]);
+        let is_read_only = translated.mounts.iter().map(|mount| mount.read_only == Some(true));
+        assert_eq!(is_read_only.collect::<Vec<_>>(), [true, false, false, true, false]);
         let volumes: Vec<_> = translated.volumes.values().map(String::as_str).collect();
-        assert_eq!(volumes, ["lowerdir=/b,upperdir=/v", "lowerdir=/a,upperdir=/u"]);
+        let usr = "lowerdir=/usr:/empty,upperdir=/l/shown/0/upper,workdir=/l/shown/0/work";
+        assert_eq!(volumes, [usr, "lowerdir=/b,upperdir=/v", "lowerdir=/a,upperdir=/u"]);
+        assert_eq!(translated.directories, ["/l/shown/0/upper", "/l/shown/0/work"].map(PathBuf::from));
         let odd = overlay::read_only(Path::new("/a:b"), "/ab", Path::new("/empty")).unwrap();
-        assert!(super::translated(vec![odd], "s").is_err());
+        assert!(super::translated(vec![odd], "s", Path::new("/l")).is_err());
     }
 }

@@ -125,6 +125,6 @@ mod tests {
     fn the_help_fits_the_terminal() {
         let help = HUNK.help(Some(80));
         assert!(help.lines().all(|line| line.len() <= 80), "{help}");
-        assert!(help.contains("n this\n   breaks the API\n"), "{help}");
+        assert!(help.contains("the reason, which\n   the model gets: n this breaks the API\n"), "{help}");
     }
 }
