@@ -850,44 +850,6 @@ fn in_a_bound_workspace_the_model_learns_what_the_user_edited() {
     );
 }
 
-/// The former content of what the sandbox wrote to was not known.
-#[test]
-fn in_a_bound_workspace_each_prompt_is_undone_and_the_users_edits_stay() {
-    let append = |text: &str| json!({ "command": format!("echo {text} >> a.txt") });
-    let model = endpoint()
-        .tool_call("run_commands", append("first"))
-        .text("One.")
-        .tool_call("run_commands", append("second"))
-        .text("Two.")
-        .start();
-    let builder = terminal().endpoint(&model).args(["--workspace-mode", "bind"]);
-    let builder = builder.file("a.txt", "a\n").file("b.txt", "b\n");
-    let workspace = builder.directory("workspace");
-    let mut terminal = builder.start();
-    let content = |name: &str| std::fs::read_to_string(workspace.join(name)).expect("a file");
-    terminal.wait_for_prompt();
-    for (prompt, answer) in [("one", "\nOne.\n"), ("two", "\nTwo.\n")] {
-        terminal.type_line(prompt);
-        terminal.wait_for(answer);
-        terminal.wait_for_prompt();
-    }
-    assert!(!terminal.screen().contains("to apply"), "{}", terminal.screen());
-    std::fs::write(workspace.join("b.txt"), "mine\n").expect("written");
-    terminal.type_line("/undo");
-    terminal.wait_for("the workspace is at checkpoint 1");
-    terminal.wait_for_prompt();
-    assert_eq!((content("a.txt").as_str(), content("b.txt").as_str()), ("a\nfirst\n", "mine\n"));
-    terminal.type_line("/undo");
-    terminal.wait_for("the workspace is at checkpoint 0");
-    terminal.wait_for_prompt();
-    assert_eq!((content("a.txt").as_str(), content("b.txt").as_str()), ("a\n", "mine\n"));
-    terminal.type_line("/redo");
-    terminal.wait_until("a redo", |_| content("a.txt") == "a\nfirst\n");
-    terminal.wait_for_prompt();
-    terminal.type_line("/diff");
-    terminal.wait_for("\n a\n+first\n");
-}
-
 #[test]
 fn a_server_inside_is_offered_forwarded_and_named_when_the_user_leaves() {
     let server = "python3 -m http.server 5173";

@@ -230,36 +230,6 @@ fn a_bound_workspace_is_reported_as_already_written() {
     }
 }
 
-#[test]
-fn what_a_bound_session_changed_is_shown_and_taken_back() {
-    let command = "echo more >> a.txt; rm gone.txt; echo new > new.txt";
-    let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("ok").start();
-    let call =
-        agent().endpoint(&model).file("a.txt", "one\n").file("gone.txt", "gone\n").file("b.txt", "b\n");
-    let workspace = call.workspace().to_owned();
-    let ran =
-        call.args(["run", "--sandbox", "local", "--workspace-mode", "bind", "change"]).run().expect_code(0);
-    assert!(ran.stderr.contains("takes it back"), "{}", ran.stderr);
-    let diff = ran.again().args(["diff"]).run().expect_code(0).stdout;
-    for line in ["\n one\n+more\n", "\n-gone\n", "\n+new\n"] {
-        assert!(diff.contains(line), "{line}: {diff}");
-    }
-    // The user's own edit stays, and a file that both changed is a conflict until it is moved away.
-    std::fs::write(workspace.join("b.txt"), "mine\n").expect("written");
-    std::fs::write(workspace.join("new.txt"), "mine\n").expect("written");
-    let refused = ran.again().args(["undo"]).run();
-    assert!(refused.stderr.contains("new.txt"), "{}", refused.stderr);
-    assert_eq!(ran.host_file("a.txt").as_deref(), Some("one\nmore\n"), "all or nothing");
-    std::fs::remove_file(workspace.join("new.txt")).expect("removed");
-    ran.again().args(["undo"]).run().expect_code(0);
-    let file = |name: &str| ran.host_file(name);
-    assert_eq!(file("a.txt").as_deref(), Some("one\n"));
-    assert_eq!(file("gone.txt").as_deref(), Some("gone\n"));
-    assert_eq!((file("b.txt").as_deref(), file("new.txt")), (Some("mine\n"), None));
-    let again = ran.again().args(["undo"]).run().expect_code(2);
-    assert!(again.stderr.contains("nothing that is not taken back"), "{}", again.stderr);
-}
-
 /// A bug: in a container for root, whose own user is another, every write failed after it was said that they succeed.
 #[tokio::test]
 async fn a_workspace_that_the_sandbox_may_not_write_to_is_not_bound() {

@@ -99,7 +99,7 @@ fn report_unwritten(console: &Console, session: &Session, root: &Path, changes: 
     }
     console.always_notice(match changes.in_place {
         true => format!(
-            "{counted}, in {} already (--workspace-mode bind): `agent diff {id}` shows it, `agent undo {id}` takes it back",
+            "{counted}, in {} already (--workspace-mode bind): `agent diff {id}` shows it",
             root.display()
         ),
         false => format!(

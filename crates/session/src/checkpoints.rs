@@ -1,7 +1,7 @@
 //! Records the workspace after every turn that changed it, so that each prompt can be undone.
 
 use super::frontend::Frontend;
-use super::startup::{Ready, Startup};
+use super::startup::Startup;
 use agent_base::count_text::counted;
 use agent_base::error::{Error, Result};
 use agent_core::Moment;
@@ -42,9 +42,8 @@ impl Checkpoints {
     /// is restored, and how many prompts that undid. `None`: there is nothing to undo.
     pub async fn undo(&self, prompts: usize) -> Result<Option<(Restored, usize)>> {
         let mut state = self.state.lock().await;
-        let ready = self.startup.ready().await?;
-        keep_edits(&ready).await?;
         self.record(&mut state).await?;
+        let ready = self.startup.ready().await?;
         let (list, at) = ready.workspace.checkpoints().await;
         let (target, undone) = undo_target(&list, at, prompts);
         match u32::try_from(at - target) {
@@ -62,7 +61,6 @@ impl Checkpoints {
     pub async fn undo_to(&self, prompt: u64) -> Result<Option<Restored>> {
         let mut state = self.state.lock().await;
         let Some(ready) = self.startup.if_ready() else { return Ok(None) };
-        keep_edits(&ready).await?;
         self.record(&mut state).await?;
         let (list, at) = ready.workspace.checkpoints().await;
         let until_now = list.get(..=at).unwrap_or_default();
@@ -161,14 +159,6 @@ impl State {
         let since = self.last?.elapsed();
         (self.cost * MAX_SHARE).checked_sub(since).filter(|wait| !wait.is_zero())
     }
-}
-
-/// Where the sandbox writes straight into the host's directory, what the user changed there meanwhile is not undone.
-async fn keep_edits(ready: &Ready) -> Result<()> {
-    if ready.workspace.is_in_place() {
-        ready.workspace.refresh(&ready.sandbox).await?;
-    }
-    Ok(())
 }
 
 fn not_kept() -> Error {

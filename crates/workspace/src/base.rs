@@ -83,7 +83,7 @@ impl Base {
         if expected == Hash::UNKNOWN && !untouched(&file) {
             return Ok(());
         }
-        let (found, size) = store.put_file(&mut file)?;
+        let (found, size) = store.put_from(&mut file)?;
         if expected == Hash::UNKNOWN && untouched(&file) {
             self.set_content(path, found, size);
         }

@@ -46,7 +46,6 @@ pub mod select;
 pub mod selection;
 mod session;
 mod shown;
-mod snapshot;
 pub mod store;
 pub mod tracked;
 pub mod transfer;

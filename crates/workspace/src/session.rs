@@ -31,7 +31,6 @@ use crate::scan::{IgnoredEntries, Places, Scan, Scanner};
 use crate::select::{self, select};
 use crate::selection::{LeftOut, Selection};
 use crate::shown::{SHOWN, Shown, SinceShown};
-use crate::snapshot;
 use crate::store::Store;
 use crate::tree_path::TreePath;
 use crate::withheld::Search;
@@ -273,9 +272,6 @@ impl Workspace {
         let selection = select(&root, &options.select.looking(options.mode.shows_ignored(can_overlay)))?;
         let Decided { mount, copies, notice } =
             mode::decide(options.mode, &root, &selection, can_overlay, options.is_layered)?;
-        if options.mode == Mode::Bind {
-            snapshot::check(&selection)?;
-        }
         let store = Store::open(&session.join("workspace"))?;
         let mut notices = match options.mode {
             Mode::Bind => notices::of_bound(&selection),
@@ -411,11 +407,6 @@ impl Workspace {
     /// The host's directory, absolute and without symlinks.
     pub fn root(&self) -> &Path {
         &self.root
-    }
-
-    /// Returns whether the sandbox writes straight into the host's directory.
-    pub fn is_in_place(&self) -> bool {
-        self.mode == Mode::Bind
     }
 
     /// Returns what the backend needs to know.

@@ -147,19 +147,6 @@ impl Store {
         }
     }
 
-    /// Keeps what a file holds, as a clone where the file system has them: only what differs later takes space.
-    pub fn put_file(&self, file: &mut File) -> Result<(Hash, u64)> {
-        let mut writer = self.writer()?;
-        let Some(mut clone) = writer.clone_of(file) else { return self.put_from(file) };
-        let mut buffer = vec![0; 256 << 10];
-        loop {
-            match clone.read(&mut buffer)? {
-                0 => return writer.finish(),
-                n => writer.count(&buffer[..n]),
-            }
-        }
-    }
-
     /// Starts a content that comes in pieces.
     pub fn writer(&self) -> Result<BlobWriter> {
         let temporary = self.dir.join("blobs").join(format!("tmp-{:016x}", fastrand::u64(..)));
@@ -306,27 +293,10 @@ pub struct BlobWriter {
 }
 
 impl BlobWriter {
-    /// Takes all of `source` as a clone, which is returned to be counted. `None` where that is not possible.
-    #[cfg(target_os = "linux")]
-    fn clone_of(&self, source: &File) -> Option<File> {
-        rustix::fs::ioctl_ficlone(&self.file, source).ok()?;
-        File::open(&self.temporary).ok()
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn clone_of(&self, _: &File) -> Option<File> {
-        None
-    }
-
-    /// Counts a piece that is there already.
-    fn count(&mut self, piece: &[u8]) {
-        self.hasher.update(piece);
-        self.size += piece.len() as u64;
-    }
-
     /// Adds a piece.
     pub fn write(&mut self, piece: &[u8]) -> Result<()> {
-        self.count(piece);
+        self.hasher.update(piece);
+        self.size += piece.len() as u64;
         self.file.write_all(piece).map_err(|error| self.store.failed("written", &self.temporary, error))
     }
 

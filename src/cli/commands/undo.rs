@@ -29,23 +29,14 @@ pub async fn undo(machine: &Arc<Machine>, arguments: SessionArg) -> Result<ExitC
             return Err(error);
         }
     };
-    let in_place = kept.workspace.is_in_place();
-    Author::Kept { machine, options, id: &kept.id }.note(if in_place {
-        REVERTED_IN_PLACE
-    } else {
-        REVERTED
-    })?;
-    let again =
-        if in_place { String::new() } else { format!(" (`agent apply {}` applies it again)", kept.id) };
-    stderr::write(&format!("{}{again}\n", counted(changes)));
+    Author::Kept { machine, options, id: &kept.id }.note(REVERTED)?;
+    stderr::write(&format!("{} (`agent apply {}` applies it again)\n", counted(changes), kept.id));
     print(options, "", &to_json(&kept.id, changes, json!([])))
 }
 
 /// The text for the model.
 const REVERTED: &str =
     "The user took back what was written to their own files last; the sandbox still has the changes.";
-
-const REVERTED_IN_PLACE: &str = "The user took back all that this session had changed in the workspace.";
 
 fn to_json(id: &SessionId, undone: Changes, conflicts: Value) -> Value {
     json!({ "session": id, "undone": undone, "conflicts": conflicts })

@@ -86,11 +86,7 @@ impl Repl<'_> {
         };
         let cost = self.session.conversation.cost().map(|_| now.cost - before.cost);
         let took = started.elapsed().as_millis() as u64;
-        let waiting = match self.session.startup().if_ready() {
-            Some(ready) if ready.workspace.is_in_place() => 0,
-            _ => self.changed_files().await,
-        };
-        self.remark(&prompt_text(took, usage, cost, waiting));
+        self.remark(&prompt_text(took, usage, cost, self.changed_files().await));
         Ok(())
     }
 

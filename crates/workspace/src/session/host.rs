@@ -1,6 +1,6 @@
 //! Writing a session's changes to the host, and taking that back.
 
-use super::{ACCEPTED, APPLIED, Applied, Record, State, Workspace, blocking, review};
+use super::{ACCEPTED, APPLIED, Applied, Record, State, Workspace, blocking};
 use crate::apply::Plan;
 use crate::changes::{Change, ChangeSet};
 use crate::host_dir::HostDir;
@@ -153,7 +153,7 @@ impl Workspace {
         let Some(record) = state.applied.last().cloned() else {
             return Err(Error::unexpected("the record of the last apply is gone"));
         };
-        let plan = self.undo_plan(&record.written).await?;
+        let plan = self.undo_plan(&record).await?;
         let changes = plan.record().counts();
         self.write(plan.restoring()).await?;
         state.applied.pop();
@@ -163,34 +163,17 @@ impl Workspace {
         Ok((changes, record, accepted))
     }
 
-    /// Puts back what the session changed in a directory that its sandbox writes straight into.
-    pub(super) async fn undo_in_place(&self) -> Result<Changes> {
-        let mut state = self.state().await?;
-        let written = review(&state, &self.store, &state.accepted)?;
-        if written.is_empty() {
-            return Err(Error::usage("this session has changed nothing that is not taken back already"));
-        }
-        let plan = self.undo_plan(&written).await?;
-        let changes = plan.record().counts();
-        self.write(plan.restoring()).await?;
-        let mut delta = state.history.delta().clone();
-        delta.retain(|path, _| !written.changes.contains_key(path));
-        let State { history, base, .. } = &mut *state;
-        history.record(delta, &base.nodes, None, &self.store)?;
-        Ok(changes)
-    }
-
     /// Refuses what [`Workspace::own_undo_apply`] would.
     pub(super) async fn can_undo_apply(&self) -> Result<()> {
         let record = self.state().await?.applied.last().cloned();
         match record {
-            Some(record) => self.undo_plan(&record.written).await.map(drop),
+            Some(record) => self.undo_plan(&record).await.map(drop),
             None => Ok(()),
         }
     }
 
-    async fn undo_plan(&self, written: &ChangeSet) -> Result<Plan> {
-        let (host, store, back) = (self.host(), self.store.clone(), written.reversed());
+    async fn undo_plan(&self, record: &Record) -> Result<Plan> {
+        let (host, store, back) = (self.host(), self.store.clone(), record.written.reversed());
         blocking(move || Plan::check(&host()?, &back, &store, None)).await.map_err(undo_hint)
     }
 

@@ -6,7 +6,6 @@ use crate::base::Base;
 use crate::base::is_own_git;
 use crate::home;
 use crate::host_changes::HostView;
-use crate::host_dir::HostDir;
 use crate::manifest::Node;
 use crate::mode;
 use crate::mode::Decided;
@@ -14,7 +13,6 @@ use crate::mode::Mode;
 use crate::notices;
 use crate::restore;
 use crate::select::select;
-use crate::snapshot;
 use crate::store::Store;
 use crate::transfer;
 use crate::transfer::CopyReport;
@@ -156,19 +154,7 @@ impl Workspace {
                 transfer::clean_git_configs(&self.root, base, &self.store, sandbox).await?;
                 CopyReport::default()
             }
-            WorkspaceMount::Bind(root) => {
-                let (root, store, mut kept) = (root.clone(), self.store.clone(), std::mem::take(base));
-                let (kept, taken) = blocking(move || {
-                    let taken = HostDir::open(&root)
-                        .map_err(Error::from)
-                        .and_then(|host| snapshot::take(&mut kept, &host, &store));
-                    Ok((kept, taken))
-                })
-                .await?;
-                *base = kept;
-                taken?;
-                return Ok(CopyReport::default());
-            }
+            WorkspaceMount::Bind(_) => return Ok(CopyReport::default()),
         };
         if let Some(git) = own_git {
             // What the host has there names another repository; in most workspaces there is nothing.
@@ -223,10 +209,6 @@ impl Workspace {
     ) -> Result<CopyReport> {
         let mut state = self.state().await?;
         if let WorkspaceMount::Bind(_) = state.mount {
-            // What differs from the end of the session's last process is the user's.
-            let former = state.history.delta().clone();
-            self.look(&mut state, sandbox, None).await?;
-            self.follow_edits(&mut state, &former)?;
             self.store.mark(FILLED, &())?;
             return Ok(CopyReport::default());
         }

@@ -175,16 +175,10 @@ impl Workspace {
         }
         let former = state.history.delta().clone();
         self.look_at(state, sandbox, &paths.keys().cloned().collect()).await?;
-        let followed = self.follow_edits(state, &former)?;
-        Ok(Refreshed { followed, ..Refreshed::default() })
-    }
-
-    /// Takes into the base what differs from the session's `former` changes in a tree that it shares with the user. The files.
-    pub(super) fn follow_edits(&self, state: &mut State, former: &Delta) -> Result<Vec<TreePath>> {
         let State { history, base, .. } = state;
-        let changed = history.files_differing(former, &base.nodes);
+        let changed = history.files_differing(&former, &base.nodes);
         let mut delta = history.delta().clone();
-        let mut followed = Vec::new();
+        let mut refreshed = Refreshed::default();
         for path in changed {
             // What the session has changed before remains a change of the session, even if the user wrote it last.
             if !former.contains_key(&path) {
@@ -193,13 +187,13 @@ impl Workspace {
                     None => base.nodes.remove(&path),
                 };
             }
-            followed.push(path);
+            refreshed.followed.push(path);
         }
-        if !followed.is_empty() {
+        if !refreshed.followed.is_empty() {
             history.record(delta, &base.nodes, None, &self.store)?;
             state.has_unsaved_edits = true;
         }
-        Ok(followed)
+        Ok(refreshed)
     }
 
     async fn refresh_copy(&self, state: &mut State, sandbox: &Sandbox) -> Result<Refreshed> {

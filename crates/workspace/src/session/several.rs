@@ -542,12 +542,8 @@ impl Workspace {
         last
     }
 
-    /// Puts the host's files back as they were before the last apply that was not taken back yet, or, where the sandbox writes straight into
-    /// them, before the session.
+    /// Puts the host's files back as they were before the last apply that was not taken back yet.
     pub async fn undo_apply(&self) -> Result<Changes> {
-        if self.is_in_place() {
-            return self.undo_in_place().await;
-        }
         let last = self.of_last_apply().await;
         let (mut undone, mut conflicts) = (Changes::default(), Vec::new());
         for (root, workspace) in &last {
