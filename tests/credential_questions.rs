@@ -88,7 +88,7 @@ fn a_credential_that_is_not_enabled_is_asked_about_when_its_host_refuses_a_reque
     assert_eq!(allowed.wait(), 0);
     assert_eq!(config(&["forget", "site"]).wait(), 0);
     let mut unknown = config(&["forget", "site"]);
-    unknown.wait_for("\"site\" is not allowed for this project");
+    unknown.wait_for("not allowed for this project: \"site\"");
     assert_eq!(unknown.wait(), 2);
     let mut asked = start(&call, &site, &[]);
     ask(&mut asked, &fetch("fourth"), &["once"], "\nfour");

@@ -25,12 +25,10 @@ async fn ended_while_it_waits(api: &Api, call: Agent, list: &str, text: &str) ->
         assert!(Instant::now() < deadline, "nothing is made");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    // Long enough for the reason to be shown.
+    // Longer than it takes until the reason is shown.
     tokio::time::sleep(Duration::from_millis(3500)).await;
     running.signal(libc::SIGTERM);
-    let signalled = Instant::now();
     let finished = tokio::task::block_in_place(|| running.wait()).expect_code(143);
-    assert!(signalled.elapsed() < Duration::from_secs(5), "{:?}", signalled.elapsed());
     let deadline = Instant::now() + Duration::from_secs(5);
     while let left @ [_, ..] = &named(api, list, text).await[..] {
         assert!(Instant::now() < deadline, "{left:?} are left; {}", finished.stderr);
@@ -71,7 +69,9 @@ async fn a_pool_that_does_not_exist_ends_the_start_at_once() {
         let pool = format!("none-{}", fastrand::u32(..));
         let claiming = format!("warm_pool = \"{pool}\"");
         let running = cluster::with_table(agent(), &api.kubeconfig, &claiming).args(["exec", "true"]).start();
+        let deadline = Instant::now() + Duration::from_secs(60);
         let claim = loop {
+            assert!(Instant::now() < deadline, "no claim is made");
             match named(&api, CLAIMS, &pool).await.pop() {
                 Some(claim) => break format!("{CLAIMS}/{claim}"),
                 None => tokio::time::sleep(Duration::from_millis(50)).await,

@@ -80,16 +80,21 @@ pub async fn reply(
         if let Some(choice) = chosen(&line, &all) {
             return Ok(Reply::Chosen(choice));
         }
-        if is_said(&line) {
+        if is_said(&line, &all) {
             return Ok(Reply::Words(line.trim().to_owned()));
         }
         explain(progress, &line, choices, keys);
     }
 }
 
-/// Returns whether a line is something said, and not a mistyped answer.
-pub fn is_said(line: &str) -> bool {
+/// Returns whether a line is something said, and not a mistyped answer, or one of `answers` with more behind it, which may be meant as that.
+pub fn is_said(line: &str, answers: &[&str]) -> bool {
     let line = line.trim();
+    let first = line.split(char::is_whitespace).next().unwrap_or_default();
+    let first = first.trim_end_matches([',', '.', ':', ';', '!']).to_lowercase();
+    if first == "y" || answers.iter().any(|answer| *answer != "no" && *answer == first) {
+        return false;
+    }
     line.contains(char::is_whitespace) || line.len() > MAX_TYPO || !line.is_ascii()
 }
 
@@ -184,10 +189,10 @@ mod tests {
     #[test]
     fn a_sentence_is_said_and_a_short_word_is_a_mistake() {
         for said in ["no, use a helper function", "rename it", "用辅助函数", "supercalifragilistic"] {
-            assert!(is_said(said), "{said}");
+            assert!(is_said(said, &["yes", "no"]), "{said}");
         }
-        for mistyped in ["", "yse", "  ", "x", "certainly"] {
-            assert!(!is_said(mistyped), "{mistyped}");
+        for mistyped in ["", "yse", "  ", "x", "certainly", "yes, go ahead", "y looks good"] {
+            assert!(!is_said(mistyped, &["yes", "no"]), "{mistyped}");
         }
     }
 

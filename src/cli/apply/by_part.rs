@@ -210,7 +210,9 @@ impl Review<'_> {
                         self.say(shown);
                     }
                 }
-                None if confirm::is_said(&line) => return Ok(Decision::No(Some(line.trim().to_owned()))),
+                None if confirm::is_said(&line, &possible.words()) => {
+                    return Ok(Decision::No(Some(line.trim().to_owned())));
+                }
                 Some(Decision::Help) | None => self.say(&possible.help(columns_of(&std::io::stderr()))),
                 Some(decision) => return Ok(decision),
             }

@@ -56,6 +56,11 @@ impl PossibleDecisions {
         }
     }
 
+    /// `yes`, `no`, `quit`, `help`
+    pub fn words(self) -> Vec<&'static str> {
+        ALL.iter().filter(|(letter, ..)| self.has(*letter)).map(|(_, word, _)| *word).collect()
+    }
+
     /// `y,n,q,?`
     pub fn letters(self) -> String {
         let letters = ALL.iter().filter(|(letter, ..)| self.has(*letter));

@@ -131,13 +131,17 @@ pub async fn config(machine: &Arc<Machine>, arguments: ConfigArgs) -> Result<Exi
         }
         ConfigCommand::Forget(ForgetArgs { directory, names }) => {
             let project = Project::of(&Place::of(machine, &directory)?.root, machine)?;
+            let mut unknown = Vec::new();
             for name in names {
                 if !project.forget(&name)? {
-                    return Err(Error::usage(format!("{name:?} is not allowed for this project"))
-                        .hint("`agent config allowed` lists what is"));
+                    unknown.push(format!("{name:?}"));
                 }
             }
-            Ok(ExitCode::Success)
+            match unknown.is_empty() {
+                true => Ok(ExitCode::Success),
+                false => Err(Error::usage(format!("not allowed for this project: {}", unknown.join(", ")))
+                    .hint("the others were taken back; `agent config allowed` lists what is allowed")),
+            }
         }
     }
 }

@@ -70,6 +70,11 @@ pub fn has_type(schema: &Value) -> bool {
     !schema["type"].is_null() || alternatives(schema).any(has_type)
 }
 
+/// Returns whether an alternative stands elsewhere, so that nothing is known of its type.
+pub fn has_reference(schema: &Value) -> bool {
+    alternatives(schema).any(|one| one.get("$ref").is_some() || has_reference(one))
+}
+
 /// What a schema, or one of its alternatives, says of a member of an object.
 pub fn member<'a>(schema: &'a Value, name: &str) -> &'a Value {
     let of = |schema: &'a Value| Some(&schema["properties"][name]).filter(|member| !member.is_null());

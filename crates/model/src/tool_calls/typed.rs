@@ -1,7 +1,7 @@
 //! Values that a format writes as plain text, in the type that the tool's schema says.
 
 use crate::ToolSpec;
-use crate::tool_calls::coerce::{coerced, has_type, is_type, of_text};
+use crate::tool_calls::coerce::{coerced, has_reference, has_type, is_type, of_text};
 use agent_event::lenient_json;
 use serde_json::{Map, Value};
 
@@ -22,7 +22,7 @@ pub fn schema<'a>(tool: Option<&'a ToolSpec>, name: &str) -> &'a Value {
 
 /// `text` as the schema wants it. `is_text` is what the format itself says, where it does.
 pub fn typed(text: &str, schema: &Value, is_text: Option<bool>) -> Value {
-    let takes_text = !has_type(schema) || is_type(schema, "string");
+    let takes_text = !has_type(schema) || is_type(schema, "string") || has_reference(schema);
     match is_text {
         Some(true) if takes_text => return text.into(),
         None if takes_text => return other_than_text(text, schema).unwrap_or_else(|| text.into()),
@@ -65,4 +65,19 @@ pub fn with_types(pairs: Map<String, Value>, tool: Option<&ToolSpec>) -> Map<Str
         (name, value)
     };
     pairs.into_iter().map(typed).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_may_be_text_elsewhere_in_the_schema_stays_text() {
+        let reference = json!({ "anyOf": [{ "$ref": "#/$defs/E" }, { "type": "null" }] });
+        assert_eq!(typed("1", &reference, None), "1");
+        assert_eq!(typed("null", &reference, None), Value::Null);
+        let number = json!({ "anyOf": [{ "type": "integer" }, { "type": "null" }] });
+        assert_eq!(typed("1", &number, None), 1);
+    }
 }

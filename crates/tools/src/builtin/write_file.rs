@@ -115,7 +115,11 @@ struct Prepared {
 
 /// Writes each file in the form of the one that it replaces.
 pub async fn write(context: Context<'_>, files: Vec<Arguments>) -> Result<Vec<Result<Written>>> {
-    let prepared = join_all(files.into_iter().map(|file| prepare(context.sandbox, file))).await;
+    // What the files held is not needed any more: together that may be large.
+    let prepare = async |file| {
+        prepare(context.sandbox, file).await.map(|prepared| Prepared { former: None, ..prepared })
+    };
+    let prepared = join_all(files.into_iter().map(prepare)).await;
     let mut writes = Vec::new();
     let mut done = Vec::with_capacity(prepared.len());
     for prepared in prepared {

@@ -765,7 +765,9 @@ const named = () => /^\/s\/([\w-]+)$/.exec(location.pathname)?.[1] || '';
 function takeToken() {
 	token = new URLSearchParams(location.hash.slice(1)).get('t') || token || keep.get('token');
 	keep.set('token', token);
-	if (location.hash) history.replaceState(null, '', location.pathname);
+	/* An address of an earlier version names the session behind the mark. */
+	const [, former] = location.hash.match(/^#(\/s\/[\w-]+)/) || [];
+	if (location.hash) history.replaceState(null, '', former || location.pathname);
 }
 
 addEventListener('popstate', () => {

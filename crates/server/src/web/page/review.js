@@ -6,7 +6,7 @@ const PICTURES = { png: 'image/png', jpg: 'image/jpeg', jpeg: 'image/jpeg', gif:
 
 /* The change that the user is choosing from is not replaced without them. */
 export function look() {
-	if (!hasChosen && !$('files').querySelector('.remark textarea')) return review();
+	if (!hasChosen && !$('files').querySelector('.remark textarea, .conflict textarea')) return review();
 	$('note').replaceChildren('The change may be another one now. ', quiet('Show it', review));
 }
 
@@ -20,6 +20,8 @@ async function review() {
 	if (!session) return;
 	const note = $('note');
 	note.textContent = 'Comparing …';
+	/* That was decided about what was shown before. */
+	for (const [path, version] of over) if (version === null) over.delete(path);
 	await deciding;
 	const shown = await act(() => read(here('diff')), note);
 	if (shown) showDiff(shown);
@@ -200,7 +202,8 @@ async function byHand(card, number) {
 	const box = el('textarea', { rows: 12, spellcheck: false, value: text, ariaLabel: `Both versions of ${name}` });
 	const use = quiet('Use this', () => act(async () => {
 		if (/^(<{7}|>{7}) /m.test(box.value) && !confirm('It still has conflict markers. Use it?')) return;
-		const made = /\r\n/.test(text) ? box.value.replace(/\r?\n/g, '\r\n') : box.value;
+		const count = ends => text.split(ends).length - 1;
+		const made = count('\r\n') * 2 > count('\n') ? box.value.replace(/\r?\n/g, '\r\n') : box.value;
 		await json('PUT', here(`file?${new URLSearchParams({ path })}`), new Blob([made]));
 		over.set(path, found);
 		await review();
