@@ -191,7 +191,7 @@ fn an_issue_becomes_a_pull_request_and_no_text_of_it_is_obeyed() {
 /// The names of inputs, variables and outputs by which the steps reach each other.
 #[test]
 fn all_steps_together_make_a_pull_request_and_fail_with_the_agents_code() {
-    let Some(job) = Job::new(&issue("Fix the state", "NONE")) else { return };
+    let Some(job) = Job::new(&issue("Fix the state", "writer")) else { return };
     let fix =
         || endpoint().tool_call("write_file", json!({ "path": "state", "data": "fixed\n" })).text("Done.");
     let Some(run) = job.act("issues", &fix().start(), &[("check", "grep -q fixed state")]) else { return };
@@ -201,7 +201,7 @@ fn all_steps_together_make_a_pull_request_and_fail_with_the_agents_code() {
     assert!(fs::read_to_string(run.output("events")).unwrap().contains("session_finished"));
     assert_eq!(job.sh("git -C server/o/r.git show agent/42-1:state"), "fixed\n");
 
-    let job = Job::new(&issue("Fix the state", "NONE")).expect("as before");
+    let job = Job::new(&issue("Fix the state", "writer")).expect("as before");
     let run = job.act("issues", &fix().start(), &[("check", "grep -q other state"), ("max-turns", "2")]);
     let run = run.expect("as before");
     assert!(!run.succeeded && run.output("exit-code") != "0" && run.output("pull-request").is_empty());

@@ -241,10 +241,10 @@ with httpx.Client(http2=True, verify=ssl.create_default_context()) as client:
     print(answer.text.strip(), answer.http_version)' https://$H/x";
         let finished = exec(&site, "", "site", script);
         assert_eq!(finished.stdout, "x HTTP/1.1\n", "{}", finished.stderr);
+        assert_eq!(site.requests().len(), 2);
     } else {
         missing("python3-httpx and python3-h2");
     }
-    assert_eq!(site.requests().len(), 2);
     // As a client of gRPC begins, with the protocol in its greeting and without.
     let preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     let answer = raw(&site, &[preface]).remove(0);

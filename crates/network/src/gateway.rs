@@ -433,6 +433,7 @@ impl Gateway {
     /// there is no network where a program failed for that reason.
     pub fn explain(&self, output: &str) -> Option<String> {
         self.said.lock().clear();
+        self.bindings.forget_said();
         if let refusals @ [_, ..] = &std::mem::take(&mut *self.refusals.lock())[..] {
             return Some(format!("[the network refused: {}]", refusals.join("; ")));
         }

@@ -9,7 +9,8 @@ const READS: [&str; 3] = ["Describe", "List", "GetCallerIdentity"];
 /// The actions of STS that return neither keys nor tokens. All others are refused: some day it has more of them.
 const OF_STS: [&str; 3] = ["GetCallerIdentity", "GetAccessKeyInfo", "DecodeAuthorizationMessage"];
 /// Actions of other services whose answers hold keys, tokens or passwords.
-const GIVING: [&str; 19] = [
+const GIVING: [&str; 20] = [
+    "AssumeDecoratedRoleWithSAML",
     "CreateAccessKey",
     "CreateServiceSpecificCredential",
     "ResetServiceSpecificCredential",
@@ -30,7 +31,16 @@ const GIVING: [&str; 19] = [
     "GetTemporaryGluePartitionCredentials",
     "GetTemporaryDataLocationCredentials",
 ];
-/// Paths that do so: the service, and what the path ends with.
+/// Words in the names of actions that return keys or tokens, in lower case: AWS adds actions that no list has.
+const GIVING_WORDS: [&str; 5] =
+    ["credentials", "accesskey", "assumerole", "sessiontoken", "authorizationtoken"];
+/// The beginnings of names that have such a word although nothing secret is returned, in lower case.
+const HARMLESS: [&str; 4] = ["list", "delete", "update", "getaccesskeylastused"];
+/// The ends of paths by which services without actions return keys or tokens, in lower case.
+const GIVING_ENDS: [&str; 3] = ["/credentials", "/token", "-roles"];
+/// Services whose paths are names that the user chose.
+const OF_USERS: [&str; 5] = ["s3", "s3express", "s3-object-lambda", "s3-outposts", "execute-api"];
+/// Single paths that return them: the service, and what the path ends with.
 const GIVING_PATHS: [(&str, &str); 2] =
     [("codeartifact", "/authorization-token"), ("s3", "/accessgrantsinstance/dataaccess")];
 /// The services that take their action in the body, as a form, and have one that is refused.
@@ -83,11 +93,33 @@ pub(super) fn gives_nothing(
         && parameters(head.uri.query().unwrap_or_default()).iter().any(|(name, _)| name == "session");
     let is_refused = match is_service("sts", service, host) {
         true => named.is_empty() || named.iter().any(|action| !OF_STS.contains(&action.as_str())),
-        false => named.iter().any(|action| is_giving(action)),
+        false => named.iter().any(|action| is_giving(action) || has_giving_name(action)),
     };
-    let is_refused =
-        is_refused || of_path.into_iter().any(is_giving) || GIVING_PATHS.iter().any(is_path) || is_s3_session;
+    let is_refused = is_refused
+        || of_path.into_iter().any(is_giving)
+        || GIVING_PATHS.iter().any(is_path)
+        || is_s3_session
+        || (!OF_USERS.contains(&service) && paths.iter().any(|path| is_giving_path(path)));
     if is_refused { Err(REFUSED.to_owned()) } else { Ok(()) }
+}
+
+/// Returns whether the name of an action is like those that return keys.
+fn has_giving_name(action: &str) -> bool {
+    let name = action.trim().to_ascii_lowercase();
+    let is_harmless = HARMLESS.iter().any(|beginning| name.starts_with(beginning));
+    !is_harmless && GIVING_WORDS.iter().any(|word| name.contains(word))
+}
+
+/// Returns whether a path is like those by which services return keys: by its end, or by an action that is all of it or its operation.
+fn is_giving_path(path: &str) -> bool {
+    let path = path.trim_end_matches('/').to_ascii_lowercase();
+    let action = match path.rsplit_once("/operation/") {
+        Some((_, action)) => action,
+        None => path.trim_start_matches('/'),
+    };
+    let is_assumed = path.rsplit('/').next().is_some_and(|last| last.starts_with("assume-role"));
+    let is_giving = !action.contains('/') && has_giving_name(action);
+    is_assumed || is_giving || GIVING_ENDS.iter().any(|end| path.ends_with(end))
 }
 
 /// By the name that is signed, or by the host: AWS refuses a request where they differ, others that speak its protocols may not.
@@ -164,6 +196,38 @@ mod tests {
         assert!(judge("lakeformation", "/GetTemporaryGlueTableCredentials", None, &[]).is_err());
         assert!(judge("sts", "/service/Sts/operation/AssumeRole", None, &[]).is_err());
         assert!(judge("s3express", "/?session", None, &[]).is_err());
+    }
+
+    #[test]
+    fn what_is_named_like_an_action_that_returns_keys_is_refused() {
+        for action in ["GetNewCredentials", "RotateAccessKey", "AssumeRoleForX", "CreateSessionTokenForX"] {
+            let target = [("x-amz-target", &*format!("Service_20260101.{action}"))];
+            assert!(judge("new", "/", None, &target).is_err(), "{action}");
+            assert!(judge("new", &format!("/?Action={action}"), None, &[]).is_err(), "{action}");
+            assert!(judge("new", &format!("/{action}"), None, &[]).is_err(), "{action}");
+            assert!(judge("new", &format!("/service/New/operation/{action}"), None, &[]).is_err());
+        }
+        for path in [
+            "/virtualclusters/v/endpoints/e/credentials",
+            "/v2/domains/d/environments/e/credentials/",
+            "/v2/domains/d/environments/e/%63redentials",
+            "/clusters/c/assume-role-for-pod-identity",
+            "/clusters/c/assume-roles",
+            "/token",
+        ] {
+            assert!(judge("new", path, None, &[]).is_err(), "{path}");
+        }
+    }
+
+    #[test]
+    fn names_that_are_like_those_and_return_no_keys_pass() {
+        for action in ["ListAccessKeys", "DeleteAccessKey", "UpdateAssumeRolePolicy", "GetAccessKeyLastUsed"]
+        {
+            assert_eq!(judge("iam", "/", Some(&format!("Action={action}")), FORM), Ok(()), "{action}");
+        }
+        assert_eq!(judge("s3", "/bucket/app/credentials", None, &[]), Ok(()));
+        assert_eq!(judge("s3", "/AccessKeys.csv", None, &[]), Ok(()));
+        assert_eq!(judge("lambda", "/functions/RotateAccessKeys/invocations", None, &[]), Ok(()));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use agent_base::tls::{AUTHORITIES, MAX_AUTHORITIES};
 use agent_event::Event;
 use agent_policy::{Answer, Question};
 use agent_sandbox::{HomeFile, Sandbox};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -33,6 +33,27 @@ pub(crate) struct Bindings {
     events: AtomicU64,
     /// The user's answers about pushes for the session, by credential and repository. Held while the user is asked.
     pushes: Mutex<HashMap<(String, String), bool>>,
+    /// The same for files of git LFS, until the push that follows them. Held while the user is asked.
+    files: Mutex<HashSet<(String, String)>>,
+    /// Credentials about which the user answered in words, until the model has these: programs try again and again.
+    said: Lock<HashSet<String>>,
+}
+
+impl Bindings {
+    /// Keeps that the user answered in words about a credential.
+    pub(super) fn keep_said(&self, name: &str) {
+        self.said.lock().insert(name.to_owned());
+    }
+
+    /// Returns whether the user answered in words about a credential.
+    pub(super) fn is_said(&self, name: &str) -> bool {
+        self.said.lock().contains(name)
+    }
+
+    /// Forgets these answers, because the model has them.
+    pub(crate) fn forget_said(&self) {
+        self.said.lock().clear();
+    }
 }
 
 /// A request: the host and its port, the method, and the path without the query.
@@ -108,6 +129,29 @@ impl Gateway {
                 Err(reason)
             }
         }
+    }
+
+    /// Asks the user about uploads and locks of git LFS, which are many requests before a push.
+    ///
+    /// # Errors
+    /// The user does not allow them: the reason.
+    pub(super) async fn approve_files(
+        &self,
+        name: &str,
+        repository: &str,
+    ) -> std::result::Result<(), String> {
+        let mut files = self.bindings.files.lock().await;
+        let key = (name.to_owned(), repository.to_owned());
+        if !files.contains(&key) {
+            self.approve_push(name, repository, "uploads or locks of git LFS").await?;
+            files.insert(key);
+        }
+        Ok(())
+    }
+
+    /// Forgets which files of git LFS the user allowed: the push that follows them is there.
+    pub(super) async fn forget_files(&self, name: &str) {
+        self.bindings.files.lock().await.retain(|(of, _)| of != name);
     }
 
     /// Files that programs in a sandbox need for them, below its `$HOME`.
@@ -188,4 +232,50 @@ async fn authorities_of(sandbox: &Sandbox) -> Option<Vec<u8>> {
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::traffic::Limits;
+    use agent_event::Events;
+    use agent_sandbox::Network;
+    use futures_util::FutureExt;
+
+    /// A gateway whose user gives one answer, and the number of questions.
+    fn gateway(answer: Answer) -> (Arc<Gateway>, Arc<AtomicU64>) {
+        let gateway = Gateway::new(&Network::None, Arc::new(Events::new(1)), Limits::default()).unwrap();
+        let asked = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&asked);
+        gateway.ask_with(Arc::new(move |_: &Question<'_>| {
+            counted.fetch_add(1, Relaxed);
+            let answer = answer.clone();
+            async { Ok(answer) }.boxed()
+        }));
+        (gateway, asked)
+    }
+
+    #[tokio::test]
+    async fn files_of_lfs_are_asked_about_once_until_the_next_push() {
+        let (once, asked) = gateway(Answer::Once);
+        for _ in 0..2 {
+            assert_eq!(once.approve_files("git", "h:443/o/r.git").await, Ok(()));
+            assert_eq!(asked.load(Relaxed), 1);
+        }
+        assert_eq!(once.approve_push("git", "h:443/o/r.git", "update main").await, Ok(()));
+        once.forget_files("git").await;
+        assert_eq!(once.approve_files("git", "h:443/o/r.git").await, Ok(()));
+        assert_eq!(asked.load(Relaxed), 3);
+    }
+
+    #[tokio::test]
+    async fn an_answer_for_the_session_is_one_for_pushes_and_files_of_lfs() {
+        for (answer, is_allowed) in [(Answer::Always, true), (Answer::Never, false)] {
+            let (gateway, asked) = gateway(answer);
+            let files = gateway.approve_files("git", "h:443/o/r.git").await;
+            let push = gateway.approve_push("git", "h:443/o/r.git", "update main").await;
+            assert_eq!((files.is_ok(), push.is_ok()), (is_allowed, is_allowed));
+            assert_eq!(asked.load(Relaxed), 1);
+        }
+    }
 }

@@ -27,6 +27,7 @@ use tokio_rustls::TlsConnector;
 pub(super) const GREETING_TIMEOUT: Duration = Duration::from_secs(30);
 /// Fields of an answer.
 const MAX_FIELDS: usize = 200;
+const BROKEN_OFF: &str = "the host broke off the connection";
 
 /// The way to a host, and what it takes to go there again.
 pub(crate) struct HostSide {
@@ -97,17 +98,18 @@ impl HostSide {
     /// The host cannot be reached, or does not answer: the reason.
     pub(super) async fn send(&mut self, head: Parts, body: Outgoing) -> Result<Response<Incoming>, String> {
         let is_used_again = self.open().await?;
-        // The host may have closed the connection meanwhile.
+        // The host may have closed the connection meanwhile: nothing moves its bytes between two requests.
         let may_repeat = is_used_again && head.method.is_safe() && hyper::body::Body::is_end_stream(&body);
-        let again = may_repeat.then(|| head.clone());
-        match self.send_once(head, body).await {
-            Err(_) if let Some(head) = again => {
-                self.way = Way::Gone;
-                self.open().await?;
-                self.send_once(head, Outgoing::empty()).await
-            }
-            answer => answer,
-        }
+        let copy = may_repeat.then(|| Request::from_parts(head.clone(), Outgoing::empty()));
+        let unsent = match self.send_once(Request::from_parts(head, body)).await {
+            Ok(answer) => return Ok(answer),
+            Err(unsent) => unsent.filter(|_| is_used_again),
+        };
+        // One that was not sent at all is sent whatever it does.
+        let again = unsent.or(copy).ok_or(BROKEN_OFF)?;
+        self.close();
+        self.open().await?;
+        self.send_once(again).await.map_err(|_| BROKEN_OFF.to_owned())
     }
 
     /// Ends the connection; the next request opens another one.
@@ -121,10 +123,14 @@ impl HostSide {
         &mut self.driver
     }
 
-    async fn send_once(&mut self, head: Parts, body: Outgoing) -> Result<Response<Incoming>, String> {
-        let Way::Open(sender) = &mut self.way else { return Err("the host is gone".to_owned()) };
-        let answer = self.driver.drive(sender.send_request(Request::from_parts(head, body))).await;
-        answer.map_err(|_| "the host broke off the connection".to_owned())
+    /// Sends a request over the open connection. The error is the request, where nothing of it was sent.
+    async fn send_once(
+        &mut self,
+        request: Request<Outgoing>,
+    ) -> Result<Response<Incoming>, Option<Request<Outgoing>>> {
+        let Way::Open(sender) = &mut self.way else { return Err(Some(request)) };
+        let answer = self.driver.drive(sender.try_send_request(request)).await;
+        answer.map_err(|mut error| error.take_message())
     }
 
     /// Makes a request possible. Returns whether the connection has served another one.

@@ -66,7 +66,10 @@ impl Judged {
     pub fn with_offered(bound: &Arc<Bound>, mut head: Parts) -> Option<Self> {
         let (path, query) = (head.uri.path().to_owned(), head.uri.query().unwrap_or_default());
         bound.rule.judge(head.method.as_str(), &path, query).ok()?;
-        if head.headers.contains_key(header::UPGRADE) && !bound.rule.websockets {
+        // About a push there is another question.
+        if bound.rule.is_push(&head.method, &path)
+            || (head.headers.contains_key(header::UPGRADE) && !bound.rule.websockets)
+        {
             return None;
         }
         let is_added = bound.inject(&mut head.headers, &path);

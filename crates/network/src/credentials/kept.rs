@@ -14,14 +14,18 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, Serve
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
 use tokio::net::TcpListener;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 const TOKEN: &str = "a-real-token-of-the-user";
+/// How long a connection is idle until a host that does not keep it closes it.
+const IDLE: Duration = Duration::from_millis(50);
 
-/// A host over TLS that answers each request with two bytes and keeps its connections.
+/// A host over TLS that answers each request with two bytes and keeps its connections for a while.
 struct TheHost {
     port: u16,
     authority: String,
@@ -29,7 +33,7 @@ struct TheHost {
 }
 
 impl TheHost {
-    async fn start() -> Self {
+    async fn start(idle: Duration) -> Self {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -56,7 +60,7 @@ impl TheHost {
                 let acceptor = acceptor.clone();
                 tokio::spawn(async move {
                     let Ok(mut stream) = acceptor.accept(stream).await else { return };
-                    while let Some(head) = head(&mut stream).await {
+                    while let Ok(Some(head)) = timeout(idle, head(&mut stream)).await {
                         let text = if head.contains(TOKEN) { "ok" } else { "no" };
                         let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{text}");
                         if stream.write_all(answer.as_bytes()).await.is_err() || stream.flush().await.is_err()
@@ -64,6 +68,7 @@ impl TheHost {
                             return;
                         }
                     }
+                    let _ = stream.shutdown().await;
                 });
             }
         });
@@ -117,9 +122,9 @@ fn bound(host: &TheHost) -> (Arc<Gateway>, String) {
     (gateway, placeholder)
 }
 
-async fn ask(stream: &mut TlsStream<DuplexStream>, host: &TheHost, token: &str) -> String {
+async fn ask(stream: &mut TlsStream<DuplexStream>, method: &str, host: &TheHost, token: &str) -> String {
     let request = format!(
-        "GET /x HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nAuthorization: Bearer {token}\r\nAccept: */*\r\n\r\n",
+        "{method} /x HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nAuthorization: Bearer {token}\r\nAccept: */*\r\n\r\n",
         host.port
     );
     stream.write_all(request.as_bytes()).await.unwrap();
@@ -133,11 +138,23 @@ async fn ask(stream: &mut TlsStream<DuplexStream>, host: &TheHost, token: &str) 
 
 #[tokio::test]
 async fn requests_of_a_kept_connection_go_over_one_to_the_host_and_each_has_the_value() {
-    let host = TheHost::start().await;
+    let host = TheHost::start(Duration::from_secs(60)).await;
     let (gateway, placeholder) = bound(&host);
     let mut stream = connected(&gateway, &host).await;
     for _ in 0..20 {
-        ask(&mut stream, &host, &placeholder).await;
+        ask(&mut stream, "GET", &host, &placeholder).await;
     }
     assert_eq!(host.connections.load(Relaxed), 1);
+}
+
+#[tokio::test]
+async fn a_request_that_writes_goes_over_a_new_connection_where_the_host_closed_the_idle_one() {
+    let host = TheHost::start(IDLE).await;
+    let (gateway, placeholder) = bound(&host);
+    let mut stream = connected(&gateway, &host).await;
+    for method in ["POST", "POST", "GET"] {
+        ask(&mut stream, method, &host, &placeholder).await;
+        sleep(10 * IDLE).await;
+    }
+    assert_eq!(host.connections.load(Relaxed), 3);
 }

@@ -1,10 +1,9 @@
 //! Requests whose bodies are looked at before they are sent: pushes, which the user sees, and what is signed.
 
 use super::intercept::{End, refused};
-use super::push;
 use super::requests::{Requests, Rest};
 use super::sign::{self, Signed};
-use super::{Bound, aws};
+use super::{Bound, aws, lfs, push};
 use crate::gateway::Gateway;
 use crate::host::Host;
 use agent_base::hash::Hash;
@@ -27,15 +26,23 @@ pub(super) async fn approved_push(
     if !gateway.is_anybody_asked() {
         return Ok(Vec::new());
     }
+    let name = &bound.rule.name;
+    let of_lfs = lfs::read(head.method.as_str(), head.uri.path());
+    if let Some((lfs::Action::Write, path)) = of_lfs {
+        gateway.approve_files(name, &format!("{host}:{port}{path}")).await.map_err(refused)?;
+        return Ok(Vec::new());
+    }
     if head.headers.contains_key(header::CONTENT_ENCODING) {
         return Err(refused("the push is compressed, so that the user cannot see what it changes"));
     }
-    let (mut pieces, mut bytes) = (Vec::new(), Vec::new());
-    while bytes.len() < push::MAX_LOOKED_AT
-        && let Some(piece) = requests.piece(rest).await?
-    {
-        bytes.extend_from_slice(&piece);
-        pieces.push(piece);
+    let (pieces, bytes) = beginning(requests, rest).await?;
+    if let Some((_, path)) = of_lfs {
+        // Some servers read the query as well.
+        let is_whole = bytes.len() < push::MAX_LOOKED_AT && head.uri.query().is_none();
+        if !is_whole || !lfs::only_downloads(&bytes) {
+            gateway.approve_files(name, &format!("{host}:{port}{path}")).await.map_err(refused)?;
+        }
+        return Ok(pieces);
     }
     let push = push::read(&bytes).map_err(refused)?;
     if push.updates.is_empty() {
@@ -44,9 +51,24 @@ pub(super) async fn approved_push(
     let path = head.uri.path().trim_end_matches("/git-receive-pack");
     let repository = format!("{host}:{port}{path}");
     let changes = push.description();
-    let asked = gateway.approve_push(&bound.rule.name, &repository, &changes);
-    asked.await.map_err(refused)?;
+    gateway.approve_push(name, &repository, &changes).await.map_err(refused)?;
+    gateway.forget_files(name).await;
     Ok(pieces)
+}
+
+/// The first bytes of a body, as pieces and as a whole.
+async fn beginning(
+    requests: &mut Requests<impl AsyncRead + Unpin>,
+    rest: &mut Rest,
+) -> Result<(Vec<Bytes>, Vec<u8>), End> {
+    let (mut pieces, mut bytes) = (Vec::new(), Vec::new());
+    while bytes.len() < push::MAX_LOOKED_AT
+        && let Some(piece) = requests.piece(rest).await?
+    {
+        bytes.extend_from_slice(&piece);
+        pieces.push(piece);
+    }
+    Ok((pieces, bytes))
 }
 
 /// Signs a request. Returns the pieces of its body that were read for that.

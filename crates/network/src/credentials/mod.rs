@@ -18,6 +18,7 @@ mod intercept;
 mod judged;
 #[cfg(test)]
 mod kept;
+mod lfs;
 mod looked_at;
 mod offers;
 mod outgoing;

@@ -105,6 +105,9 @@ impl Gateway {
             return offer.taken().map(|bound| (bound, false));
         }
         let name = &offer.offered.rule.name;
+        if self.bindings.is_said(name) {
+            return None;
+        }
         let answer = match self.project().is_some_and(|project| project.allows_credential(name)) {
             true => Answer::Always,
             false => self.ask_about_credential(name, &format!("{host}:{port}")).await,
@@ -112,11 +115,17 @@ impl Gateway {
         if let Some(reason) = answer.reason() {
             self.deny(&format!("use the credential {name} at "), &format!("{host}:{port}"), &reason);
         }
-        if answer == Answer::Never {
-            *offer.state.lock() = State::Declined;
-        }
-        if !matches!(answer, Answer::Once | Answer::Always | Answer::Project) {
-            return None;
+        match answer {
+            Answer::Once | Answer::Always | Answer::Project => {}
+            Answer::Never => {
+                *offer.state.lock() = State::Declined;
+                return None;
+            }
+            Answer::Said(_) => {
+                self.bindings.keep_said(name);
+                return None;
+            }
+            Answer::No => return None,
         }
         let bound = match credentials.read(offer).await {
             Ok(bound) => bound,
@@ -139,5 +148,42 @@ impl Gateway {
     async fn ask_about_credential(&self, name: &str, host: &str) -> Answer {
         let Some(approver) = self.approver() else { return Answer::No };
         answer_in_time(&*approver, &Question::Credential { name, host }).await.unwrap_or(Answer::No)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::presets::preset;
+    use super::*;
+    use crate::traffic::Limits;
+    use agent_base::machine::Machine;
+    use agent_event::Events;
+    use agent_sandbox::Network;
+    use futures_util::FutureExt;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    #[tokio::test]
+    async fn an_answer_in_words_holds_until_the_model_has_it() {
+        let gateway = Gateway::new(&Network::None, Arc::new(Events::new(1)), Limits::default()).unwrap();
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&asked);
+        gateway.ask_with(Arc::new(move |_: &Question<'_>| {
+            counted.fetch_add(1, Relaxed);
+            async { Ok(Answer::said("not this host")) }.boxed()
+        }));
+        let read: ReadValue = Arc::new(|| async { Ok(SecretString::from("a-value-of-the-user")) }.boxed());
+        let offered =
+            Offered { rule: preset("github").unwrap().rule("github"), read, authorities: Vec::new() };
+        gateway.bind(&[], &[offered], &Machine::of_this_process()).unwrap();
+        let credentials = gateway.credentials().unwrap();
+        let host = Host::parse("github.com").unwrap();
+        for _ in 0..3 {
+            assert!(gateway.offered(&credentials, &host, 443).await.is_none());
+        }
+        assert_eq!(asked.load(Relaxed), 1);
+        let told = gateway.explain("").unwrap();
+        assert!(told.contains("not this host"), "{told}");
+        assert!(gateway.offered(&credentials, &host, 443).await.is_none());
+        assert_eq!(asked.load(Relaxed), 2);
     }
 }

@@ -1,6 +1,6 @@
 //! What a credential may be used for: hosts, methods, paths, and the place of a request that it belongs into.
 
-use super::{aws, path};
+use super::{aws, lfs, path};
 use crate::host::Host;
 use crate::list::Entry;
 use agent_base::error::{Error, Result};
@@ -111,8 +111,6 @@ pub struct Rule {
 pub(super) const PORT: u16 = 443;
 const RECEIVE: &str = "git-receive-pack";
 const UPLOAD: &str = "git-upload-pack";
-/// The requests of git LFS beside those that bring files.
-const LFS: [&str; 3] = ["info/lfs/objects/batch", "info/lfs/locks", "info/lfs/locks/verify"];
 
 impl Rule {
     /// Reads the hosts.
@@ -165,9 +163,11 @@ impl Rule {
         self.hosts.iter().any(|entry| entry.covers(host, port) && (entry.names_port() || port == PORT))
     }
 
-    /// Returns whether a request brings a push.
+    /// Returns whether a request brings a push, or what git LFS sends beside it.
     pub(super) fn is_push(&self, method: &http::Method, path: &str) -> bool {
-        self.git && *method == http::Method::POST && path.ends_with(&format!("/{RECEIVE}"))
+        let is_lfs =
+            || matches!(lfs::read(method.as_str(), path), Some((lfs::Action::Batch | lfs::Action::Write, _)));
+        self.git && (*method == http::Method::POST && path.ends_with(&format!("/{RECEIVE}")) || is_lfs())
     }
 
     /// Judges whether a request is one that the credential may be used for.
@@ -201,8 +201,9 @@ impl Rule {
             if method != "GET" && mentions(RECEIVE) && !is_service(RECEIVE) && !is_service("info/refs") {
                 return Err("it names a push in a path that is spelled differently".to_owned());
             }
-            let is_pushed = || is_service(RECEIVE) || LFS.iter().any(|name| is_service(name));
-            if method == "POST" && (is_service(UPLOAD) || (self.write && is_pushed())) {
+            let is_lfs = || readings.iter().all(|reading| lfs::read(method, reading).is_some());
+            let is_served = || is_service(UPLOAD) || (self.write && is_service(RECEIVE));
+            if method == "POST" && is_served() || self.write && is_lfs() {
                 return Ok(());
             }
         }
@@ -275,6 +276,9 @@ mod tests {
         rule.write = true;
         assert_eq!(rule.judge("POST", "/o/r.git/git-receive-pack", ""), Ok(()));
         assert_eq!(rule.judge("POST", "/o/r.git/info/lfs/objects/batch", ""), Ok(()));
+        let upload = format!("/o/r.git/gitlab-lfs/objects/{}/12", "5a".repeat(32));
+        assert_eq!(rule.judge("PUT", &upload, ""), Ok(()));
+        assert!(rule.judge("PUT", &upload.replace("/o/", "/%72epos/"), "").is_err());
         // Pushing is not writing by the API: that needs paths.
         let refused = rule.judge("POST", "/user/repos", "").unwrap_err();
         assert!(refused.contains("write_paths of [credentials.github]"), "{refused}");
@@ -290,6 +294,7 @@ mod tests {
             assert!(rule.judge(method, path, "").is_err(), "{method} {path}");
         }
         rule.write = false;
+        assert!(rule.judge("PUT", &upload, "").is_err());
         assert!(rule.judge("POST", "/repos/o/r/issues", "").is_err());
         rule.write = true;
         assert!(rule.judge("TRACE", "/", "").is_err(), "which sends the credential back");

@@ -40,12 +40,48 @@ pub struct Word {
     pub text: String,
     /// Set if the text is all there is to it: no expansion, no glob.
     pub fixed: bool,
+    /// What becomes of it where it is not fixed.
+    #[serde(default)]
+    pub becomes: Becomes,
+}
+
+/// The words that the shell may make of one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Becomes {
+    /// One word.
+    #[default]
+    One,
+    /// Several that begin as it does: a glob, or braces.
+    Alike,
+    /// Any words: an expansion outside quotes is divided.
+    Any,
 }
 
 impl Word {
     /// A word that the shell does not change.
     pub fn fixed(text: impl Into<String>) -> Self {
-        Self { text: text.into(), fixed: true }
+        Self { text: text.into(), fixed: true, becomes: Becomes::One }
+    }
+
+    /// A word that the shell changes.
+    pub fn changed(text: impl Into<String>, becomes: Becomes) -> Self {
+        Self { text: text.into(), fixed: false, becomes }
+    }
+
+    /// Returns whether it stays one word.
+    pub fn is_one(&self) -> bool {
+        self.becomes == Becomes::One
+    }
+
+    /// Returns whether it may become an option, other than the long one that it begins with (`--output=$X`). A glob may match a file that is
+    /// named like one.
+    pub fn may_be_option(&self) -> bool {
+        let is_long = self.text.split_once('=').is_some_and(|(name, _)| {
+            name.starts_with("--") && name.bytes().all(|byte| byte == b'-' || byte.is_ascii_alphanumeric())
+        });
+        let begins = self.text.starts_with(['$', '`', '*', '?', '[', '{', '<']);
+        let is_changed = begins || self.text.starts_with('-') && !(is_long && self.is_one());
+        !self.fixed && (is_changed || self.becomes == Becomes::Any)
     }
 
     /// Returns whether it looks like an option: `-x`, `--long`.

@@ -211,11 +211,15 @@ impl ToolPattern {
 
 #[cfg(test)]
 mod tests {
+    use super::super::findings::Becomes;
     use super::*;
 
     fn likeness(pattern: &str, command: &str) -> Likeness {
         let pattern = CommandPattern::try_from(pattern.to_owned()).unwrap();
-        let word = |text: &str| Word { text: text.to_owned(), fixed: !text.contains('$') };
+        let word = |text: &str| match text.contains('$') {
+            true => Word::changed(text, Becomes::One),
+            false => Word::fixed(text),
+        };
         pattern.likeness(&command.split(' ').map(word).collect::<Vec<_>>())
     }
 

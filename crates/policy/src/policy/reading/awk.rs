@@ -9,13 +9,13 @@ pub fn runs_nothing(arguments: &[Word]) -> bool {
         let Some(word) = rest.next() else { return true };
         match word.text.as_str() {
             "-F" | "-v" => {
-                rest.next();
+                if !rest.next().is_none_or(Word::is_one) {
+                    return false;
+                }
             }
             "--" => break rest.next(),
-            text if text.starts_with("-F") || (text.starts_with("-v") && word.fixed) => {}
-            text if text.starts_with('-') || (!word.fixed && text.starts_with(['$', '`', '*', '?'])) => {
-                return false;
-            }
+            text if text.starts_with("-F") && word.is_one() || text.starts_with("-v") && word.fixed => {}
+            text if text.starts_with('-') || word.may_be_option() => return false,
             _ => break Some(word),
         }
     };

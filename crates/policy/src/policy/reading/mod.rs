@@ -168,7 +168,7 @@ impl Reader {
                     self.waiting.extend(file(&path, &text, true, piece.depth + 1));
                 }
                 let is_function =
-                    run.words.first().is_some_and(|name| variables.functions.contains(&name.text));
+                    run.words.first().is_some_and(|name| variables.defines(&name.text, run.start));
                 self.run(run.words, &run.stdin, is_function, piece);
             }
         });
@@ -290,8 +290,7 @@ fn is_seen(words: &[Word], known: &Known, inside: &Inside) -> bool {
         Known::Plain | Known::Wraps(_) => true,
         Known::Project => false,
         Known::Nothing => match program {
-            "eval" | "trap" => inside.is_all(),
-            "sh" | "bash" | "dash" | "ash" => inside.is_all() && !inside.code.is_empty(),
+            "eval" | "trap" | "sh" | "bash" | "dash" | "ash" => inside.is_all() && !inside.code.is_empty(),
             _ => false,
         },
     }

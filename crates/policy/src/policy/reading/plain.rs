@@ -2,7 +2,7 @@
 //!
 //! Everything else may run any program. A program is added here only where its manual names every way in which it starts another.
 
-use super::super::findings::Word;
+use super::super::findings::{Becomes, Word};
 use super::{awk, sed};
 
 /// Where a program's file may lie for its name to mean what it usually means.
@@ -10,7 +10,7 @@ const DIRECTORIES: [&str; 4] = ["/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/"];
 
 /// Programs and built-ins that start no other program, whatever their arguments are.
 const PLAIN: &str = "\
-    : true false echo cd pwd pushd popd dirs return exit break continue shift jobs fg bg kill umask ulimit \
+    : true false echo cd pwd pushd popd dirs return exit break continue shift fg bg kill umask ulimit \
     times type which whereis cat tac head tail wc nl od xxd hexdump strings cut paste join tr uniq comm cmp rev fold fmt \
     expand unexpand column shuf seq sleep yes tee ls dir vdir tree stat du df file touch mkdir rmdir rm cp mv ln unlink link chmod \
     chown chgrp truncate mktemp dd sync basename dirname realpath readlink pathchk cksum sum md5sum sha1sum sha224sum sha256sum \
@@ -23,6 +23,7 @@ const EXCEPT: &[(&str, &[&str])] = &[
     ("sort", &["--compress-program"]),
     ("split", &["--filter"]),
     ("csplit", &[]),
+    ("jobs", &["-x"]),
     ("install", &["--strip-program"]),
     ("rg", &["--pre", "--hostname-bin", "--search-zip", "-z"]),
     ("curl", &["--config", "-K"]),
@@ -47,6 +48,9 @@ const EXCEPT: &[(&str, &[&str])] = &[
 const GIT: &str = "\
     add blame branch cat-file check-ignore checkout cherry clean commit describe diff for-each-ref grep log ls-files ls-tree merge-base mv \
     name-rev reflog reset restore rev-list rev-parse rm shortlog show stash status switch tag version";
+/// Options of git that take no value in any of these subcommands, nor in the programs above.
+const SWITCHES: [&str; 8] =
+    ["--oneline", "--stat", "--numstat", "--cached", "--staged", "--name-only", "--name-status", "--quiet"];
 const GIT_EXCEPT: [&str; 5] = ["--ext-diff", "--open-files-in-pager", "-O", "--exec", "--textconv"];
 
 /// Programs that build and test: what they run stands in the project's files.
@@ -54,6 +58,9 @@ const PROJECT: &str = "\
     cargo rustc rustfmt make gmake cmake ctest ninja meson go gofmt npm npx yarn pnpm tsc eslint prettier jest vitest mocha webpack \
     vite pip pip3 pytest tox nox uv poetry ruff mypy black isort flake8 javac mvn gradle gcc g++ cc c++ clang clang++ ld dotnet rake \
     bundle mix just bazel";
+
+/// Interpreters that only print their version where that is all they are asked for.
+const VERSIONED: &str = "python python3 node ruby perl php lua bash";
 
 /// Options that take no value, options that do, and operands before the command, of programs that run the command in their arguments and
 /// do nothing else.
@@ -71,6 +78,13 @@ const fn wrapper(
     operands: usize,
 ) -> Wrapper {
     Wrapper { name, flags, values, operands }
+}
+
+impl Wrapper {
+    /// Returns whether a word that follows an option is its value and nothing beside. What xargs makes of another option there is not known.
+    fn takes(&self, value: &Word) -> bool {
+        value.is_one() && !(self.name == "xargs" && value.is_flag())
+    }
 }
 
 const WRAPPERS: [Wrapper; 14] = [
@@ -126,7 +140,9 @@ pub fn known(words: &[Word]) -> Known {
     }
     let plain_if = |is_plain: bool| if is_plain { Known::Plain } else { Known::Nothing };
     if let Some(wrapper) = WRAPPERS.iter().find(|wrapper| wrapper.name == name) {
-        return wrapped(wrapper, arguments).map_or(Known::Nothing, |at| match at {
+        let places = |at: &usize| arguments[..*at].iter().filter(|word| word.text.starts_with("-I")).count();
+        let at = wrapped(wrapper, arguments).filter(|at| at.as_ref().is_none_or(|at| places(at) <= 1));
+        return at.map_or(Known::Nothing, |at| match at {
             Some(at) => Known::Wraps(at + 1),
             None => Known::Plain,
         });
@@ -135,18 +151,19 @@ pub fn known(words: &[Word]) -> Known {
         return plain_if(lacks(arguments, options) && (name != "tar" || is_local_archive(arguments)));
     }
     match name {
-        "find" => plain_if(arguments.iter().all(|word| word.text == "{}" || !may_be_option(word))),
+        "find" => plain_if(arguments.iter().all(|word| word.text == "{}" || !word.may_be_option())),
         "sed" => plain_if(sed::runs_nothing(arguments)),
         "awk" | "gawk" | "mawk" | "nawk" => plain_if(awk::runs_nothing(arguments)),
         "git" => plain_if(is_plain_git(arguments)),
         "set" => plain_if(arguments.iter().all(is_plain_setting)),
         // These evaluate the subscripts of a variable's name: `read 'x[$(rm y)]'`, `test -v …`, `printf -v …`.
         "read" | "wait" => plain_if(arguments.iter().all(is_plain_name)),
-        "test" => plain_if(arguments.iter().all(|word| word.text != "-v" && !may_be_option(word))),
+        "test" => plain_if(arguments.iter().all(|word| word.text != "-v" && !word.may_be_option())),
         "printf" => plain_if(
-            arguments.first().is_none_or(|first| !first.text.starts_with("-v") && !may_be_option(first)),
+            arguments.first().is_none_or(|first| !first.text.starts_with("-v") && !first.may_be_option()),
         ),
         _ if is_in(PLAIN, name) => Known::Plain,
+        _ if is_in(VERSIONED, name) && asks_version(arguments) => Known::Plain,
         _ if is_in(PROJECT, name) => Known::Project,
         _ => Known::Nothing,
     }
@@ -156,6 +173,10 @@ fn is_in(list: &str, name: &str) -> bool {
     list.split_ascii_whitespace().any(|known| known == name)
 }
 
+fn asks_version(arguments: &[Word]) -> bool {
+    matches!(arguments, [only] if only.fixed && only.text == "--version")
+}
+
 /// Returns where the wrapped command begins, `Some(None)` where there is none, and `None` where an option is not known.
 fn wrapped(wrapper: &Wrapper, arguments: &[Word]) -> Option<Option<usize>> {
     let (mut at, mut operands) = (0, wrapper.operands);
@@ -163,17 +184,21 @@ fn wrapped(wrapper: &Wrapper, arguments: &[Word]) -> Option<Option<usize>> {
         let text = word.text.as_str();
         let (name, has_value) = text.split_once('=').map_or((text, false), |(name, _)| (name, true));
         if wrapper.name == "env" && super::wrappers::is_assignment(text) {
-            if !super::variables::is_harmless(name) {
+            if !super::variables::is_harmless(name) || !word.is_one() {
                 return None;
             }
             at += 1;
-        } else if !word.fixed {
-            return if operands > 0 && !may_be_option(word) { None } else { Some(Some(at)) };
+        } else if !word.fixed && text != "-I{}" {
+            return if operands > 0 && !word.may_be_option() { None } else { Some(Some(at)) };
         } else if text == "--" {
-            return Some(arguments.get(at + 1 + operands).map(|_| at + 1 + operands));
+            let (between, rest) = arguments[at + 1..].split_at_checked(operands)?;
+            return between.iter().all(Word::is_one).then(|| rest.first().map(|_| at + 1 + operands));
         } else if wrapper.flags.contains(&text) || (has_value && wrapper.values.contains(&name)) {
             at += 1;
         } else if wrapper.values.contains(&text) {
+            if !arguments.get(at + 1).is_none_or(|value| wrapper.takes(value)) {
+                return None;
+            }
             at += 2;
         } else if wrapper.values.iter().any(|value| joins(value, text)) {
             at += 1;
@@ -195,16 +220,21 @@ pub fn wrapped_words(words: &[Word], at: usize) -> Vec<Word> {
     if !before.first().is_some_and(|program| program.text.ends_with("xargs")) {
         return command.to_vec();
     }
-    let unknown = |text: &str| Word { text: text.to_owned(), fixed: false };
+    let unknown = |text: &str| Word::changed(text, Becomes::One);
+    let divides = |word: &Word| ["-n", "-L", "--max-args"].iter().any(|option| word.text.starts_with(option));
+    // It adds words too where an option that says how many takes the place of `-I`.
+    let added = before.iter().any(divides).then(|| unknown("$…"));
     let place = before.iter().enumerate().find_map(|(at, word)| match word.text.strip_prefix("-I")? {
         "" => before.get(at + 1).map(|word| word.text.as_str()),
         joined => Some(joined),
     });
     match place {
         Some(place) => {
-            let put_in =
-                |word: &Word| if word.text.contains(place) { unknown(&word.text) } else { word.clone() };
-            command.iter().map(put_in).collect()
+            let put_in = |word: &Word| match !place.is_empty() && word.text.contains(place) {
+                true => Word { text: word.text.replace(place, "$…"), fixed: false, ..*word },
+                false => word.clone(),
+            };
+            command.iter().map(put_in).chain(added).collect()
         }
         None => command.iter().cloned().chain([unknown("$…")]).collect(),
     }
@@ -215,28 +245,29 @@ fn joins(value: &str, text: &str) -> bool {
     value.len() == 2 && text.len() > 2 && text.starts_with(value) && !text.starts_with("--")
 }
 
-/// Returns whether a word may become an option when the shell has expanded it. A glob may match a file that is named like one.
-fn may_be_option(word: &Word) -> bool {
-    !word.fixed && word.text.starts_with(['$', '`', '*', '?', '[', '{', '<'])
-}
-
-/// Returns whether none of the options is given, in any spelling that they have.
+/// Returns whether none of the options is given, in any spelling that they have. Two dashes may be the value of an option before them, so
+/// that only what the shell puts in after them is taken for an operand, and only where nothing before them may take a value.
 fn lacks(arguments: &[Word], options: &[&str]) -> bool {
-    arguments.iter().take_while(|word| word.text != "--").all(|word| {
+    let end = arguments.iter().position(|word| word.text == "--").unwrap_or(arguments.len());
+    let takes_value = |word: &Word| word.text.starts_with('-') && !SWITCHES.contains(&word.text.as_str());
+    let is_end = !arguments[..end].last().is_some_and(takes_value);
+    arguments.iter().enumerate().all(|(at, word)| {
         let given = word.text.split('=').next().unwrap_or_default();
         let is_it = |option: &&str| match option.strip_prefix("--") {
             Some(_) => given.len() > 2 && option.starts_with(given),
             None => given.starts_with('-') && !given.starts_with("--") && given.contains(&option[1..]),
         };
-        !may_be_option(word) && !options.iter().any(is_it)
+        let is_operand = is_end && at > end;
+        (is_operand || !word.may_be_option()) && !options.iter().any(is_it)
     })
 }
 
-/// Returns whether tar is given no archive on another host, and no letter of its first word starts a program.
+/// Returns whether tar is given no archive on another host, no letter of its first word starts a program, and no word may become an option:
+/// the values of those letters come first, and two dashes may be one.
 fn is_local_archive(arguments: &[Word]) -> bool {
     let bundle = arguments.first().map_or("", |word| word.text.as_str());
     (bundle.starts_with('-') || !bundle.contains(['I', 'F']))
-        && arguments.iter().all(|word| !word.text.contains(':'))
+        && arguments.iter().all(|word| !word.text.contains(':') && !word.may_be_option())
 }
 
 /// `git [-C DIR] [--no-pager] SUBCOMMAND`
@@ -244,7 +275,7 @@ fn is_plain_git(arguments: &[Word]) -> bool {
     let mut at = 0;
     while let Some(word) = arguments.get(at) {
         at += match word.text.as_str() {
-            "-C" => 2,
+            "-C" if arguments.get(at + 1).is_none_or(Word::is_one) => 2,
             "--no-pager" | "-P" => 1,
             "-c" if arguments.get(at + 1).is_some_and(is_plain_git_setting) => 2,
             "--version" => return true,
@@ -256,7 +287,8 @@ fn is_plain_git(arguments: &[Word]) -> bool {
         return false;
     }
     // A message stays one, whatever is in it.
-    let is_message = |at: usize| subcommand.text == "commit" && at > 0 && rest[at - 1].text == "-m";
+    let is_message =
+        |at: usize| subcommand.text == "commit" && at > 0 && rest[at - 1].text == "-m" && rest[at].is_one();
     let others: Vec<Word> =
         rest.iter().enumerate().filter(|(at, _)| !is_message(*at)).map(|(_, word)| word.clone()).collect();
     lacks(&others, &GIT_EXCEPT)
@@ -264,7 +296,7 @@ fn is_plain_git(arguments: &[Word]) -> bool {
 
 fn is_plain_git_setting(setting: &Word) -> bool {
     let keys = ["user.name=", "user.email=", "color.ui=", "core.quotepath=", "commit.gpgsign=false"];
-    keys.iter().any(|key| setting.text.starts_with(key))
+    setting.is_one() && keys.iter().any(|key| setting.text.starts_with(key))
 }
 
 /// `set -euo pipefail`: nothing that exports variables.
@@ -276,5 +308,7 @@ fn is_plain_setting(word: &Word) -> bool {
 }
 
 fn is_plain_name(word: &Word) -> bool {
-    word.fixed && !word.text.contains('[') && !super::variables::decides(&word.text)
+    let mut names = super::variables::names_in(&word.text);
+    let is_short = !word.is_flag() || word.text.len() <= super::variables::MAX_JOINED;
+    word.fixed && is_short && !word.text.contains('[') && !names.any(super::variables::decides)
 }

@@ -31,7 +31,9 @@ pub fn runs_nothing(arguments: &[Word]) -> bool {
         if text == "-e" || text == "--expression" {
             let Some(script) = rest.next() else { return false };
             scripts.push(script);
-        } else if FLAGS.contains(&text) || text.starts_with("-i.") || text.starts_with("--in-place=") {
+        } else if FLAGS.contains(&text)
+            || word.is_one() && (text.starts_with("-i.") || text.starts_with("--in-place="))
+        {
         } else if word.is_flag() {
             return false;
         } else {
@@ -45,8 +47,8 @@ pub fn runs_nothing(arguments: &[Word]) -> bool {
         scripts.push(operands.remove(0));
     }
     // What the shell puts in may be an option, too.
-    let is_file = |word: &&Word| word.fixed || !word.text.starts_with(['$', '`', '*', '?', '[', '{']);
-    operands.iter().all(is_file) && scripts.iter().all(|script| script.fixed && is_plain(&script.text))
+    !operands.iter().any(|word| word.may_be_option())
+        && scripts.iter().all(|script| script.fixed && is_plain(&script.text))
 }
 
 /// Reads commands as far as they are known to be harmless.
@@ -141,6 +143,7 @@ fn bracket(text: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::findings::Becomes;
     use super::*;
 
     fn is_harmless(arguments: &[&str]) -> bool {
@@ -186,7 +189,7 @@ mod tests {
         assert!(
             !is_harmless(&["-f", "x"]) && !is_harmless(&["-nf", "x"]) && !is_harmless(&["--expr=e", "x"])
         );
-        let glob = [Word::fixed("p"), Word { text: "*".to_owned(), fixed: false }];
+        let glob = [Word::fixed("p"), Word::changed("*", Becomes::Alike)];
         assert!(!runs_nothing(&glob));
     }
 

@@ -1,6 +1,6 @@
 //! The shell: every command that a script would run, with its words, what it reads and where its output goes.
 
-use super::super::findings::Word;
+use super::super::findings::{Becomes, Word};
 use super::heredocs::{self, Extracted};
 use super::tree::{Descend, Source, Visit, children};
 use super::variables::Variables;
@@ -14,6 +14,8 @@ const MAX_STAGES: usize = 256;
 pub struct Run {
     /// The program and its arguments.
     pub words: Vec<Word>,
+    /// Where it stands in the script.
+    pub start: usize,
     /// Its standard input.
     pub stdin: Stdin,
     /// The file that its output goes to, and the output itself, where both stand in the script.
@@ -33,6 +35,16 @@ pub enum Stdin {
     },
     /// The output of another command.
     Pipe,
+}
+
+impl Stdin {
+    /// The same, where something else may be read instead.
+    fn inexact(self) -> Self {
+        match self {
+            Stdin::Text { text, .. } => Stdin::Text { text, is_exact: false },
+            other => other,
+        }
+    }
 }
 
 /// A part of a script that counts.
@@ -63,6 +75,7 @@ pub fn read(
         if visit.node.kind() == "command" {
             on_part(Part::Run(Run {
                 words: reader.words(visit.node),
+                start: visit.node.start_byte(),
                 stdin: reader.stdin(visit),
                 written: reader.written(visit),
             }));
@@ -108,48 +121,21 @@ impl Reader<'_> {
         let mut words = Vec::new();
         for child in command.children(&mut cursor) {
             match child.kind() {
-                "command_name" => words.extend(child.named_child(0).map(|name| self.word(name, 0))),
+                "command_name" => words.extend(child.named_child(0).map(|name| word(self.source, name, 0))),
                 "variable_assignment" | "file_redirect" | "herestring_redirect" | "heredoc_redirect" => {}
                 "variable_assignments" | "comment" | "subshell" => {}
-                _ => words.push(self.word(child, 0)),
+                _ => words.push(word(self.source, child, 0)),
             }
         }
         words
     }
 
-    fn word(&self, node: Node<'_>, depth: usize) -> Word {
-        let text = self.source.of(node);
-        match node.kind() {
-            "raw_string" => Word::fixed(inner(text, 1)),
-            "ansi_c_string" => Word::fixed(unescape_c(inner(text, 2))),
-            "string" => Word { text: unescape_quoted(inner(text, 1)), fixed: !has_expansion(node) },
-            "translated_string" if depth < 2 => {
-                node.named_child(0).map_or_else(|| Word::fixed(text), |string| self.word(string, depth + 1))
-            }
-            "concatenation" if depth < 2 => {
-                let parts: Vec<Word> =
-                    children(node).into_iter().map(|part| self.word(part, depth + 1)).collect();
-                let fixed = parts.iter().all(|part| part.fixed);
-                Word { text: parts.into_iter().map(|part| part.text).collect(), fixed }
-            }
-            "word" | "number" | "variable_name" | "test_operator" => {
-                Word { text: unescape(text), fixed: !is_glob(text) }
-            }
-            kind if kind.ends_with("expansion")
-                || kind.ends_with("substitution")
-                || kind == "concatenation" =>
-            {
-                Word { text: text.to_owned(), fixed: false }
-            }
-            _ => Word { text: unescape(text), fixed: !is_glob(text) && node.named_child_count() == 0 },
-        }
-    }
-
     /// The nearest redirection counts; a pipe only where there is none.
     fn stdin(&self, visit: &Visit<'_, '_>) -> Stdin {
         let mut current = visit.node;
-        if let Some(text) = self.redirected_input(current) {
-            return text;
+        let statement = visit.ancestors.last().filter(|parent| parent.kind() == "redirected_statement");
+        if let Some(input) = self.command_input(current, statement.copied()) {
+            return input;
         }
         // Of what a group is given, others may read a part.
         let mut is_its_own = true;
@@ -187,25 +173,47 @@ impl Reader<'_> {
         before.and_then(|before| self.output(before)).unwrap_or(Stdin::Pipe)
     }
 
+    /// Returns the last redirection of standard input. Of several it is not known which one is read.
     fn redirected_input(&self, node: Node<'_>) -> Option<Stdin> {
-        children(node).into_iter().rev().find_map(|child| {
-            let operator = self.source.of(child).trim_start_matches(|c: char| c.is_ascii_digit());
-            match child.kind() {
-                "herestring_redirect" => {
-                    let word = self.word(child.named_child(0)?, 0);
-                    Some(Stdin::Text { text: word.text, is_exact: word.fixed })
-                }
-                "file_redirect" if operator.starts_with('<') => {
-                    let target = self.word(child.child_by_field_name("destination")?, 0).text;
-                    let body = self.heredocs.body(&target);
-                    Some(body.map_or(Stdin::Inherited, |body| Stdin::Text {
-                        text: body.text.clone(),
-                        is_exact: !body.expands || !body.text.contains(['$', '`', '\\']),
-                    }))
-                }
-                _ => None,
+        let mut inputs: Vec<Stdin> =
+            children(node).into_iter().filter_map(|child| self.input(child)).collect();
+        let last = inputs.pop()?;
+        Some(if inputs.is_empty() { last } else { last.inexact() })
+    }
+
+    /// Returns what is redirected to a command, by itself (`sh <<< x`) or by the statement that it is.
+    fn command_input(&self, command: Node<'_>, statement: Option<Node<'_>>) -> Option<Stdin> {
+        let outer = statement.and_then(|statement| self.redirected_input(statement));
+        match (self.redirected_input(command), outer) {
+            (Some(own), Some(_)) => Some(own.inexact()),
+            (own, outer) => own.or(outer),
+        }
+    }
+
+    /// Returns what a redirection gives to standard input.
+    fn input(&self, redirect: Node<'_>) -> Option<Stdin> {
+        let text = self.source.of(redirect);
+        let operator = text.trim_start_matches(|c: char| c.is_ascii_digit());
+        let descriptor = &text[..text.len() - operator.len()];
+        if descriptor.contains(|c| c != '0') {
+            return None;
+        }
+        match redirect.kind() {
+            "herestring_redirect" => {
+                let word = word(self.source, redirect.named_children(&mut redirect.walk()).last()?, 0);
+                Some(Stdin::Text { text: word.text, is_exact: word.fixed })
             }
-        })
+            // `0>&3` is `0<&3`.
+            "file_redirect" if operator.starts_with('<') || !descriptor.is_empty() => {
+                let target = word(self.source, redirect.child_by_field_name("destination")?, 0).text;
+                let body = self.heredocs.body(&target);
+                Some(body.map_or(Stdin::Inherited, |body| Stdin::Text {
+                    text: body.text.clone(),
+                    is_exact: !body.expands || !body.text.contains(['$', '`', '\\']),
+                }))
+            }
+            _ => None,
+        }
     }
 
     /// Returns what a command prints, where that stands in the script: `echo …`, `printf …`, `cat <<EOF`.
@@ -229,7 +237,7 @@ impl Reader<'_> {
                 Some(Stdin::Text { text: texts.join(" ").replace("\\n", "\n"), is_exact })
             }
             "cat" | "tee" => {
-                let input = self.redirected_input(command).or_else(|| self.redirected_input(redirects?))?;
+                let input = self.command_input(command, redirects)?;
                 // What else it prints is in files.
                 let is_alone = program.text == "tee" || arguments.iter().all(|word| word.text == "-");
                 match input {
@@ -259,12 +267,58 @@ impl Reader<'_> {
             is_output.then(|| child.child_by_field_name("destination"))?
         })?;
         let Stdin::Text { text, .. } = self.output(statement)? else { return None };
-        Some((self.word(target, 0).text, text))
+        Some((word(self.source, target, 0).text, text))
     }
 }
 
-fn has_expansion(string: Node<'_>) -> bool {
-    children(string).iter().any(|part| part.kind() != "string_content")
+/// Reads one word of a command.
+pub fn word(source: &Source<'_>, node: Node<'_>, depth: usize) -> Word {
+    let text = source.of(node);
+    match node.kind() {
+        // Empty braces stay; what takes their place is up to the program.
+        _ if text == "{}" => Word::changed(text, Becomes::One),
+        "raw_string" => Word::fixed(inner(text, 1)),
+        "ansi_c_string" => Word::fixed(unescape_c(inner(text, 2))),
+        "string" => string(source, node),
+        "translated_string" if depth < 2 => {
+            node.named_child(0).map_or_else(|| Word::fixed(text), |string| word(source, string, depth + 1))
+        }
+        "concatenation" if depth < 2 => {
+            let parts = children(node).into_iter().map(|part| word(source, part, depth + 1));
+            parts.fold(Word::fixed(""), |whole, part| Word {
+                text: whole.text + &part.text,
+                fixed: whole.fixed && part.fixed,
+                becomes: whole.becomes.max(part.becomes),
+            })
+        }
+        "word" | "number" | "variable_name" | "test_operator" => plain(text),
+        "arithmetic_expansion" => Word::changed(text, Becomes::One),
+        "process_substitution" => Word::changed(text, Becomes::One),
+        kind if kind.ends_with("expansion") || kind.ends_with("substitution") || kind == "concatenation" => {
+            Word::changed(text, Becomes::Any)
+        }
+        _ if node.named_child_count() == 0 => plain(text),
+        _ => Word::changed(unescape(text), Becomes::Any),
+    }
+}
+
+/// A word outside quotes, without expansions.
+fn plain(text: &str) -> Word {
+    match is_glob(text) {
+        true => Word::changed(unescape(text), Becomes::Alike),
+        false => Word::fixed(unescape(text)),
+    }
+}
+
+/// A word in double quotes: only the parameters, or the values of an array, become several.
+fn string(source: &Source<'_>, string: Node<'_>) -> Word {
+    let text = unescape_quoted(inner(source.of(string), 1));
+    let parts = children(string);
+    if parts.iter().all(|part| part.kind() == "string_content") {
+        return Word::fixed(text);
+    }
+    let is_list = |part: &Node<'_>| part.kind().ends_with("expansion") && source.of(*part).contains('@');
+    Word::changed(text, if parts.iter().any(is_list) { Becomes::Any } else { Becomes::One })
 }
 
 /// Returns whether the shell would make other words of it.

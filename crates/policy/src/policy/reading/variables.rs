@@ -1,7 +1,7 @@
 //! Variables: which of them decide what runs, and which expressions evaluate what a variable holds.
 
 use super::tree::{Source, Visit, children};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use tree_sitter::Node;
 
 /// Variables that programs obey, and that name neither a program nor a file of code.
@@ -12,11 +12,15 @@ const HARMLESS: &str = "\
 /// Variables that the shell obeys, or that are in the environment already and so reach programs without being exported.
 const OBEYED: &str = "\
     PATH IFS ENV HOME SHELL CDPATH PS0 PS1 PS2 PS3 PS4 PROMPT_COMMAND GLOBIGNORE EXECIGNORE SHELLOPTS FCEDIT HISTFILE INPUTRC \
-    POSIXLY_CORRECT EDITOR VISUAL PAGER BROWSER TMPDIR CC CXX AR RUSTC_WRAPPER OPTARG REPLY";
-const OBEYED_PREFIXES: [&str; 21] = [
+    POSIXLY_CORRECT EDITOR VISUAL PAGER BROWSER TMPDIR CC CXX AR RUSTC_WRAPPER OPTARG REPLY \
+    GOFLAGS GOROOT GOPATH GOBIN GOENV GOTOOLCHAIN GOTOOLDIR GOTMPDIR GOPROXY GOSUMDB GONOSUMDB GONOSUMCHECK GONOPROXY GOPRIVATE GOINSECURE \
+    GOVCS GOAUTH GOWORK GOMODCACHE GOCACHE GOCACHEPROG GO111MODULE GODEBUG GOEXPERIMENT GOFIPS140 GCCGO GCCGOTOOLDIR";
+const OBEYED_PREFIXES: [&str; 20] = [
     "BASH", "LD_", "DYLD_", "GIT_", "PYTHON", "PERL", "RUBY", "NODE_", "npm_", "NPM_", "JAVA", "MAKE",
-    "CARGO_", "RUST", "GO", "LESS", "TAR_", "XDG_", "SSH_", "SUDO_", "GREP_",
+    "CARGO_", "RUST", "LESS", "TAR_", "XDG_", "SSH_", "SUDO_", "GREP_",
 ];
+/// The longest option that a name may be joined to, in bytes with the name.
+pub const MAX_JOINED: usize = 32;
 /// Parameters that hold a number.
 const NUMBERS: [&str; 7] = ["#", "?", "$", "!", "RANDOM", "SECONDS", "LINENO"];
 
@@ -35,8 +39,12 @@ pub fn decides(name: &str) -> bool {
 #[derive(Debug, Default)]
 pub struct Variables {
     is_number: HashMap<String, bool>,
-    /// Functions that the script defines.
-    pub functions: HashSet<String>,
+    /// Functions that the script itself defines, whatever happens before, and where.
+    functions: HashMap<String, usize>,
+    /// Set if functions may be taken back.
+    unsets: bool,
+    /// Set if code that stands elsewhere may set variables and take back functions.
+    evaluates: bool,
 }
 
 impl Variables {
@@ -54,8 +62,14 @@ impl Variables {
         let field = |name| visit.node.child_by_field_name(name);
         match visit.node.kind() {
             "function_definition" => {
-                self.functions.extend(field("name").map(|name| source.of(name).to_owned()))
+                let in_background = visit.node.next_sibling().is_some_and(|next| next.kind() == "&");
+                let is_sure = visit.ancestors.len() == 1 && !in_background;
+                let name = field("name").filter(|_| is_sure).map(|name| source.of(name).to_owned());
+                if let Some(name) = name {
+                    self.functions.entry(name).or_insert(visit.node.end_byte());
+                }
             }
+            "unset_command" => self.unsets = true,
             "variable_assignment" => {
                 let is_number = field("value").is_some_and(|value| is_number(source, value));
                 self.bind(field("name"), source, is_number);
@@ -63,22 +77,44 @@ impl Variables {
             "for_statement" => {
                 let mut cursor = visit.node.walk();
                 let mut values = visit.node.children_by_field_name("value", &mut cursor);
-                let are_numbers = values.all(|value| is_number(source, value));
+                let has_values = values.next().is_some_and(|value| is_number(source, value));
+                let are_numbers = has_values && values.all(|value| is_number(source, value));
                 self.bind(field("variable"), source, are_numbers);
             }
-            // `read x`
-            "command" => {
-                for word in children(visit.node).iter().skip(1) {
-                    self.is_number.insert(source.of(*word).to_owned(), false);
+            "expansion" => {
+                if let Some((name, value)) = default_assignment(source.of(visit.node)) {
+                    let is_number = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+                    *self.is_number.entry(name.to_owned()).or_insert(true) &= is_number;
                 }
             }
+            "command" => self.note_command(source, visit.node),
             _ => {}
         }
     }
 
+    /// `read x`, `read -ax`, `eval …`
+    fn note_command(&mut self, source: &Source<'_>, command: Node<'_>) {
+        for (at, node) in children(command).into_iter().enumerate() {
+            let node = if node.kind() == "command_name" { node.named_child(0).unwrap_or(node) } else { node };
+            let word = super::shell::word(source, node, 0);
+            self.evaluates |= matches!(word.text.as_str(), "eval" | "trap");
+            self.unsets |= word.text == "unset";
+            if at > 0 {
+                self.is_number.extend(names_in(&word.text).map(|name| (name.to_owned(), false)));
+            }
+        }
+    }
+
+    /// Returns whether a name is a function's for sure, where a command begins.
+    pub fn defines(&self, name: &str, start: usize) -> bool {
+        !self.unsets && !self.evaluates && self.functions.get(name).is_some_and(|end| *end <= start)
+    }
+
     fn bind(&mut self, name: Option<Node<'_>>, source: &Source<'_>, is_number: bool) {
         let Some(name) = name else { return };
-        let entry = self.is_number.entry(source.of(name).to_owned()).or_insert(true);
+        // `x[0]` is `x`.
+        let name = source.of(name).split('[').next().unwrap_or_default();
+        let entry = self.is_number.entry(name.to_owned()).or_insert(true);
         *entry &= is_number;
     }
 
@@ -100,7 +136,9 @@ impl Variables {
                 !is_free || decides(name) && !is_harmless(name) || is_exported && !is_harmless(name)
             }
             "declaration_command" => children(node).iter().any(|child| match child.kind() {
-                "variable_assignment" | "variable_name" => false,
+                "variable_assignment" => false,
+                // An assignment before it, or after it, is of what programs get.
+                "variable_name" => text.starts_with("export") && !is_harmless(source.of(*child)),
                 "word" => {
                     source.of(*child).contains(['i', 'n', 'f', 'x']) || !source.of(*child).starts_with('-')
                 }
@@ -136,7 +174,9 @@ impl Variables {
     }
 
     fn holds_number(&self, name: &str) -> bool {
-        NUMBERS.contains(&name) || self.is_number.get(name).copied().unwrap_or(false)
+        // What programs get may be set outside of the script.
+        let is_set = !self.evaluates && !is_harmless(name);
+        NUMBERS.contains(&name) || is_set && self.is_number.get(name).copied().unwrap_or(false)
     }
 
     /// Returns whether all that an expression names holds numbers.
@@ -169,6 +209,20 @@ impl Variables {
         }
         true
     }
+}
+
+/// The names that a command may find in a word: the word, and of `-rax` what may be joined to a letter.
+pub fn names_in(word: &str) -> impl Iterator<Item = &str> {
+    let letters = if word.starts_with('-') { word.len().min(MAX_JOINED) } else { 1 };
+    (0..letters).filter_map(|at| word.get(at..))
+}
+
+/// `${x:=1}`: the name and what it gets where it has nothing.
+fn default_assignment(expansion: &str) -> Option<(&str, &str)> {
+    let inner = expansion.strip_prefix("${")?.strip_suffix('}')?;
+    let (name, value) = inner.split_once('=')?;
+    let name = name.strip_suffix(':').unwrap_or(name).split('[').next()?;
+    name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric()).then_some((name, value))
 }
 
 /// `${x@P}`, `${!x}`, `${x[…]}`, `${x:…}`, `${PATH:=…}`

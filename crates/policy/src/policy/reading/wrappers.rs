@@ -179,7 +179,11 @@ pub fn look_inside(words: &[Word], stdin: &Stdin) -> Inside {
         "find" | "fd" => inside.commands.extend(executed(arguments)),
         "eval" | "trap" | "watch" => {
             inside.is_inexact = arguments.iter().any(|word| !word.fixed);
-            let code = if name == "eval" { Some(joined(arguments)) } else { first_operand(arguments) };
+            let code = match name {
+                "eval" => Some(joined(arguments)),
+                "trap" => trapped(arguments),
+                _ => with_blank(arguments),
+            };
             inside.code.extend(code.map(|code| (Language::Shell, code)));
         }
         "alias" => {
@@ -358,8 +362,7 @@ fn executed(arguments: &[Word]) -> Vec<Vec<Word>> {
     let command = |start: usize| {
         let words = arguments.iter().skip(start);
         // A file's name takes the place of the braces.
-        let named =
-            |word: &Word| Word { text: word.text.clone(), fixed: word.fixed && !word.text.contains("{}") };
+        let named = |word: &Word| Word { fixed: word.fixed && !word.text.contains("{}"), ..word.clone() };
         words.take_while(|word| word.text != ";" && word.text != "+").map(named).collect()
     };
     starts.take(MAX_STARTS).map(command).collect()
@@ -369,7 +372,13 @@ fn joined(words: &[Word]) -> String {
     words.iter().map(|word| word.text.as_str()).collect::<Vec<_>>().join(" ")
 }
 
-fn first_operand(words: &[Word]) -> Option<String> {
+/// The code of `trap`: its first operand. A dash takes back what was set.
+fn trapped(words: &[Word]) -> Option<String> {
+    let code = words.iter().find(|word| !word.is_flag() && word.text != "--")?;
+    Some(if code.text == "-" { String::new() } else { code.text.clone() })
+}
+
+fn with_blank(words: &[Word]) -> Option<String> {
     words.iter().find(|word| !word.is_flag() && word.text.contains(' ')).map(|word| word.text.clone())
 }
 
