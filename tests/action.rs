@@ -205,7 +205,7 @@ fn all_steps_together_make_a_pull_request_and_fail_with_the_agents_code() {
     let run = job.act("issues", &fix().start(), &[("check", "grep -q other state"), ("max-turns", "2")]);
     let run = run.expect("as before");
     assert!(!run.succeeded && run.output("exit-code") != "0" && run.output("pull-request").is_empty());
-    assert_eq!(job.read("calls"), "");
+    assert!(!job.read("calls").contains("create"), "{}", job.read("calls"));
 
     let stranger = Job::new(
         &json!({ "action": "labeled", "label": { "name": "bug" }, "issue": issue("x", "NONE")["issue"] }),

@@ -36,7 +36,7 @@ fn a_server_is_added_listed_and_checked() {
     assert!(!listed.stdout.contains("TOKEN"), "{}", listed.stdout);
     let checked = added.again().args(["mcp", "check"]).run().expect_code(0);
     assert!(
-        checked.stdout.contains("a version that begins with initialize: 17 tools, resources"),
+        checked.stdout.contains("a version that begins with initialize: 18 tools, resources"),
         "{}",
         checked.stdout
     );
@@ -199,7 +199,7 @@ fn tools_that_a_server_adds_are_offered_with_the_next_prompt() {
     terminal.wait_for("First.");
     terminal.wait_for_prompt();
     terminal.type_line("/mcp");
-    terminal.wait_for("17 tools, runs");
+    terminal.wait_for("18 tools, runs");
     terminal.type_line("and now?");
     terminal.wait_for("An MCP server has changed these tools:");
     terminal.wait_for("Allow? [yes/no/always]");

@@ -254,8 +254,8 @@ impl E2b {
             metadata.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect();
         let address = match text(value, "domain") {
             "" => None,
-            // With one address for all of them none is made of its name.
-            _ if self.sandboxes.is_some() => None,
+            // As `agent serve` says that it has none, and one address for all of them.
+            domain if domain.starts_with('@') && self.sandboxes.is_some() => None,
             domain => Some(self.checked_domain(domain)?),
         };
         let token = |name| Some(text(value, name)).filter(|token| !token.is_empty()).map(str::to_owned);
