@@ -24,7 +24,8 @@ async function directory(path) {
 			unfolded[folder.open ? 'add' : 'delete'](`${below}/`);
 			if (folder.open && !list.childElementCount) act(async () => list.replaceChildren(await directory(`${below}/`)));
 		});
-		if (folder.open) list.append(await directory(`${below}/`));
+		/* Its own event may come meanwhile, and asks for the same. */
+		if (folder.open) list.replaceChildren(await directory(`${below}/`));
 		return el('li', {}, folder);
 	}));
 	if (!rows.length) rows.push(el('li.empty', {}, 'empty'));
