@@ -94,7 +94,7 @@ async fn a_pool_that_does_not_exist_ends_the_start_at_once() {
 /// It was `Terminating` until a grace period of 30 s had run out, and its processors stayed reserved. On a busy machine the
 /// cluster itself takes longer: a pod that ends at its first signal is removed beside it.
 #[tokio::test]
-#[ignore = "is measured: .ci/cluster runs it alone"]
+#[ignore = "is measured, on a machine that does nothing else"]
 async fn a_pod_that_is_removed_is_gone_within_five_seconds() {
     let Some(api) = Api::connect().await else { return };
     let pods = "/api/v1/namespaces/default/pods";
