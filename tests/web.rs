@@ -944,7 +944,8 @@ fn files_of_the_sandbox_are_listed_read_packed_and_put_and_nothing_outside_is() 
 
 #[test]
 fn a_session_is_named_found_and_removed_and_its_conversation_goes_back() {
-    let model = endpoint().text("first").text("second").start();
+    // It is busy for as long as that takes to be seen.
+    let model = endpoint().text("first").delay(Duration::from_secs(1)).text("second").start();
     let server = serve(agent().endpoint(&model));
     let session = server.open();
     let path = |rest: &str| format!("/api/session/{session}/{rest}");
