@@ -261,14 +261,20 @@ fn strangers_forks_and_other_labels_start_nothing() {
     assert_eq!((refused.status.code(), job.read("output").as_str()), (Some(1), "go=true\n"));
 }
 
-#[test]
-fn suggestions_stand_on_the_lines_that_they_replace() {
-    let Some(job) = Job::new(&json!({})) else { return };
+/// A job on a pull request to which the agent has answered, and the commit that it is about.
+fn answered_pull_request(answer: &str) -> Option<(Job, String)> {
+    let job = Job::new(&json!({}))?;
     let head = job.sh("git -C checkout rev-parse HEAD").trim().to_owned();
     fs::write(job.path("event.json"), pull_request("o/r", &head).to_string()).unwrap();
     fs::create_dir_all(job.path("temp/agent")).unwrap();
     fs::write(job.path("temp/agent/prompt"), "p\n").unwrap();
-    fs::write(job.path("temp/agent/answer.txt"), "a\n").unwrap();
+    fs::write(job.path("temp/agent/answer.txt"), answer).unwrap();
+    Some((job, head))
+}
+
+#[test]
+fn suggestions_stand_on_the_lines_that_they_replace() {
+    let Some((job, head)) = answered_pull_request("a\n") else { return };
     job.sh("cd checkout; printf '1\\ntwo\\n```\\n4\\nbetween\\n5\\n' > lines");
     let inputs = [("RESULT", "suggestion")];
     let proposed = job.run("propose.sh", "pull_request", &inputs);
@@ -290,12 +296,7 @@ fn suggestions_stand_on_the_lines_that_they_replace() {
 /// GitHub refuses a comment of more than 65,536 characters; lines of a patch are indented.
 #[test]
 fn a_long_change_becomes_a_comment_that_says_that_it_is_cut() {
-    let Some(job) = Job::new(&json!({})) else { return };
-    let head = job.sh("git -C checkout rev-parse HEAD").trim().to_owned();
-    fs::write(job.path("event.json"), pull_request("o/r", &head).to_string()).unwrap();
-    fs::create_dir_all(job.path("temp/agent")).unwrap();
-    fs::write(job.path("temp/agent/prompt"), "p\n").unwrap();
-    fs::write(job.path("temp/agent/answer.txt"), "\n".repeat(40_000)).unwrap();
+    let Some((job, _)) = answered_pull_request(&"\n".repeat(40_000)) else { return };
     job.sh("cd checkout; yes '' | head -n 70000 > lines");
     let proposed = job.run("propose.sh", "pull_request", &[("RESULT", "suggestion")]);
     assert!(proposed.status.success(), "{proposed:?}");

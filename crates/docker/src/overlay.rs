@@ -268,7 +268,7 @@ pub(super) fn added(
     if has_overlays {
         let options = layer_options(machine, session, index, &added.path)?;
         // Engines take no read-only volume without a name.
-        let access = if added.access == Access::ReadOnly { "ro,nosuid,nodev," } else { "" };
+        let access = if added.access == Access::ReadOnly { READ_ONLY } else { "" };
         return Ok(volume(path, Some(&format!("{access}{options}"))));
     }
     if added.access == Access::CopyOnWrite {
@@ -399,9 +399,14 @@ fn beneath(private: &Path, name: &str) -> Result<Option<PathBuf>> {
 /// The host directory `host` read-only at `inside`, as an overlay without a writable layer over the empty directory `empty`:
 /// there, sockets and FIFOs are others than the host's. An overlay without a writable layer takes two directories.
 pub(super) fn read_only(host: &Path, inside: &str, empty: &Path) -> Result<Mount> {
-    let options = format!("ro,nosuid,nodev,lowerdir={}:{}", escaped(host, true)?, escaped(empty, true)?);
+    let options = format!("{READ_ONLY}lowerdir={}:{}", escaped(host, true)?, escaped(empty, true)?);
     Ok(volume(inside, Some(&options)))
 }
+
+/// The options that an overlay which can only be read begins with.
+pub(super) const READ_ONLY: &str = "ro,nosuid,nodev,";
+/// The option of the engine's driver that has those of the mount.
+pub(super) const OPTIONS: &str = "o";
 
 /// A volume without a name, which the engine removes with the container: an overlay with these options, or a directory of its own.
 pub(super) fn volume(inside: &str, options: Option<&str>) -> Mount {
@@ -413,7 +418,7 @@ pub(super) fn volume(inside: &str, options: Option<&str>) -> Mount {
             driver_config: Some(MountVolumeOptionsDriverConfig {
                 name: Some("local".to_owned()),
                 options: Some(
-                    [("type", "overlay"), ("device", "overlay"), ("o", options)]
+                    [("type", "overlay"), ("device", "overlay"), (OPTIONS, options)]
                         .map(|(name, value)| (name.to_owned(), value.to_owned()))
                         .into(),
                 ),

@@ -6,8 +6,7 @@ use super::{failure, overlay};
 use agent_base::error::{Error, Result};
 use agent_sandbox::ownership::sandbox_name;
 use bollard::models::{
-    ContainerCreateBody, ContainerInspectResponse, Mount, MountPoint, MountVolumeOptions, SystemInfo,
-    VolumeCreateRequest,
+    ContainerCreateBody, ContainerInspectResponse, Mount, MountPoint, SystemInfo, VolumeCreateRequest,
 };
 use futures_util::future::try_join_all;
 use rustix::fs::{Gid, Mode, OFlags, Uid, fchown, fstatfs, open};
@@ -40,8 +39,8 @@ struct Translated {
     mounts: Vec<Mount>,
     /// The directories that the overlays need.
     directories: Vec<PathBuf>,
-    /// The options of the volumes that have to be there before, by their names.
-    volumes: BTreeMap<String, String>,
+    /// The options of the driver of the volumes that have to be there before, by their names.
+    volumes: BTreeMap<String, HashMap<String, String>>,
 }
 
 /// Makes the volumes of the container of `session`, and names them in what it is asked for with.
@@ -105,10 +104,7 @@ pub(super) fn volumes(engine: &Engine, session: &str) -> Result<Vec<String>> {
     }
 }
 
-async fn make(engine: &Engine, name: String, options: String) -> Result<()> {
-    let options = [("type", "overlay"), ("device", "overlay"), ("o", &options)];
-    let options: HashMap<String, String> =
-        options.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+async fn make(engine: &Engine, name: String, options: HashMap<String, String>) -> Result<()> {
     let request = VolumeCreateRequest {
         name: Some(name),
         driver: Some("local".to_owned()),
@@ -123,10 +119,11 @@ async fn make(engine: &Engine, name: String, options: String) -> Result<()> {
 fn translated(mounts: Vec<Mount>, sandbox: &str, layer: &Path) -> Result<Translated> {
     let mut translated = Translated::default();
     for mut mount in mounts {
-        let Some(mut options) = overlay_options(&mut mount) else {
+        let Some(mut driver) = driver_options(&mut mount) else {
             translated.mounts.push(mount);
             continue;
         };
+        let mut options = driver.remove(overlay::OPTIONS).unwrap_or_default();
         if !options.contains("upperdir=") {
             let own = layer.join(SHOWN).join(translated.mounts.len().to_string());
             let (upper, work) = (own.join("upper"), own.join("work"));
@@ -144,21 +141,18 @@ fn translated(mounts: Vec<Mount>, sandbox: &str, layer: &Path) -> Result<Transla
             ));
         }
         let name = mount.source.take().unwrap_or_else(|| format!("{sandbox}-{}", translated.volumes.len()));
-        let writable = options.strip_prefix("ro,nosuid,nodev,");
-        translated.mounts.push(Mount {
-            source: Some(name.clone()),
-            read_only: Some(writable.is_some()),
-            volume_options: Some(MountVolumeOptions { no_copy: Some(true), ..Default::default() }),
-            ..mount
-        });
-        translated.volumes.insert(name, writable.unwrap_or(&options).to_owned());
+        let writable = options.strip_prefix(overlay::READ_ONLY);
+        let read_only = Some(writable.is_some());
+        driver.insert(overlay::OPTIONS.to_owned(), writable.unwrap_or(&options).to_owned());
+        translated.mounts.push(Mount { source: Some(name.clone()), read_only, ..mount });
+        translated.volumes.insert(name, driver);
     }
     Ok(translated)
 }
 
-/// Takes the options of an overlay out of a mount that has some.
-fn overlay_options(mount: &mut Mount) -> Option<String> {
-    mount.volume_options.as_mut()?.driver_config.as_mut()?.options.as_mut()?.remove("o")
+/// Takes the options of the driver out of a mount that has some.
+fn driver_options(mount: &mut Mount) -> Option<HashMap<String, String>> {
+    mount.volume_options.as_mut()?.driver_config.take()?.options
 }
 
 #[cfg(test)]
@@ -183,7 +177,7 @@ mod tests {
         assert_eq!(names, [Some("s-0"), Some("s-workspace"), Some("s-workspace"), Some("s-2"), None]);
         let is_read_only = translated.mounts.iter().map(|mount| mount.read_only == Some(true));
         assert_eq!(is_read_only.collect::<Vec<_>>(), [true, false, false, true, false]);
-        let volumes: Vec<_> = translated.volumes.values().map(String::as_str).collect();
+        let volumes: Vec<_> = translated.volumes.values().map(|driver| driver["o"].as_str()).collect();
         let usr = "lowerdir=/usr:/empty,upperdir=/l/shown/0/upper,workdir=/l/shown/0/work";
         assert_eq!(volumes, [usr, "lowerdir=/b,upperdir=/v", "lowerdir=/a,upperdir=/u"]);
         assert_eq!(translated.directories, ["/l/shown/0/upper", "/l/shown/0/work"].map(PathBuf::from));

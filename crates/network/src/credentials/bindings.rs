@@ -235,7 +235,7 @@ async fn authorities_of(sandbox: &Sandbox) -> Option<Vec<u8>> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::traffic::Limits;
     use agent_event::Events;
@@ -243,7 +243,7 @@ mod tests {
     use futures_util::FutureExt;
 
     /// A gateway whose user gives one answer, and the number of questions.
-    fn gateway(answer: Answer) -> (Arc<Gateway>, Arc<AtomicU64>) {
+    pub(in crate::credentials) fn gateway(answer: Answer) -> (Arc<Gateway>, Arc<AtomicU64>) {
         let gateway = Gateway::new(&Network::None, Arc::new(Events::new(1)), Limits::default()).unwrap();
         let asked = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&asked);

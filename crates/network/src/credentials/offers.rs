@@ -153,24 +153,16 @@ impl Gateway {
 
 #[cfg(test)]
 mod tests {
+    use super::super::bindings::tests::gateway;
     use super::super::presets::preset;
     use super::*;
-    use crate::traffic::Limits;
     use agent_base::machine::Machine;
-    use agent_event::Events;
-    use agent_sandbox::Network;
     use futures_util::FutureExt;
-    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::sync::atomic::Ordering::Relaxed;
 
     #[tokio::test]
     async fn an_answer_in_words_holds_until_the_model_has_it() {
-        let gateway = Gateway::new(&Network::None, Arc::new(Events::new(1)), Limits::default()).unwrap();
-        let asked = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&asked);
-        gateway.ask_with(Arc::new(move |_: &Question<'_>| {
-            counted.fetch_add(1, Relaxed);
-            async { Ok(Answer::said("not this host")) }.boxed()
-        }));
+        let (gateway, asked) = gateway(Answer::said("not this host"));
         let read: ReadValue = Arc::new(|| async { Ok(SecretString::from("a-value-of-the-user")) }.boxed());
         let offered =
             Offered { rule: preset("github").unwrap().rule("github"), read, authorities: Vec::new() };

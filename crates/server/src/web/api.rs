@@ -25,6 +25,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use tokio::sync::SemaphorePermit;
 
 /// Sessions that are listed.
 const MAX_LISTED: usize = 50;
@@ -282,7 +283,7 @@ pub struct Part {
 }
 
 /// The change, which has to be the one that was shown.
-pub async fn same(live: &Live, digest: &str) -> Result<(Arc<Ready>, ChangeSet), Failure> {
+async fn same(live: &Live, digest: &str) -> Result<(Arc<Ready>, ChangeSet), Failure> {
     let (ready, changes) = changes(live).await?;
     match review::digest(&changes)? == digest {
         true => Ok((ready, changes)),
@@ -294,6 +295,19 @@ pub async fn same(live: &Live, digest: &str) -> Result<(Arc<Ready>, ChangeSet), 
     }
 }
 
+/// The change that was shown, for a request about a part of it: a turn among the large requests, and what has the contents.
+pub async fn shown_change<'a>(
+    web: &'a Web,
+    mine: Mine,
+    id: Path<String>,
+    digest: &str,
+) -> Result<(SemaphorePermit<'a>, Arc<Ready>, ChangeSet), Failure> {
+    let turn = web.large().await?;
+    let live = find(mine, id).await?;
+    let (ready, changes) = same(&live, digest).await?;
+    Ok((turn, ready, changes))
+}
+
 /// `GET …/diff/part`: lines of a file that is too long to be shown at once.
 pub async fn part(
     State(web): State<Arc<Web>>,
@@ -301,9 +315,7 @@ pub async fn part(
     id: Path<String>,
     Query(part): Query<Part>,
 ) -> Answer {
-    let _turn = web.large().await?;
-    let live = find(mine, id).await?;
-    let (ready, changes) = same(&live, &part.digest).await?;
+    let (_turn, ready, changes) = shown_change(&web, mine, id, &part.digest).await?;
     let lines = blocking(move || review::part(&changes, part.file, part.from, ready.workspace.store()));
     Ok(Json(lines.await?))
 }
@@ -315,9 +327,7 @@ pub async fn picture(
     id: Path<String>,
     Query(part): Query<Part>,
 ) -> Result<Response, Failure> {
-    let _turn = web.large().await?;
-    let live = find(mine, id).await?;
-    let (ready, changes) = same(&live, &part.digest).await?;
+    let (_turn, ready, changes) = shown_change(&web, mine, id, &part.digest).await?;
     let is_before = part.side == "before";
     let store = move || review::content(&changes, part.file, is_before, ready.workspace.store());
     let headers = [

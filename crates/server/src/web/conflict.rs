@@ -2,7 +2,7 @@
 
 use super::Web;
 use super::answers::Failure;
-use super::api::{Answer, Part, find, same};
+use super::api::{Answer, Part, shown_change};
 use super::frame::visible;
 use super::review;
 use super::visitors::Mine;
@@ -29,9 +29,7 @@ pub async fn both(
     id: Path<String>,
     Query(part): Query<Part>,
 ) -> Answer {
-    let _turn = web.large().await?;
-    let live = find(mine, id).await?;
-    let (ready, changes) = same(&live, &part.digest).await?;
+    let (_turn, ready, changes) = shown_change(&web, mine, id, &part.digest).await?;
     let of = Arc::clone(&ready);
     let one = blocking(move || review::one_file(&changes, part.file, of.workspace.store())).await?;
     let undecided = ready.workspace.undecided(&one).await?.unwrap_or_default();

@@ -1,12 +1,11 @@
 //! Questions of a session as cards of the page. The first tab that answers decides.
 
 use super::frame::visible;
-use super::review::lines;
+use super::review::lines::{self, Beginning};
 use agent_base::error::Result;
 use agent_base::lock::Lock;
 use agent_base::visible::visible_name;
 use agent_core::Stop;
-use agent_diff::hunks;
 use agent_policy::policy::FileChange;
 use agent_policy::{Answer, Approver, Question};
 use futures_util::FutureExt;
@@ -171,10 +170,9 @@ fn shown(question: &Question<'_>) -> Value {
 fn diff(change: &FileChange, room: &mut usize) -> Value {
     let before = change.before.as_deref().unwrap_or_default();
     let is_text = ![before, &change.after].iter().any(|side| side.contains(&0));
-    let (lines, left_out) =
-        if is_text { lines::of_texts(&change.path, before, &change.after, *room) } else { (Vec::new(), 0) };
+    let difference = is_text.then(|| lines::of_texts(&change.path, before, &change.after, *room));
+    let Beginning { lines, left_out, added, removed } = difference.unwrap_or_default();
     *room -= lines.len();
-    let (added, removed) = if is_text { hunks::count(before, &change.after) } else { (0, 0) };
     json!({
         "name": visible_name(change.path.as_bytes()),
         "is_new": change.before.is_none(),

@@ -3,8 +3,6 @@
 use agent_base::error::Result;
 use agent_base::lock::Lock;
 use agent_base::random;
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -40,7 +38,7 @@ impl Token {
 /// # Errors
 /// `/dev/urandom` cannot be read.
 pub fn random() -> Result<String> {
-    Ok(URL_SAFE_NO_PAD.encode(random::bytes::<TOKEN_BYTES>()?))
+    random::text::<TOKEN_BYTES>()
 }
 
 /// The clients that sent wrong tokens.

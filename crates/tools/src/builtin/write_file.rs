@@ -116,10 +116,10 @@ struct Prepared {
 /// Writes each file in the form of the one that it replaces.
 pub async fn write(context: Context<'_>, files: Vec<Arguments>) -> Result<Vec<Result<Written>>> {
     // What the files held is not needed any more: together that may be large.
-    let prepare = async |file| {
+    let prepare_one = async |file| {
         prepare(context.sandbox, file).await.map(|prepared| Prepared { former: None, ..prepared })
     };
-    let prepared = join_all(files.into_iter().map(prepare)).await;
+    let prepared = join_all(files.into_iter().map(prepare_one)).await;
     let mut writes = Vec::new();
     let mut done = Vec::with_capacity(prepared.len());
     for prepared in prepared {

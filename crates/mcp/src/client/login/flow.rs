@@ -145,7 +145,7 @@ async fn by_browser(
     if !found.issuer.has_pkce() {
         return Err(Error::config("the authorization server does not protect codes by PKCE (S256)"));
     }
-    let (verifier, state) = (unguessable()?, unguessable()?);
+    let (verifier, state) = (random::text::<32>()?, random::text::<32>()?);
     let challenge = URL_SAFE_NO_PAD.encode(Hash::of(&verifier).0);
     let none = || Error::config("the authorization server has no page for logging in");
     let mut page = found.issuer.authorization_endpoint.clone().ok_or_else(none)?;
@@ -211,9 +211,4 @@ async fn by_code(
         }
     }
     Err(Error::config("nobody typed the code in time"))
-}
-
-/// A text that nobody can guess, as base64url.
-fn unguessable() -> Result<String> {
-    Ok(URL_SAFE_NO_PAD.encode(random::bytes::<32>()?))
 }

@@ -3,7 +3,7 @@
 
 use agent_base::error::Result;
 use agent_base::visible::visible_bytes;
-use agent_diff::hunks::{self, Line};
+use agent_diff::hunks::{self, Kind, Line};
 use agent_diff::paint::Painter;
 use agent_workspace::parts::{Hunk, TextFile};
 use agent_workspace::store::Store;
@@ -88,12 +88,25 @@ impl Painted {
     }
 }
 
-/// The first `most` lines of the difference of two texts, and the number of the others.
-pub fn of_texts(path: &str, before: &[u8], after: &[u8], most: usize) -> (Vec<Shown>, usize) {
+/// The beginning of the difference of two texts.
+#[derive(Default)]
+pub struct Beginning {
+    pub lines: Vec<Shown>,
+    /// The number of its other lines.
+    pub left_out: usize,
+    /// Lines in all of it.
+    pub added: u64,
+    pub removed: u64,
+}
+
+/// The first `most` lines of the difference of two texts.
+pub fn of_texts(path: &str, before: &[u8], after: &[u8], most: usize) -> Beginning {
     let mut painter = Painter::new(Path::new(path), before, after, true);
-    let (mut text, mut count) = (String::new(), 0_usize);
+    let (mut text, mut count, mut beginning) = (String::new(), 0_usize, Beginning::default());
     let line = |line: Line<'_>| {
         count += 1;
+        beginning.added += u64::from(line.kind == Kind::Added);
+        beginning.removed += u64::from(line.kind == Kind::Removed);
         if count <= most {
             painter.line(line, &mut text);
         }
@@ -102,7 +115,11 @@ pub fn of_texts(path: &str, before: &[u8], after: &[u8], most: usize) -> (Vec<Sh
     // Nothing of this is written anywhere.
     let _ = hunks::each(before, after, line);
     painter.finish(&mut text);
-    (text.lines().map(Shown::of).collect(), count.saturating_sub(most))
+    Beginning {
+        lines: text.lines().map(Shown::of).collect(),
+        left_out: count.saturating_sub(most),
+        ..beginning
+    }
 }
 
 /// The lines of what is taken or left as a whole.
