@@ -34,6 +34,8 @@ impl Outlet {
         // A connection that cannot be accepted is gone, or will be offered again.
         let (socket, _) = self.listener.accept().ok()?;
         socket.set_nonblocking(true).ok()?;
+        // What comes from the host is passed on as it comes: held back, each new TLS connection would wait 40 ms for an acknowledgement.
+        socket.set_nodelay(true).ok()?;
         Some(socket)
     }
 }
