@@ -254,7 +254,10 @@ async fn a_workspace_that_the_sandbox_may_not_write_to_is_not_bound() {
 fn what_is_not_applied_is_reported() {
     let command = "git -c user.name=a -c user.email=a@a commit -qam second && mkdir built && echo x > built/x && echo y > y.log";
     let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("ok").start();
-    let call = agent().endpoint(&model).file("a.txt", "one\n").file(".gitignore", "built/\n*.log\n");
+    // What the host has ignored itself is seen inside, and is nothing new.
+    let call =
+        agent().endpoint(&model).file("a.txt", "one\n").file(".gitignore", "built/\nmodules/\n*.log\n");
+    let call = call.file("host.log", "old\n").file("modules/a/index.js", "old\n");
     let git = |arguments: &[&str]| {
         let mut git = std::process::Command::new("git");
         let done = git

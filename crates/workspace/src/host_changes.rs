@@ -72,6 +72,11 @@ impl HostView {
         self.ignored.iter()
     }
 
+    /// Returns whether git ignored `path`, or a directory that it is in, when the tree was listed.
+    pub fn ignores(&self, path: &TreePath) -> bool {
+        self.ignored.contains(path) || path.ancestors().any(|above| self.ignored.contains(&above))
+    }
+
     /// Notes that what the host has at `path` needs no further attention.
     pub fn know(&mut self, path: &TreePath, stamp: Option<Stamp>) {
         self.known.insert(path.clone(), stamp);

@@ -13,6 +13,7 @@ use crate::base::Base;
 use crate::changes::MAX_CHANGES;
 use crate::entries::{Rejected, validate, walk};
 use crate::fetch::{Fetched, fetch_group};
+use crate::host_changes::HostView;
 use crate::host_dir::HostDir;
 use crate::ignored::{Ignored, MAX_RULES};
 use crate::manifest::{Delta, Manifest, Node, Target};
@@ -228,6 +229,8 @@ pub struct Places<'a> {
     /// Where the tree is an overlay: what the sandbox is known to have otherwise than the base. Whatever differs beyond
     /// that may be a change on the host, which is visible through the overlay.
     pub overlay: Option<&'a Delta>,
+    /// Where the sandbox sees what git ignores on the host: the host's tree as it was looked at last.
+    pub shown: Option<&'a HostView>,
 }
 
 impl Scanner {
@@ -274,7 +277,7 @@ impl Scanner {
         }
         let rules = look.fetch(sandbox, places.store).await?;
         self.take_rules(&rules, base, places)?;
-        self.judge_all(&mut look, entries, &rules, base);
+        self.judge_all(&mut look, entries, &rules, base, places);
         let present = look.fetch(sandbox, places.store).await?;
 
         let mut delta = delta(&base.nodes, &present);
@@ -300,7 +303,9 @@ impl Scanner {
         entries: Vec<(TreePath, Entry)>,
         rules: &Sightings,
         base: &Base,
+        places: &Places<'_>,
     ) {
+        let is_of_host = |path: &TreePath| places.shown.is_some_and(|host| host.ignores(path));
         let seen = std::mem::take(&mut self.seen);
         let mut seen = seen.iter().map(|(path, seen)| (path, seen)).peekable();
         let mut rules = rules.iter().map(|(path, seen)| (path, seen)).peekable();
@@ -317,6 +322,7 @@ impl Scanner {
             match self.is_relevant(&path, &entry, known) {
                 true if is_rules(&path) => look.found.push((path, rules_seen)),
                 true => look.judge(path, &entry, known),
+                false if is_of_host(&path) => (),
                 false => look.note_ignored(&path),
             }
         }

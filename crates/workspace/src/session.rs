@@ -550,10 +550,8 @@ impl Workspace {
         sandbox: &Sandbox,
         prompt: Option<u64>,
     ) -> Result<Option<Checkpoint>> {
-        let State { mount, base, scanner, history, skipped, .. } = state;
-        let is_overlay = matches!(mount, WorkspaceMount::Overlay { .. });
-        let overlay = is_overlay.then(|| history.delta());
-        let places = Places { root: &self.root, store: &self.store, overlay };
+        let State { mount, base, scanner, history, skipped, view, .. } = state;
+        let places = self.places(mount, history, view.as_ref());
         let Scan { delta, rejected, ignored } = scanner.scan(sandbox, base, &places).await?;
         let now = Skipped { rejected, ignored };
         if *skipped != now {
@@ -563,6 +561,17 @@ impl Workspace {
         self.record(state, delta, prompt).await
     }
 
+    fn places<'a>(
+        &'a self,
+        mount: &WorkspaceMount,
+        history: &'a History,
+        view: Option<&'a HostView>,
+    ) -> Places<'a> {
+        let overlay = matches!(mount, WorkspaceMount::Overlay { .. }).then(|| history.delta());
+        let shown = view.filter(|_| shows_host(mount));
+        Places { root: &self.root, store: &self.store, overlay, shown }
+    }
+
     /// As [`Workspace::look`], at `paths` alone where that tells what is there.
     async fn look_at(
         &self,
@@ -570,10 +579,8 @@ impl Workspace {
         sandbox: &Sandbox,
         paths: &BTreeSet<TreePath>,
     ) -> Result<Option<Checkpoint>> {
-        let State { mount, base, scanner, history, .. } = state;
-        let is_overlay = matches!(mount, WorkspaceMount::Overlay { .. });
-        let overlay = is_overlay.then(|| history.delta());
-        let places = Places { root: &self.root, store: &self.store, overlay };
+        let State { mount, base, scanner, history, view, .. } = state;
+        let places = self.places(mount, history, view.as_ref());
         match scanner.scan_paths(sandbox, base, history.delta(), &places, paths).await? {
             Some(delta) => self.record(state, delta, None).await,
             None => self.look(state, sandbox, None).await,
@@ -628,6 +635,11 @@ const ACCEPTED: &str = "accepted.json";
 const WITHHELD: &str = "withheld.json";
 const APPLIED: &str = "applied.json";
 const SKIPPED: &str = "skipped.json";
+
+/// Returns whether what git ignores on the host is seen inside.
+fn shows_host(mount: &WorkspaceMount) -> bool {
+    matches!(mount, WorkspaceMount::Overlay { .. } | WorkspaceMount::Forked { .. })
+}
 
 fn about(root: &Path, state: &State, options: &select::Options) -> About {
     use std::os::unix::ffi::OsStrExt;

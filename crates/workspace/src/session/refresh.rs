@@ -1,6 +1,6 @@
 //! Edits on the host during an open session: what the sandbox has not changed follows the host.
 
-use super::{ACCEPTED, State, WITHHELD, Workspace, blocking};
+use super::{ACCEPTED, State, WITHHELD, Workspace, blocking, shows_host};
 use crate::base::Base;
 use crate::changes::Change;
 use crate::host_changes::HostChanges;
@@ -129,9 +129,7 @@ impl Workspace {
 
     /// Hides from an overlay what has come to lie among the ignored files since the last look, and is never shown.
     async fn withhold_new(&self, state: &mut State, sandbox: &Sandbox) -> Result<Option<String>> {
-        let shows_host =
-            matches!(state.mount, WorkspaceMount::Overlay { .. } | WorkspaceMount::Forked { .. });
-        let Some(view) = state.view.as_ref().filter(|_| shows_host) else { return Ok(None) };
+        let Some(view) = state.view.as_ref().filter(|_| shows_host(&state.mount)) else { return Ok(None) };
         let ignored = view.ignored().cloned().collect();
         let found = withhold_new(&self.root, &self.options, ignored, &state.withheld, sandbox).await?;
         if found.is_empty() {
