@@ -56,7 +56,13 @@ fn what_only_build_tools_write_is_counted_and_taken_with_all() {
     let command = "mkdir -p pkg/__pycache__ venv/bin && echo x > pkg/__pycache__/m.cpython-312.pyc && echo x > pkg/m.py && \
                    echo home > venv/pyvenv.cfg && ln -s /usr/bin/env venv/bin/python && echo x > nohup.out && echo x > build";
     let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("ok").start();
-    let ran = agent().endpoint(&model).args(["run", "change"]).run().expect_code(0);
+    let ran = agent().endpoint(&model).args(["run", "--json", "change"]).run().expect_code(0);
+    let recorded = ran.events_of("checkpoint");
+    assert_eq!(
+        recorded.last().map(|event| &event["names"]),
+        Some(&json!(["build", "pkg/m.py"])),
+        "{recorded:?}"
+    );
     let line =
         "4 files of build tools are not part of the change: venv, __pycache__, nohup.out; --all shows them";
     assert!(ran.stderr.contains(line), "{}", ran.stderr);

@@ -184,6 +184,16 @@ pub fn separate(set: &mut ChangeSet, trees: &Trees<'_>) -> BuildFiles {
     found
 }
 
+/// Leaves out of `paths` those of new files that only tools write.
+pub fn leave_out(mut paths: Vec<TreePath>, trees: &Trees<'_>) -> Vec<TreePath> {
+    let mut judge = Judge { trees, directories: HashMap::new() };
+    paths.retain(|path| {
+        let node = trees.delta.get(path).and_then(Option::as_ref);
+        trees.base.contains_key(path) || judge.name_of(path, node).is_none()
+    });
+    paths
+}
+
 struct Judge<'a> {
     trees: &'a Trees<'a>,
     /// Directories that were judged already.

@@ -1,5 +1,6 @@
 //! The checkpoints of a session, in order, and which of them the sandbox is at.
 
+use crate::build_files::{Trees, leave_out};
 use crate::manifest::{Delta, Manifest, Node};
 use crate::store::Store;
 use crate::tree_path::TreePath;
@@ -18,7 +19,7 @@ pub struct Checkpoint {
     pub id: String,
     /// When it was made, RFC 3339.
     pub time: String,
-    /// How many files (symlinks count, directories and git's own do not) differ from the one before.
+    /// How many files (symlinks count; directories, git's own and what only build tools write do not) differ from the one before.
     pub files: u64,
     /// The first of them, where it was made just now.
     #[serde(skip)]
@@ -116,7 +117,8 @@ impl History {
         if self.differing(&delta).all(is_git_index) {
             return Ok(None);
         }
-        let names = self.files_differing(&delta, base);
+        let trees = Trees { base, accepted: &Delta::new(), delta: &delta, store };
+        let names = leave_out(self.files_differing(&delta, base), &trees);
         let files = names.len() as u64;
         self.push(delta, files, names, prompt, store).map(Some)
     }
