@@ -21,7 +21,8 @@ fn files_and_directories_that_a_prompt_names_are_sent_with_it() {
         .file(".env", "PASSWORD=withheld\n")
         .args(["run", "--session-key", "one", "compare @src/a.rs:2-3 with @docs/, @.env and @dataclass."]);
     let again = first.again();
-    first.run().expect_code(0);
+    let told = first.run().expect_code(0).stderr;
+    assert!(told.contains("Attached: src/a.rs, lines 2 to 3 (2 lines), docs/ (1 line)"), "{told}");
     let sent = model.last().messages().last().unwrap()["content"].as_str().unwrap().to_owned();
     assert_eq!(
         sent,

@@ -1,6 +1,7 @@
 //! `@path` in a prompt: the file's text, a directory's listing or an image is sent with it.
 
 use super::Session;
+use agent_base::count_text::counted;
 use agent_base::error::Kind;
 use agent_base::error::Result;
 use agent_base::file_name::{Likeness, escaped};
@@ -56,6 +57,16 @@ enum Attachment {
     Image(String, String),
 }
 
+impl Attachment {
+    /// How much the model gets of it.
+    fn size(&self) -> String {
+        match self {
+            Self::Text(text) => counted(text.lines().count(), "line"),
+            Self::Image(..) => "image".to_owned(),
+        }
+    }
+}
+
 impl Session {
     /// Reads what the prompt names with `@`, as the sandbox has it: what is withheld from the sandbox stays withheld.
     pub(super) async fn attach(&mut self, prompt: &str) -> Result<()> {
@@ -73,7 +84,7 @@ impl Session {
 
     async fn attach_all(&mut self, mentions: Vec<Mention>) -> Result<()> {
         let sandbox = self.startup.ready().await?.sandbox.clone();
-        let (mut missing, mut left) = (Vec::new(), MAX_CHARS);
+        let (mut attached, mut missing, mut left) = (Vec::new(), Vec::new(), MAX_CHARS);
         for mut mention in mentions {
             let Some((path, entry)) = mention.find(&sandbox).await else {
                 // `@dataclass` is a word; `@src/a.rs` was meant to be a file.
@@ -92,13 +103,14 @@ impl Session {
                 _ if chars == 0 => Attachment::Text("(left out: the prompt names too many files)".into()),
                 _ => lines(&sandbox, &mention, chars).await?,
             };
+            attached.push(format!("{} ({})", one_line(&mention.name(), 80), attachment.size()));
             left = left.saturating_sub(self.attach_one(&mention.name(), attachment)?);
         }
-        if missing.is_empty() {
-            return Ok(());
+        let named = [("Attached", attached), ("Not in the workspace of the sandbox", missing)];
+        for (what, paths) in named.iter().filter(|(_, paths)| !paths.is_empty()) {
+            self.frontend.events().emit(Event::Notice { text: format!("{what}: {}", paths.join(", ")) })?;
         }
-        let text = format!("Not in the workspace of the sandbox: {}", missing.join(", "));
-        self.frontend.events().emit(Event::Notice { text })
+        Ok(())
     }
 
     /// Sends an image that does not come from the sandbox with the next prompt. It need not be one, nor be small enough.
