@@ -83,7 +83,7 @@ fn options_about_the_end_of_a_run_answer_one_prompt_at_a_terminal_too() {
 fn a_resumed_session_shows_its_conversation_and_a_new_one_what_is_not_applied() {
     let model = endpoint()
         .tool_call("run_commands", json!({ "command": "echo made > a.txt; seq 100" }))
-        .text("Written.")
+        .text("Written. **It is there.**")
         .text("Again.")
         .start();
     let builder = terminal().endpoint(&model);
@@ -95,8 +95,9 @@ fn a_resumed_session_shows_its_conversation_and_a_new_one_what_is_not_applied() 
 
     let mut resumed = builder.again().endpoint(&model).args(["-c"]).start();
     resumed.wait_for("> write it");
-    resumed.wait_for("run_commands called with command: echo made > a.txt");
-    resumed.wait_for("Written.");
+    resumed.wait_for("run  echo made > a.txt; seq 100   exit 0 in");
+    resumed.wait_for("1 file changed: a.txt");
+    resumed.wait_for("Written. It is there.");
     resumed.wait_for("1 file changed");
     resumed.wait_for_prompt();
     resumed.type_line("again");
@@ -532,7 +533,7 @@ fn changes_that_are_not_applied_are_reported_when_leaving_and_when_resuming() {
         assert!(screen.contains(&format!("`agent {command} {id}`")), "{screen}");
     }
     let mut terminal = next.start();
-    terminal.wait_for(&format!("Resumed session {id}\n> change it\n[DEBUG] write_file called"));
+    terminal.wait_for(&format!("Resumed session {id}\n> change it\n✓ write  a.txt   new, +1 in"));
     terminal.wait_for("\nChanged.\n");
     terminal.wait_for_prompt();
     terminal.type_line("!cat b.txt");

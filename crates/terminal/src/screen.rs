@@ -6,7 +6,7 @@ use super::pictures::{ArtifactFiles, Images, Pictures, is_drawable, path_line};
 use super::progress::{Hold, Progress};
 use super::stderr;
 use super::style::{Colours, DIM};
-use super::trace::{Trace, TraceStyle, Verbosity, activity, failure_text};
+use super::trace::{Trace, TraceStyle, Verbosity, activity, failure_text, transcript_with};
 use super::wrap::{columns_of, terminal_columns};
 use agent_base::error::{Error, Result};
 use agent_base::lock::Lock;
@@ -166,6 +166,18 @@ impl Screen {
     pub fn show_artifact(&self, session: &str, artifact: &Artifact) {
         self.flush();
         self.state.lock().artifact(session, artifact);
+    }
+
+    /// A part of a session, laid out for stderr as it was while it ran.
+    pub fn transcript(&self, events: &[Record]) -> String {
+        let stderr = io::stderr();
+        let (mut trace, colours) = {
+            let state = self.state.lock();
+            (state.trace.like_this(), state.colours)
+        };
+        trace.set_columns(columns_of(&stderr));
+        let mut markdown = Markdown::new(terminal_columns(&stderr), colours);
+        transcript_with(events, trace, |text| markdown.push(text) + &markdown.finish())
     }
 
     /// Prints sanitised `text` to stderr.

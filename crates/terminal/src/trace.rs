@@ -600,7 +600,17 @@ pub(super) fn activity(name: &str, arguments: &Value) -> String {
 
 /// The session as it was printed while it ran: prompts, answers, and the trace between them.
 pub fn transcript(events: &[Record], verbosity: Verbosity, colours: Colours) -> String {
-    let mut trace = Trace::new(verbosity, colours);
+    transcript_with(events, Trace::new(verbosity, colours), |text| sanitise::plain(text).into_owned())
+}
+
+/// As [`transcript`], with this trace and with answers as `answer` lays them out.
+pub(super) fn transcript_with(
+    events: &[Record],
+    mut trace: Trace,
+    mut answer: impl FnMut(&str) -> String,
+) -> String {
+    let colours = trace.colours;
+    let ended = |text: String| if text.ends_with('\n') { text } else { text + "\n" };
     let text = events.iter().filter_map(|record| match &record.event {
         Event::UserMessage { text } => {
             Some(format!("{}\n", colours.paint(BOLD, format!("> {}", sanitise::plain(text)))))
@@ -609,7 +619,7 @@ pub fn transcript(events: &[Record], verbosity: Verbosity, colours: Colours) -> 
             Some(format!("{}\n", sanitise::plain(format!("{text}\n[{reason}]").trim_start())))
         }
         Event::AssistantMessage { text, .. } if !text.is_empty() => {
-            Some(format!("{}\n{}", sanitise::plain(text), trace.describe(record).unwrap_or_default()))
+            Some(ended(answer(text)) + &trace.describe(record).unwrap_or_default())
         }
         _ => trace.describe(record),
     });

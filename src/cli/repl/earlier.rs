@@ -3,7 +3,6 @@
 use super::Repl;
 use crate::cli::kept_session::unapplied_elsewhere;
 use crate::cli::print::counted;
-use crate::cli::ui::trace::transcript;
 use crate::cli::ui::wrap::{terminal_columns, terminal_rows};
 use crate::event::{Event, Record};
 use crate::log::{Store, read_records};
@@ -43,7 +42,7 @@ impl Repl<'_> {
         // One that cannot be read would not have been opened.
         let records = Store::open(&self.config.machine).and_then(|store| read_records(&store.events(id)));
         let records = conversation(&records.unwrap_or_default());
-        let text = transcript(&records, self.config.options.verbosity(), self.colours);
+        let text = self.screen.transcript(&records);
         let stderr = std::io::stderr();
         let rows = terminal_rows(&stderr).saturating_sub(OTHER_ROWS).max(MIN_ROWS);
         let (shown, is_cut) = last_rows(&text, rows, terminal_columns(&stderr));
@@ -66,6 +65,7 @@ fn conversation(records: &[Record]) -> Vec<Record> {
                 | Event::ToolStarted { .. }
                 | Event::ToolFinished { .. }
                 | Event::CheckFinished { .. }
+                | Event::Checkpoint { .. }
         )
     };
     let shown: Vec<&Record> = records[cleared.map_or(0, |at| at + 1)..].iter().filter(is_shown).collect();
