@@ -12,6 +12,7 @@ mod backends;
 mod batch;
 mod batch_durability;
 mod batch_failures;
+mod bound_workspace;
 mod checks;
 mod cloud;
 mod cloud_fork;

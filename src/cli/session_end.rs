@@ -20,8 +20,13 @@ const LAST_LOOK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The end of `agent run`: with `--apply` the change is written, a user at a terminal is asked, and otherwise
 /// a message names the command that writes it later.
 pub async fn after_run(config: &Config, console: &Console, session: &mut Session) -> Result<()> {
+    // The end of the prompt has just recorded it.
+    let is_recorded = session.startup().if_ready().is_some();
     let Some(ready) = ready(session).await? else { return Ok(()) };
-    let changes = ready.workspace.changes(&ready.sandbox).await?;
+    let changes = match is_recorded {
+        true => ready.workspace.recorded_changes().await?,
+        false => ready.workspace.changes(&ready.sandbox).await?,
+    };
     for message in changes.messages() {
         // What is refused is not written, and that is always reported.
         match changes.remarks.contains(&message) {
@@ -99,7 +104,8 @@ fn report_unwritten(console: &Console, session: &Session, root: &Path, changes: 
     }
     console.always_notice(match changes.in_place {
         true => format!(
-            "{counted}, in {} already (--workspace-mode bind): `agent diff {id}` shows it",
+            "{counted}, in {} already (--workspace-mode bind): `agent diff {id}` shows it, \
+             `agent undo {id}` takes back the last prompt's",
             root.display()
         ),
         false => format!(

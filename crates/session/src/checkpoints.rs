@@ -1,7 +1,7 @@
 //! Records the workspace after every turn that changed it, so that each prompt can be undone.
 
 use super::frontend::Frontend;
-use super::startup::Startup;
+use super::startup::{Ready, Startup};
 use agent_base::count_text::counted;
 use agent_base::error::{Error, Result};
 use agent_core::Moment;
@@ -42,8 +42,11 @@ impl Checkpoints {
     /// is restored, and how many prompts that undid. `None`: there is nothing to undo.
     pub async fn undo(&self, prompts: usize) -> Result<Option<(Restored, usize)>> {
         let mut state = self.state.lock().await;
-        self.record(&mut state).await?;
         let ready = self.startup.ready().await?;
+        if ready.workspace.is_in_place() {
+            return undo_in_place(&ready, prompts, 0).await;
+        }
+        self.record(&mut state).await?;
         let (list, at) = ready.workspace.checkpoints().await;
         let (target, undone) = undo_target(&list, at, prompts);
         match u32::try_from(at - target) {
@@ -61,6 +64,10 @@ impl Checkpoints {
     pub async fn undo_to(&self, prompt: u64) -> Result<Option<Restored>> {
         let mut state = self.state.lock().await;
         let Some(ready) = self.startup.if_ready() else { return Ok(None) };
+        if ready.workspace.is_in_place() {
+            let undone = undo_in_place(&ready, usize::MAX, prompt).await?;
+            return Ok(undone.map(|(restored, _)| restored));
+        }
         self.record(&mut state).await?;
         let (list, at) = ready.workspace.checkpoints().await;
         let until_now = list.get(..=at).unwrap_or_default();
@@ -81,6 +88,11 @@ impl Checkpoints {
     pub async fn redo(&self) -> Result<Restored> {
         let mut state = self.state.lock().await;
         let ready = self.startup.ready().await?;
+        if ready.workspace.is_in_place() {
+            let why =
+                "what was taken back in your own files is not written there again (--workspace-mode bind)";
+            return Err(Error::usage(why).hint("ask for it again"));
+        }
         let (list, at) = ready.workspace.checkpoints().await;
         let target = redo_target(&list, at, state.undone.last().copied().unwrap_or(1));
         // The workspace reports that there is nothing to redo.
@@ -159,6 +171,15 @@ impl State {
         let since = self.last?.elapsed();
         (self.cost * MAX_SHARE).checked_sub(since).filter(|wait| !wait.is_zero())
     }
+}
+
+/// As [`Checkpoints::undo`], where the sandbox writes straight into the user's files, of prompts since number `since`. What the user wrote
+/// since then is not recorded, so that it is a conflict and is not taken back with it.
+async fn undo_in_place(ready: &Ready, prompts: usize, since: u64) -> Result<Option<(Restored, usize)>> {
+    let (files, undone) = ready.workspace.undo_prompts(prompts, since).await?;
+    let (list, at) = ready.workspace.checkpoints().await;
+    let checkpoint = list.get(at).filter(|_| undone > 0).cloned();
+    Ok(checkpoint.map(|checkpoint| (Restored { checkpoint, files }, undone)))
 }
 
 fn not_kept() -> Error {

@@ -95,8 +95,8 @@ pub fn repository_outside(root: &Path) -> Option<String> {
 pub fn of_bound(selection: &Selection) -> Vec<String> {
     let untracked = selection.left_out.iter().filter(|(_, reason)| **reason == LeftOut::Secret);
     let secrets = untracked.map(|(path, _)| path).chain(&selection.secrets_tracked);
-    let bound = "The sandbox reads and writes the workspace itself (--workspace-mode bind), .git included: there is no diff to \
-                 review first.";
+    let bound = "The sandbox reads and writes the workspace itself (--workspace-mode bind), .git included: nothing is \
+                 reviewed first. `agent diff` shows what it changed, and `agent undo` takes back a prompt's changes.";
     let secrets = list(secrets.map(ToString::to_string));
     let secrets = secrets.map(|names| format!("Secrets are visible in the sandbox: {names}."));
     std::iter::once(bound.to_owned()).chain(secrets).collect()

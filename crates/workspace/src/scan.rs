@@ -231,6 +231,8 @@ pub struct Places<'a> {
     pub overlay: Option<&'a Delta>,
     /// Where the sandbox sees what git ignores on the host: the host's tree as it was looked at last.
     pub shown: Option<&'a HostView>,
+    /// Set if the sandbox writes straight into the host's tree.
+    pub in_place: bool,
 }
 
 impl Scanner {
@@ -319,7 +321,9 @@ impl Scanner {
             };
             // The `.gitignore` of an ignored directory is as ignored as what else is in it.
             let rules_seen = seek(&mut rules, &path).cloned();
-            match self.is_relevant(&path, &entry, known) {
+            // Of a tree that is shared with the user, what git ignored there is theirs, whatever the rules say now.
+            let is_users = places.in_place && known.base.is_none() && is_of_host(&path);
+            match self.is_relevant(&path, &entry, known) && !is_users {
                 true if is_rules(&path) => look.found.push((path, rules_seen)),
                 true => look.judge(path, &entry, known),
                 false if is_of_host(&path) => (),

@@ -2,6 +2,7 @@
 
 mod branch;
 mod host;
+mod in_place;
 mod outside;
 mod populate;
 mod refresh;
@@ -217,6 +218,9 @@ struct Record {
     written: ChangeSet,
     /// [`State::accepted`] before it.
     accepted: Delta,
+    /// The prompt that wrote it, where the sandbox writes straight into the host's tree.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    prompt: Option<u64>,
 }
 
 /// The result of an apply.
@@ -272,6 +276,9 @@ impl Workspace {
         let selection = select(&root, &options.select.looking(options.mode.shows_ignored(can_overlay)))?;
         let Decided { mount, copies, notice } =
             mode::decide(options.mode, &root, &selection, can_overlay, options.is_layered)?;
+        if options.mode == Mode::Bind {
+            in_place::check(&selection)?;
+        }
         let store = Store::open(&session.join("workspace"))?;
         let mut notices = match options.mode {
             Mode::Bind => notices::of_bound(&selection),
@@ -568,8 +575,9 @@ impl Workspace {
         view: Option<&'a HostView>,
     ) -> Places<'a> {
         let overlay = matches!(mount, WorkspaceMount::Overlay { .. }).then(|| history.delta());
-        let shown = view.filter(|_| shows_host(mount));
-        Places { root: &self.root, store: &self.store, overlay, shown }
+        let in_place = self.is_in_place();
+        let shown = view.filter(|_| shows_host(mount) || in_place);
+        Places { root: &self.root, store: &self.store, overlay, shown, in_place }
     }
 
     /// As [`Workspace::look`], at `paths` alone where that tells what is there.
@@ -595,7 +603,11 @@ impl Workspace {
         prompt: Option<u64>,
     ) -> Result<Option<Checkpoint>> {
         let State { base, history, .. } = state;
+        let former = self.is_in_place().then(|| history.delta().clone());
         let mut checkpoint = history.record(delta, &base.nodes, prompt, &self.store)?;
+        if let (Some(former), Some(prompt), Some(_)) = (former, prompt, &checkpoint) {
+            self.record_written(state, &former, prompt).await?;
+        }
         if checkpoint.is_some() || (prompt.is_some() && state.has_unsaved_edits) {
             self.save(BASE, state.base.clone()).await?;
             state.has_unsaved_edits = false;

@@ -106,6 +106,10 @@ pub async fn commit_message(
 /// # Errors
 /// A hook refuses it, or a file has changed meanwhile: the error's details are the conflicts.
 pub async fn write(session: &mut Author<'_>, files: &Files<'_>, chosen: &ChosenChanges) -> Result<Applied> {
+    if files.workspace.is_in_place() {
+        return Err(Error::usage("all of it is in your files already (--workspace-mode bind)")
+            .hint("/undo or `agent undo` takes back what the last prompt changed"));
+    }
     session.run_hooks(&chosen.changes).await?;
     let apply = telemetry::Apply::begin();
     let applied = files.workspace.apply_decided(&chosen.changes, &chosen.resolutions, files.sandbox).await;

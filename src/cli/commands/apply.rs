@@ -51,6 +51,9 @@ impl ApplyArgs {
     }
 }
 
+/// The answer where the sandbox had the user's own files.
+const IN_PLACE: &str = "All of it is in your files already (--workspace-mode bind); `agent undo` takes back what the last prompt changed.\n";
+
 /// Asks where there is a terminal, and writes.
 pub async fn apply(machine: &Arc<Machine>, arguments: ApplyArgs) -> Result<ExitCode> {
     if arguments.interactive && !confirm::is_possible() {
@@ -65,8 +68,9 @@ pub async fn apply(machine: &Arc<Machine>, arguments: ApplyArgs) -> Result<ExitC
     }
     let changes = changed(&kept, arguments.changes.all).await?;
     changes.messages().for_each(|message| stderr::write(&format!("{message}\n")));
-    if changes.is_empty() {
-        stderr::write("There is nothing to apply.\n");
+    let is_written = changes.in_place && !arguments.commit;
+    if changes.is_empty() || is_written {
+        stderr::write(if is_written { IN_PLACE } else { "There is nothing to apply.\n" });
         return report(options, &kept.id, &changes, &Applied::default());
     }
     // A script that calls this means it.

@@ -29,14 +29,22 @@ pub async fn undo(machine: &Arc<Machine>, arguments: SessionArg) -> Result<ExitC
             return Err(error);
         }
     };
-    Author::Kept { machine, options, id: &kept.id }.note(REVERTED)?;
-    stderr::write(&format!("{} (`agent apply {}` applies it again)\n", counted(changes), kept.id));
+    let in_place = kept.workspace.is_in_place();
+    let note = if in_place { REVERTED_IN_PLACE } else { REVERTED };
+    Author::Kept { machine, options, id: &kept.id }.note(note)?;
+    stderr::write(&match in_place {
+        true => format!("{}: what the session's last prompt had written\n", counted(changes)),
+        false => format!("{} (`agent apply {}` applies it again)\n", counted(changes), kept.id),
+    });
     print(options, "", &to_json(&kept.id, changes, json!([])))
 }
 
 /// The text for the model.
 const REVERTED: &str =
     "The user took back what was written to their own files last; the sandbox still has the changes.";
+
+/// As [`REVERTED`], where the sandbox has the user's own files.
+const REVERTED_IN_PLACE: &str = "The user took back what was changed last in the files.";
 
 fn to_json(id: &SessionId, undone: Changes, conflicts: Value) -> Value {
     json!({ "session": id, "undone": undone, "conflicts": conflicts })

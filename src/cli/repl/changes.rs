@@ -135,13 +135,21 @@ impl Repl<'_> {
                     true => format!("; {undone} undone, there were no more"),
                     false => String::new(),
                 };
-                self.remark(&format!("the workspace is at checkpoint {}{only}", words(&checkpoint)));
+                let in_place = self.ready().await?.workspace.is_in_place();
+                match listed(files.iter().map(ToString::to_string), NAMED).filter(|_| in_place) {
+                    Some(names) => self.remark(&format!("taken back in your files: {names}{only}")),
+                    None => {
+                        self.remark(&format!("the workspace is at checkpoint {}{only}", words(&checkpoint)))
+                    }
+                }
                 let what = match undone {
                     1 => "the changes of the last prompt".to_owned(),
                     count => format!("the changes of the last {count} prompts"),
                 };
                 self.note_restored(&format!("The user undid {what}"), &files)?;
-                self.offer_undo_of_apply(&files).await?;
+                if !in_place {
+                    self.offer_undo_of_apply(&files).await?;
+                }
             }
             None => self.remark("there is nothing to undo"),
         }

@@ -48,7 +48,8 @@ impl Workspace {
     ) -> Result<Applied> {
         let mut state = self.state().await?;
         let plan = self.plan(changes, decided).await?;
-        let record = Record { time, written: plan.record(), accepted: state.accepted.clone() };
+        let (written, accepted) = (plan.record(), state.accepted.clone());
+        let record = Record { time, written, accepted, prompt: None };
         let applied = Applied {
             changes: record.written.counts(),
             merged: plan.merged().to_vec(),
@@ -157,6 +158,9 @@ impl Workspace {
         let changes = plan.record().counts();
         self.write(plan.restoring()).await?;
         state.applied.pop();
+        if self.is_in_place() {
+            self.forget_written(&mut state, &record)?;
+        }
         let accepted = std::mem::replace(&mut state.accepted, record.accepted.clone());
         self.save(ACCEPTED, state.accepted.clone()).await?;
         self.save(APPLIED, state.applied.clone()).await?;

@@ -1,11 +1,12 @@
 //! How a session's sandbox gets its files: a fresh one, that of a resumed session, one that has been there all the time.
 
 use super::State;
-use super::{ABOUT, BASE, FILLED, WITHHELD, Workspace, about, blocking, can_hold_layers, tree};
+use super::{ABOUT, BASE, FILLED, WITHHELD, Workspace, about, blocking, can_hold_layers, in_place, tree};
 use crate::base::Base;
 use crate::base::is_own_git;
 use crate::home;
 use crate::host_changes::HostView;
+use crate::host_dir::HostDir;
 use crate::manifest::Node;
 use crate::mode;
 use crate::mode::Decided;
@@ -154,7 +155,16 @@ impl Workspace {
                 transfer::clean_git_configs(&self.root, base, &self.store, sandbox).await?;
                 CopyReport::default()
             }
-            WorkspaceMount::Bind(_) => return Ok(CopyReport::default()),
+            WorkspaceMount::Bind(root) => {
+                let (root, store, mut kept) = (root.clone(), self.store.clone(), std::mem::take(base));
+                let keep = move || {
+                    let done = HostDir::open(&root).map_err(Error::from);
+                    Ok((done.and_then(|host| in_place::keep(&mut kept, &host, &store)), kept))
+                };
+                let (done, kept) = blocking(keep).await?;
+                *base = kept;
+                return done.map(|()| CopyReport::default());
+            }
         };
         if let Some(git) = own_git {
             // What the host has there names another repository; in most workspaces there is nothing.
@@ -209,6 +219,10 @@ impl Workspace {
     ) -> Result<CopyReport> {
         let mut state = self.state().await?;
         if let WorkspaceMount::Bind(_) = state.mount {
+            // What differs from what the session recorded last is the user's.
+            let former = state.history.delta().clone();
+            self.look(&mut state, sandbox, None).await?;
+            self.follow_edits(&mut state, &former)?;
             self.store.mark(FILLED, &())?;
             return Ok(CopyReport::default());
         }

@@ -173,25 +173,29 @@ impl Workspace {
         }
         let former = state.history.delta().clone();
         self.look_at(state, sandbox, &paths.keys().cloned().collect()).await?;
+        let followed = self.follow_edits(state, &former)?;
+        Ok(Refreshed { followed, ..Refreshed::default() })
+    }
+
+    /// Takes into the base what differs from the session's `former` changes in a tree that it shares with the user. The files.
+    pub(super) fn follow_edits(&self, state: &mut State, former: &Delta) -> Result<Vec<TreePath>> {
         let State { history, base, .. } = state;
-        let changed = history.files_differing(&former, &base.nodes);
+        let changed = history.files_differing(former, &base.nodes);
         let mut delta = history.delta().clone();
-        let mut refreshed = Refreshed::default();
-        for path in changed {
+        for path in &changed {
             // What the session has changed before remains a change of the session, even if the user wrote it last.
-            if !former.contains_key(&path) {
-                match delta.remove(&path).flatten() {
+            if !former.contains_key(path) {
+                match delta.remove(path).flatten() {
                     Some(node) => base.nodes.insert(path.clone(), node),
-                    None => base.nodes.remove(&path),
+                    None => base.nodes.remove(path),
                 };
             }
-            refreshed.followed.push(path);
         }
-        if !refreshed.followed.is_empty() {
+        if !changed.is_empty() {
             history.record(delta, &base.nodes, None, &self.store)?;
             state.has_unsaved_edits = true;
         }
-        Ok(refreshed)
+        Ok(changed)
     }
 
     async fn refresh_copy(&self, state: &mut State, sandbox: &Sandbox) -> Result<Refreshed> {
