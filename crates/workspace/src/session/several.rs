@@ -574,6 +574,9 @@ impl Workspace {
             }
         }
         match last.is_empty() {
+            true if self.is_in_place() => {
+                Err(Error::usage("this session has changed nothing that is not taken back already"))
+            }
             true => Err(Error::usage("nothing of this session was applied").hint("`agent apply` applies it")),
             false => Ok(undone),
         }
