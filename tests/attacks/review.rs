@@ -168,6 +168,8 @@ fn attack_63_no_spelling_of_git_is_applied() {
         ".g\u{200c}it",
         "\u{feff}.git",
         "g\u{200d}it~1",
+        ".gi\u{34f}t",
+        ".g\u{ad}it",
         ".git\\config",
         ".\\.GIT\\config",
         "a\\.git\\config",
