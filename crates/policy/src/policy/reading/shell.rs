@@ -367,10 +367,8 @@ pub fn word(source: &Source<'_>, node: Node<'_>, depth: usize) -> Word {
             None => Word::changed(unescape_c(inner(text, 2)), Becomes::Any),
         },
         "string" => string(source, node),
-        // A catalogue that a variable names decides what it says.
-        "translated_string" => {
-            let text = node.named_child(0).map_or_else(|| text.to_owned(), |node| string(source, node).text);
-            Word::changed(text, Becomes::Any)
+        "translated_string" if depth < 2 => {
+            node.named_child(0).map_or_else(|| Word::fixed(text), |string| word(source, string, depth + 1))
         }
         "concatenation" if depth < 2 => {
             let parts = children(node).into_iter().map(|part| word(source, part, depth + 1));

@@ -15,9 +15,28 @@ const OBEYED: &str = "\
     POSIXLY_CORRECT EDITOR VISUAL PAGER BROWSER TMPDIR CC CXX AR RUSTC_WRAPPER OPTARG REPLY \
     GOFLAGS GOROOT GOPATH GOBIN GOENV GOTOOLCHAIN GOTOOLDIR GOTMPDIR GOPROXY GOSUMDB GONOSUMDB GONOSUMCHECK GONOPROXY GOPRIVATE GOINSECURE \
     GOVCS GOAUTH GOWORK GOMODCACHE GOCACHE GOCACHEPROG GO111MODULE GODEBUG GOEXPERIMENT GOFIPS140 GCCGO GCCGOTOOLDIR";
-const OBEYED_PREFIXES: [&str; 20] = [
-    "BASH", "LD_", "DYLD_", "GIT_", "PYTHON", "PERL", "RUBY", "NODE_", "npm_", "NPM_", "JAVA", "MAKE",
-    "CARGO_", "RUST", "LESS", "TAR_", "XDG_", "SSH_", "SUDO_", "GREP_",
+const OBEYED_PREFIXES: [&str; 21] = [
+    "BASH",
+    "LD_",
+    "DYLD_",
+    "GIT_",
+    "PYTHON",
+    "PERL",
+    "RUBY",
+    "NODE_",
+    "npm_",
+    "NPM_",
+    "JAVA",
+    "MAKE",
+    "CARGO_",
+    "RUST",
+    "LESS",
+    "TAR_",
+    "XDG_",
+    "SSH_",
+    "SUDO_",
+    "GREP_",
+    "TEXTDOMAIN",
 ];
 /// Variables of the shell that hold whole numbers, so that what they are given is evaluated.
 const INTEGERS: [&str; 5] = ["RANDOM", "SRANDOM", "OPTIND", "HISTCMD", "BASHPID"];
