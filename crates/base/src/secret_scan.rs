@@ -396,8 +396,8 @@ mod tests {
     fn a_token_is_found_between_what_may_be_a_name() {
         for (Shape(kind, .., place), token) in of_every_shape() {
             for before in [
-                "", "1", "MY_", "name=", "é", "\\n", "%3D", "\\t", "\\u005f", "\\x3d", "\\075",
-                "\x1b[31m", "␛[0;1m",
+                "", "1", "MY_", "name=", "é", "\\n", "%3D", "\\t", "\\u005f", "\\x3d", "\\075", "\x1b[31m",
+                "␛[0;1m",
             ] {
                 for after in ["", "_OLD", "é", "-", "\\n", "\"", "Next", "1"] {
                     if *place == Alone && !matches!(after, "" | "é" | "\\n" | "\"") {

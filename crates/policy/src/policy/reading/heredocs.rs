@@ -198,7 +198,7 @@ impl<'s> Reader<'s> {
         } else if at("\n") {
             self.copy(1);
             for waiting in std::mem::take(&mut self.waiting) {
-                // Within a substitution that began after it, the shell goes on with that.
+                // Within a substitution that began after it, the shell reads that first.
                 self.out.is_doubtful |= waiting.depth != self.inside.len();
                 self.take_body(&waiting);
             }

@@ -181,7 +181,7 @@ impl Reader {
                     self.unreadable(
                         Language::Shell,
                         format!(
-                            "a command that may read what the shell goes on with: {}",
+                            "a command that may read a part of the script: {}",
                             super::rules::shown(&run.words)
                         ),
                     );

@@ -201,7 +201,8 @@ fn is_plain_format(arguments: &[Word]) -> bool {
     if names.is_empty() && format.is_one() {
         return true;
     }
-    !format.text.starts_with("-v") && !format.may_be_option() && !(sets && names.iter().any(is_name))
+    let is_option = format.text.starts_with("-v") || format.may_be_option();
+    !is_option && (!sets || !names.iter().any(is_name))
 }
 
 /// Returns whether a command takes nothing from its standard input.

@@ -150,31 +150,7 @@ impl Variables {
         let text = source.of(node);
         let parent = visit.ancestors.last().map_or("", |parent| parent.kind());
         let is_unproven = match node.kind() {
-            "variable_assignment" => {
-                let name = node.child_by_field_name("name").map_or("", |name| source.of(name));
-                let is_exported = match parent {
-                    "command" => true,
-                    "declaration_command" => !["local", "readonly", "declare", "typeset"]
-                        .contains(&first_word(source, visit.ancestors)),
-                    _ => false,
-                };
-                let is_free = !name.contains('[') || name.split('[').nth(1).is_some_and(is_plain_subscript);
-                let plain = name.split('[').next().unwrap_or_default();
-                let command = visit.ancestors.last().filter(|above| above.kind() == "command");
-                let program = command.and_then(|command| command.child_by_field_name("name"));
-                // How `read` alone divides a line.
-                if plain == "IFS" && program.is_some_and(|program| source.of(program) == "read") {
-                    return None;
-                }
-                let value = node.child_by_field_name("value");
-                // To bash what is not ASCII is no name, but the beginning of a program's.
-                !is_free
-                    || !plain.is_ascii()
-                    || decides(plain) && !is_harmless(plain)
-                    || is_exported && !is_harmless(plain)
-                    || is_integer(plain) && !value.is_some_and(|value| is_number(source, value))
-                    || value.is_some_and(|value| has_evaluated_places(source, value, visit))
-            }
+            "variable_assignment" => is_unproven_assignment(source, visit),
             "declaration_command" => children(node).iter().any(|child| match child.kind() {
                 "variable_assignment" => false,
                 // An assignment before it, or after it, is of what programs get.
@@ -255,6 +231,34 @@ impl Variables {
         }
         true
     }
+}
+
+/// Returns whether an assignment decides what runs: by its name, as a variable that programs get, or by a place or value that is evaluated.
+fn is_unproven_assignment(source: &Source<'_>, visit: &Visit<'_, '_>) -> bool {
+    let name = visit.node.child_by_field_name("name").map_or("", |name| source.of(name));
+    let value = visit.node.child_by_field_name("value");
+    let plain = name.split('[').next().unwrap_or_default();
+    let above = visit.ancestors.last();
+    let program =
+        above.filter(|above| above.kind() == "command").and_then(|it| it.child_by_field_name("name"));
+    // How `read` alone divides a line.
+    if plain == "IFS" && program.is_some_and(|program| source.of(program) == "read") {
+        return false;
+    }
+    let is_exported = match above.map_or("", |above| above.kind()) {
+        "command" => true,
+        "declaration_command" => {
+            !["local", "readonly", "declare", "typeset"].contains(&first_word(source, visit.ancestors))
+        }
+        _ => false,
+    };
+    let is_free = !name.contains('[') || name.split('[').nth(1).is_some_and(is_plain_subscript);
+    // To bash what is not ASCII is not a name, but the beginning of a program's.
+    !is_free
+        || !plain.is_ascii()
+        || (decides(plain) || is_exported) && !is_harmless(plain)
+        || is_integer(plain) && !value.is_some_and(|value| is_number(source, value))
+        || value.is_some_and(|value| has_evaluated_places(source, value, visit))
 }
 
 /// The names that a command may find in a word: the word, and of `-rax` what may be joined to a letter.
