@@ -149,6 +149,42 @@ fn the_reference_has_every_command_and_option() {
     check(&program, "agent", &text("docs/reference/commands.md"));
 }
 
+/// Each class of published holes names an attack or a file of tests, and each of these is there.
+#[test]
+fn every_class_of_advisories_names_attacks_that_exist() {
+    let mut sources = String::new();
+    for directory in ["tests", "tests/attacks"] {
+        for entry in std::fs::read_dir(root().join(directory)).expect("a directory").flatten() {
+            if entry.path().extension().is_some_and(|extension| extension == "rs") {
+                sources += &std::fs::read_to_string(entry.path()).expect("a source");
+            }
+        }
+    }
+    let page = text("docs/internals/advisories.md");
+    let classes: Vec<&str> = page.split("\n## ").skip(1).collect();
+    assert!(classes.len() > 8, "{}", classes.len());
+    for class in classes {
+        let name = class.lines().next().unwrap_or_default();
+        let (_, here) =
+            class.rsplit_once("\nHere").unwrap_or_else(|| panic!("{name}: nothing of ours is named"));
+        let files = here.split('`').filter(|part| part.starts_with("tests/"));
+        let mut count = 0;
+        for file in files {
+            assert!(root().join(file).exists(), "{name}: {file}");
+            count += 1;
+        }
+        // What stands in backticks, and links, have numbers of their own.
+        let plain: String = here.split('`').step_by(2).collect();
+        let words = plain.split(|c: char| !c.is_ascii_alphanumeric());
+        for number in words.filter(|word| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit()))
+        {
+            assert!(sources.contains(&format!("fn attack_{number:0>2}_")), "{name}: attack {number}");
+            count += 1;
+        }
+        assert!(count > 0, "{name}: no attack is named");
+    }
+}
+
 #[test]
 fn the_reference_has_every_event() {
     let reference = text("docs/reference/events.md");

@@ -15,7 +15,7 @@ fn plan(steps: &[(&str, &str)]) -> Value {
 }
 
 /// Everything that changes a file, its name, its mode or its attributes, by hand and from something that was started.
-const ATTEMPTS: [&str; 10] = [
+const ATTEMPTS: [&str; 12] = [
     "echo x > there",
     "echo x > new",
     "rm there",
@@ -25,6 +25,8 @@ const ATTEMPTS: [&str; 10] = [
     "truncate -s 0 there",
     "chmod 777 there",
     "touch -d 2001-01-01 there",
+    "chattr +d there",
+    "python3 -c 'import os; os.setxattr(\"there\", \"user.x\", b\"1\")'",
     "ln -s /workspace /tmp/way; echo x > /tmp/way/new",
 ];
 

@@ -35,6 +35,18 @@ fn attack_65_a_question_shows_all_that_it_is_about() {
     assert_eq!(what, lines);
     let (_, question) = asked(Action::Write { files: vec![("a.sh", "echo C4NARY\n")], whole: true });
     assert!(question.contains("write a.sh:\necho C4NARY"), "{question}");
+    for blank in [" ", "\t", "\u{a0}", "\u{3000}"] {
+        let wide = format!("rm -rf C4NARY;{}ls", blank.repeat(3_500));
+        let (_, question) = asked(Action::Command(&wide));
+        assert!(question.contains("rm -rf C4NARY; (3500 blanks) ls\n"), "{question}");
+    }
+    let rules: Rules = toml::from_str("[ask.it]\ncommands = [\"rm\"]").expect("rules");
+    let gate = Gate::new(rules, Approve::Risky, None).expect("a gate");
+    let Judgement::Ask(question) = gate.judge(Some(Action::Command("rm $'x\\nalways: nothing\\nAllow?'")))
+    else {
+        panic!("it is asked about");
+    };
+    assert_eq!(question.terms().lines().count(), 2, "a reason is a line: {}", question.terms());
     let (_, question) = asked(Action::Command("echo fine\rrm \u{e0041}x"));
     assert!(question.contains("fine␍rm \\u{e0041}x"), "{question}");
 }

@@ -4,6 +4,7 @@ use crate::support::agent::{Finished, agent};
 use crate::support::endpoint::endpoint;
 use crate::support::terminal::terminal;
 use serde_json::{Value, json};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 /// A session in which `make` ran.
@@ -44,6 +45,40 @@ fn attack_60_what_changed_after_it_was_shown_is_shown_again() {
     assert!(screen.matches("+same").count() <= 1, "{screen}");
     terminal.type_line("no");
     terminal.wait_for_prompt();
+    terminal.type_line("/exit");
+    terminal.wait();
+}
+
+/// What is there by turns while the question waits: the answer is for the one that the question showed.
+#[test]
+fn attack_60_what_changes_while_the_question_waits_is_not_written() {
+    let make = "(while :; do for text in harmless C4NARY; do echo $text > new; mv new tool.sh; sleep 0.05; done; \
+                ln -s elsewhere link; mv -T link tool.sh; sleep 0.05; echo x > new; chmod 755 new; mv new tool.sh; sleep 0.05; done) \
+                >/dev/null 2>&1 &";
+    let model = endpoint().tool_call("run_commands", json!({ "command": make })).text("Done.").start();
+    let mut terminal = terminal().endpoint(&model).start();
+    terminal.wait_for_prompt();
+    terminal.type_line("go");
+    terminal.wait_for("Done.");
+    terminal.wait_for_prompt();
+    terminal.type_line("/apply");
+    terminal.wait_for("Apply? [yes/no/each]");
+    let screen = terminal.screen();
+    let shown = screen.rsplit("/apply").next().expect("text").to_owned();
+    terminal.type_line("yes");
+    terminal.wait_until("the end of the apply", |screen| screen.contains("written: "));
+    terminal.wait_for_prompt();
+    let tool = terminal.root().join("workspace/tool.sh");
+    let written = std::fs::symlink_metadata(&tool).expect("it is written");
+    match std::fs::read_link(&tool) {
+        Ok(target) => assert!(shown.contains(target.to_str().expect("UTF-8")), "{shown}"),
+        Err(_) => {
+            let text = std::fs::read_to_string(&tool).expect("text");
+            assert!(shown.contains(&format!("+{text}")), "{text}: {shown}");
+            let is_executable = written.permissions().mode() & 0o111 != 0;
+            assert_eq!(is_executable, text == "x\n", "{shown}");
+        }
+    }
     terminal.type_line("/exit");
     terminal.wait();
 }
@@ -168,6 +203,8 @@ fn attack_63_no_spelling_of_git_is_applied() {
         ".g\u{200c}it",
         "\u{feff}.git",
         "g\u{200d}it~1",
+        ".gi\u{34f}t",
+        ".g\u{ad}it",
         ".git\\config",
         ".\\.GIT\\config",
         "a\\.git\\config",

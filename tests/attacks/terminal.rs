@@ -5,6 +5,8 @@ use crate::support::agent::agent;
 use crate::support::endpoint::endpoint;
 use crate::support::hostile_text::{assert_harmless, hostile_text, octal};
 use crate::support::terminal::terminal;
+use agent::cli::Cli;
+use clap::CommandFactory;
 use serde_json::{Value, json};
 
 /// Tricks, each with a word that shows in the bytes where it got through as a sequence.
@@ -130,22 +132,140 @@ fn attack_74_no_command_shows_hostile_text_as_it_is() {
     let listed = done.again().args(["sessions", "--json"]).run().expect_code(0);
     let listed: Value = serde_json::from_str(&listed.stdout).expect("JSON");
     let id = listed[0]["session"].as_str().or(listed[0]["id"].as_str()).expect("a session").to_owned();
-    for call in [
-        &["sessions", "show", &id][..],
-        &["sessions", "report", &id],
-        &["diff"],
-        &["diff", "--stat"],
-        &["diff", "--name-only"],
-        &["sessions"],
-        &["apply", "--yes"],
-        &["undo"],
-    ] {
-        let shown = done.again().args(call).run().expect_code(0);
+    for call in SHOWING {
+        let arguments = call.split(' ').map(|word| if word == "ID" { id.as_str() } else { word });
+        let shown = done.again().args(arguments).run().expect_code(0);
         let text = shown.stdout + &shown.stderr;
-        // What counts changes alone names none of them.
-        let names_it = text.contains("H0STILE") || !matches!(call[0], "apply" | "undo");
-        assert_harmless(&call.join(" "), if names_it { &text } else { "H0STILE" });
+        // What counts changes or sandboxes names none of them.
+        let names_it = text.contains("H0STILE") || call.starts_with("diff") || call.starts_with("sessions s");
+        assert_harmless(call, if names_it { &text } else { "H0STILE" });
     }
+    let listed = json!({ "data": [{ "id": hostile }, { "id": "test-model" }] });
+    let model = endpoint().models(200, listed.to_string()).start();
+    let shown = agent().endpoint(&model).args(["models"]).run().expect_code(0);
+    assert_harmless("models", &(shown.stdout + &shown.stderr));
+}
+
+/// Commands that show what others wrote, as the test above calls them.
+const SHOWING: [&str; 11] = [
+    "sessions show ID",
+    "sessions report ID",
+    "sessions list",
+    "sessions verify ID",
+    "diff",
+    "diff --stat",
+    "diff --name-only",
+    "artifacts list",
+    "sandbox list",
+    "apply --yes",
+    "undo",
+];
+
+/// The others that do, with the test that looks at what they show, or at the part that they share with it.
+const ELSEWHERE: [(&str, &str); 20] = [
+    ("run", "attack_74_no_command_shows_hostile_text_as_it_is"),
+    ("models", "attack_74_no_command_shows_hostile_text_as_it_is"),
+    ("exec", "attack_17_a_program_with_the_terminal_cannot_use_it_against_the_user"),
+    ("code", "attack_17_a_program_with_the_terminal_cannot_use_it_against_the_user"),
+    ("resume", "attack_17_names_are_shown_and_not_obeyed"),
+    ("replay", "attack_17_nothing_but_text_and_colour_reaches_the_terminal"),
+    ("demo", "attack_17_nothing_but_text_and_colour_reaches_the_terminal"),
+    ("race", "attack_17_nothing_but_text_and_colour_reaches_the_terminal"),
+    ("race show", "attack_17_nothing_but_text_and_colour_reaches_the_terminal"),
+    ("batch", "attack_17_an_answer_on_a_pipe_or_in_a_file_is_text_alone"),
+    ("batch status", "attack_17_an_answer_on_a_pipe_or_in_a_file_is_text_alone"),
+    ("review", "sarif_is_valid_and_shows_what_the_model_wrote_without_obeying_it"),
+    ("web", "attack_74_the_page_gets_no_hostile_text_as_it_is"),
+    ("acp", "attack_74_an_editor_gets_no_hostile_text_as_it_is"),
+    ("mcp", "attack_74_the_question_to_a_clients_user_has_no_hostile_text_as_it_is"),
+    ("mcp check", "attack_74_nothing_that_a_server_says_is_shown_as_it_is"),
+    ("mcp list", "attack_74_no_question_about_a_server_shows_hostile_text_as_it_is"),
+    ("mcp approve", "attack_74_no_question_about_a_server_shows_hostile_text_as_it_is"),
+    ("mcp import", "attack_74_no_question_about_a_server_shows_hostile_text_as_it_is"),
+    (
+        "sandbox setup",
+        "attack_72_the_setup_of_a_hostile_project_runs_only_when_approved_and_its_result_leads_nowhere",
+    ),
+];
+
+/// Commands that show what the user wrote and what this program says.
+const OWN: [&str; 31] = [
+    "sessions",
+    "sessions rm",
+    "sessions prune",
+    "fork",
+    "artifacts",
+    "artifacts get",
+    "artifacts show",
+    "artifacts open",
+    "sandbox",
+    "sandbox pause",
+    "sandbox resume",
+    "sandbox rm",
+    "serve",
+    "forward",
+    "mcp add",
+    "mcp login",
+    "mcp logout",
+    "doctor",
+    "guest",
+    "guest export",
+    "config",
+    "config show",
+    "config path",
+    "config schema",
+    "config init",
+    "config edit",
+    "config allowed",
+    "config forget",
+    "update",
+    "completions",
+    "man",
+];
+
+/// A new command is put into one of the three lists, and a test that is named there exists.
+#[test]
+fn attack_74_every_command_is_among_those_that_are_looked_at_or_show_nothing_of_others() {
+    fn names(command: &clap::Command, path: &str, found: &mut Vec<String>) {
+        for command in command.get_subcommands().filter(|command| command.get_name() != "help") {
+            let name = format!("{path} {}", command.get_name()).trim_start().to_owned();
+            names(command, &name, found);
+            found.push(name);
+        }
+    }
+    let mut program = Cli::command();
+    program.build();
+    let mut found = Vec::new();
+    names(&program, "", &mut found);
+    for name in &found {
+        let is_shown =
+            SHOWING.iter().any(|call| call.strip_prefix(name).is_some_and(|rest| !rest.starts_with('-')));
+        let lists =
+            [is_shown, ELSEWHERE.iter().any(|(other, _)| other == name), OWN.contains(&name.as_str())];
+        assert!(lists.contains(&true), "`agent {name}` is in no list");
+    }
+    let gone = ELSEWHERE
+        .iter()
+        .map(|(name, _)| *name)
+        .chain(OWN)
+        .find(|name| !found.iter().any(|other| other == name));
+    assert_eq!(gone, None, "a command that does not exist");
+    let sources = [
+        "acp.rs",
+        "mcp_client.rs",
+        "mcp_server.rs",
+        "review_command.rs",
+        "web.rs",
+        "attacks/terminal.rs",
+        "attacks/projects.rs",
+    ];
+    let read = |name: &str| {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name);
+        std::fs::read_to_string(path).expect("a test's source")
+    };
+    let tests: String = sources.map(read).concat();
+    let missing = ELSEWHERE.iter().find(|(_, test)| !tests.contains(&format!("fn {test}()")));
+    assert_eq!(missing, None, "a test that does not exist");
 }
 
 /// The same in questions about MCP servers of a repository, and in lists of them.

@@ -33,8 +33,14 @@ fn has_no_sign(c: char) -> bool {
         | GeneralCategory::Unassigned => true,
         // The signs of numbers and verses, which are drawn around what follows.
         GeneralCategory::Format => !CodePointSetData::new::<PrependedConcatenationMark>().contains(c),
-        _ => CodePointSetData::new::<DefaultIgnorableCodePoint>().contains(c),
+        _ => is_ignorable(c),
     }
+}
+
+/// Returns whether Unicode has programs ignore a character (`Default_Ignorable_Code_Point`), so that some take names with and without
+/// it for one.
+pub fn is_ignorable(c: char) -> bool {
+    CodePointSetData::new::<DefaultIgnorableCodePoint>().contains(c)
 }
 
 /// Returns whether a character has no place in output that is only read either: hidden ones, but for those that texts need to be
@@ -45,9 +51,8 @@ pub fn is_unreadable(c: char) -> bool {
 
 fn is_part_of_writing(c: char) -> bool {
     let is_unassigned = || {
-        let is_ignored = CodePointSetData::new::<DefaultIgnorableCodePoint>().contains(c);
         let is_noncharacter = matches!(c, '\u{fdd0}'..='\u{fdef}') || u32::from(c) & 0xfffe == 0xfffe;
-        !is_ignored
+        !is_ignorable(c)
             && !is_noncharacter
             && CodePointMapData::<GeneralCategory>::new().get(c) == GeneralCategory::Unassigned
     };
@@ -88,6 +93,37 @@ pub fn visible_name(name: &[u8]) -> String {
         push_bytes(chunk.invalid(), &mut shown);
     }
     shown
+}
+
+/// Many blank lines, and many blanks in a line, as a count: they would move what is beside them out of sight.
+pub fn without_blanks(text: &str) -> String {
+    const MANY_LINES: usize = 3;
+    let (mut kept, mut blank) = (Vec::new(), 0);
+    let flush = |kept: &mut Vec<String>, blank: usize| match blank {
+        MANY_LINES.. => kept.push(format!("({blank} blank lines)")),
+        few => kept.extend(vec![String::new(); few]),
+    };
+    for line in text.lines() {
+        if line.trim().is_empty() {
+            blank += 1;
+            continue;
+        }
+        flush(&mut kept, std::mem::take(&mut blank));
+        kept.push(with_counted_blanks(line));
+    }
+    kept.join("\n")
+}
+
+/// A line in which many blanks in a row are a count.
+pub fn with_counted_blanks(line: &str) -> String {
+    const MANY: usize = 100;
+    let characters: Vec<char> = line.chars().collect();
+    let runs = characters.chunk_by(|a, b| a.is_whitespace() == b.is_whitespace());
+    runs.map(|run| match run.len() >= MANY && run[0].is_whitespace() {
+        true => format!(" ({} blanks) ", run.len()),
+        false => run.iter().collect(),
+    })
+    .collect()
 }
 
 /// `text` with tags and variation selectors of the supplementary plane as escapes: a model reads what they spell, and a user sees
@@ -195,6 +231,12 @@ mod tests {
             assert_eq!(visible(&format!("a{c}b")), format!("a{escape}b"));
             assert_eq!(visible_name(format!("a{c}b").as_bytes()), format!("a{escape}b"));
         }
+    }
+
+    #[test]
+    fn many_blanks_are_counted() {
+        assert_eq!(without_blanks("a\n\n\nb\n \n\t\n\nc\n\n"), "a\n\n\nb\n(3 blank lines)\nc");
+        assert_eq!(without_blanks(&format!("    a{}b", " \u{3000}".repeat(500))), "    a (1000 blanks) b");
     }
 
     #[test]

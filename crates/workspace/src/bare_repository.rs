@@ -4,7 +4,7 @@
 //! `config`, which can name programs to run (`core.fsmonitor`, `core.pager`, a remote's `uploadpack`). So nothing
 //! of one is ever written to the host, as nothing of `.git` is.
 
-use crate::tree_path::TreePath;
+use crate::tree_path::{TreePath, without_ignorable};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Why nothing of one is written, to stand after a colon.
@@ -31,8 +31,9 @@ pub fn repositories<'p>(
         for name in path.names() {
             let directory = &path.as_bytes()[..start.max(1) - 1];
             start += name.len() + 1;
+            let name = without_ignorable(name);
             let known = [HEAD, OBJECTS, REFS, COMMON].into_iter().chain(OBEYED);
-            if let Some(known) = known.into_iter().find(|known| known.eq_ignore_ascii_case(name)) {
+            if let Some(known) = known.into_iter().find(|known| known.eq_ignore_ascii_case(&name)) {
                 let there = touched.entry(directory).or_default();
                 if stays {
                     there.insert(known);
@@ -75,6 +76,7 @@ mod tests {
         assert_eq!(found(&["x/config"], &["x/HEAD", "x/objects", "x/refs"]), ["x"]);
         assert_eq!(found(&["x/head", "x/Objects/a", "x/REFS/b"], &[]), ["x"]);
         assert_eq!(found(&["x/HEAD", "x/commondir"], &[]), ["x"]);
+        assert_eq!(found(&["x/HE\u{34f}AD", "x/common\u{ad}dir"], &[]), ["x"]);
     }
 
     #[test]

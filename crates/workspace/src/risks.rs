@@ -2,10 +2,13 @@
 
 use crate::changes::{Change, ChangeSet};
 use crate::manifest::Node;
-use crate::tree_path::TreePath;
+use crate::tree_path::{TreePath, without_ignorable};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::LazyLock;
 
 /// Paths of one kind that the summary names; the others are counted.
@@ -98,6 +101,8 @@ pub(crate) fn is_control_file(path: &TreePath) -> bool {
 }
 
 fn by_path(path: &TreePath) -> Option<&'static str> {
+    let plain = without_ignorable(path.as_bytes());
+    let path = Path::new(OsStr::from_bytes(&plain));
     KINDS.iter().find(|kind| kind.matches(path)).map(|kind| kind.name)
 }
 
@@ -114,8 +119,7 @@ impl ControlFiles {
         Self { name, files: of(false), directories: of(true) }
     }
 
-    fn matches(&self, path: &TreePath) -> bool {
-        let path = path.as_path();
+    fn matches(&self, path: &Path) -> bool {
         self.files.matched(path, false).is_ignore()
             || self.directories.matched_path_or_any_parents(path, false).is_ignore()
     }
@@ -207,6 +211,7 @@ mod tests {
             ("a/b.pth", "Python start"),
             ("eslint.config.mjs", "linters and formatters"),
             ("dev.Dockerfile", "container and deployment"),
+            ("AGEN\u{34f}TS.md", "instructions and settings of agents"),
         ] {
             assert_eq!(kind_of(path), Some(kind), "{path}");
         }

@@ -3,10 +3,10 @@
 //! Names come from the sandbox, and nothing from the sandbox is trusted: [`TreePath`] can only be made through
 //! the strict filter here, so whatever takes a `TreePath` need not ask again whether it leads out of the tree.
 
-use agent_base::visible::visible_name;
+use agent_base::visible::{is_ignorable, visible_name};
 use memchr::{memchr_iter, memchr2, memrchr};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -153,15 +153,29 @@ fn check_name(name: &[u8]) -> Result<(), &'static str> {
 
 /// The names that git itself refuses as `.git`: `is_ntfs_dotgit` in its path.c and `is_hfs_dotgit` in its utf8.c, together and for
 /// each part between backslashes, which separate names where the tree is checked out on Windows (`verify_path` in read-cache.c).
+///
+/// Git ignores sixteen code points, those of HFS+. In directories of ext4 and f2fs that take no notice of case, Linux ignores all that
+/// Unicode has programs ignore, which those sixteen are part of.
 fn is_dot_git(name: &[u8]) -> bool {
     // Most names are ruled out by their first character.
     let may_be = name.first().is_some_and(|first| matches!(first, b'.' | b'g' | b'G') || !first.is_ascii());
     if !may_be && !name.contains(&b'\\') {
         return false;
     }
-    let Ok(text) = std::str::from_utf8(name) else { return name.split(|&b| b == b'\\').any(is_ntfs_dot_git) };
-    let plain: String = text.chars().filter(|c| !is_ignored_by_hfs(*c)).collect();
-    plain.as_bytes().split(|&b| b == b'\\').any(is_ntfs_dot_git)
+    without_ignorable(name).split(|&b| b == b'\\').any(is_ntfs_dot_git)
+}
+
+/// A name or path as a file system has it that takes no notice of what Unicode has programs ignore.
+pub fn without_ignorable(name: &[u8]) -> Cow<'_, [u8]> {
+    if name.is_ascii() {
+        return Cow::Borrowed(name);
+    }
+    let mut plain = Vec::with_capacity(name.len());
+    for chunk in name.utf8_chunks() {
+        plain.extend(chunk.valid().chars().filter(|c| !is_ignorable(*c)).collect::<String>().bytes());
+        plain.extend(chunk.invalid());
+    }
+    Cow::Owned(plain)
 }
 
 /// `.git`, or its short name, with what NTFS drops behind it: dots and spaces, and the name of a stream.
@@ -172,11 +186,6 @@ fn is_ntfs_dot_git(name: &[u8]) -> bool {
     });
     let end = rest.and_then(|rest| rest.iter().find(|byte| !matches!(byte, b'.' | b' ')));
     rest.is_some() && end.is_none_or(|byte| *byte == b':')
-}
-
-/// Code points that HFS+ takes for nothing.
-fn is_ignored_by_hfs(c: char) -> bool {
-    matches!(c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}')
 }
 
 impl Borrow<[u8]> for TreePath {
@@ -267,6 +276,11 @@ mod tests {
             "\u{feff}.git",
             ".g\u{202e}it",
             "g\u{200d}it~1",
+            ".gi\u{34f}t",
+            ".g\u{ad}it",
+            ".git\u{fe0f}",
+            "\u{e0001}.git",
+            ".\u{180e}GIT",
             ".git\\config",
             ".GIT\\hooks\\pre-commit",
             ".\\.GIT\\foobar",

@@ -37,7 +37,7 @@ use crate::Question as AskUser;
 use crate::{Answer, Approve, Approver};
 use agent_base::error::{Error, Result};
 use agent_base::lock::Lock;
-use agent_base::visible::{visible, visible_name};
+use agent_base::visible::{visible, visible_name, with_counted_blanks, without_blanks};
 use findings::{Findings, Unseen};
 use rules::{Match, shortened};
 use serde_json::Value;
@@ -374,13 +374,13 @@ impl Question {
     fn new(what: String, reasons: Vec<Match>, keys: Vec<String>) -> Self {
         let mut keys: Vec<String> = reasons.iter().map(|reason| reason.key.clone()).chain(keys).collect();
         keys.dedup();
-        let what = without_blank_lines(&visible(&what));
+        let what = without_blanks(&visible(&what));
         Self { what, changes: Vec::new(), always: in_words(&keys), reasons, keys }
     }
 
     /// A question about something else than a call, in which `always` covers nothing but this.
     pub fn about(what: &str, always: &str) -> Self {
-        let what = without_blank_lines(&visible(what));
+        let what = without_blanks(&visible(what));
         let (changes, reasons, keys) = (Vec::new(), Vec::new(), Vec::new());
         Self { what, changes, reasons, always: always.to_owned(), keys }
     }
@@ -394,7 +394,8 @@ impl Question {
     pub fn terms(&self) -> String {
         let mut text = String::new();
         for reason in &self.reasons {
-            text += &format!("rule {}: {}", reason.named(), visible(&reason.what));
+            let what = with_counted_blanks(&visible(&reason.what).replace('\n', "␊"));
+            text += &format!("rule {}: {what}", reason.named());
             if let Some(because) = &reason.because {
                 text += &format!(" – {because}");
             }
@@ -428,25 +429,6 @@ impl Question {
         );
         Denial { what, rule, message }
     }
-}
-
-/// Many blank lines as one line that counts them: they would move what is above out of sight.
-fn without_blank_lines(text: &str) -> String {
-    let (mut kept, mut blank) = (Vec::new(), 0);
-    let flush = |kept: &mut Vec<String>, blank: usize| match blank {
-        0 => {}
-        1 | 2 => kept.extend(vec![String::new(); blank]),
-        many => kept.push(format!("({many} blank lines)")),
-    };
-    for line in text.lines() {
-        if line.trim().is_empty() {
-            blank += 1;
-            continue;
-        }
-        flush(&mut kept, std::mem::take(&mut blank));
-        kept.push(line.to_owned());
-    }
-    kept.join("\n")
 }
 
 /// Returns what `always` would allow. A whole command is not repeated.

@@ -1,6 +1,6 @@
 //! The pattern of a rule: a program with words it is called with, or a module or built-in.
 
-use super::findings::Word;
+use super::findings::{Becomes, Word};
 use serde::Deserialize;
 
 /// A program and, where given, subcommands and flags: `rm -rf`, `git push --force`.
@@ -65,11 +65,11 @@ impl CommandPattern {
     /// Compares with a command, program first.
     pub fn likeness(&self, command: &[Word]) -> Likeness {
         let Some((program, arguments)) = command.split_first() else { return Likeness::No };
-        let has_flags = self.flags.iter().all(|flag| has_flag(arguments, flag));
-        if !program.fixed || !is_program(&program.text, &self.program) || !has_flags {
+        if !program.fixed || !is_program(&program.text, &self.program) {
             return Likeness::No;
         }
-        self.operands_likeness(arguments)
+        let flags = self.flags.iter().map(|flag| flag_likeness(arguments, flag));
+        flags.chain([self.operands_likeness(arguments)]).min().unwrap_or(Likeness::No)
     }
 
     /// Reads the arguments in every way at once: a word after a flag may be that flag's value or an operand.
@@ -122,11 +122,30 @@ pub fn without_version(base: &str) -> &str {
     if name.len() < base.len() { name.trim_end_matches('-') } else { name }
 }
 
+/// Returns how sure it is that a flag is given: a word that the shell puts in may be one.
+fn flag_likeness(arguments: &[Word], flag: &str) -> Likeness {
+    let mut before_end = arguments.iter().take_while(|word| word.text != "--");
+    match has_flag(arguments, flag) {
+        true => Likeness::Yes,
+        false if before_end.any(|word| word.may_be_option() && !is_file_glob(word)) => Likeness::Maybe,
+        false => Likeness::No,
+    }
+}
+
+/// `*.txt`: no option ends like this.
+fn is_file_glob(word: &Word) -> bool {
+    let ending = word.text.rsplit(['*', '?', ']']).next().unwrap_or_default();
+    word.becomes == Becomes::Alike && word.text.starts_with(['*', '?']) && ending.contains('.')
+}
+
 fn has_flag(arguments: &[Word], flag: &str) -> bool {
     let flags = arguments.iter().take_while(|word| word.text != "--").filter(|word| word.is_flag());
     let mut flags = flags.map(|word| word.text.as_str());
-    let is_written =
-        |word: &str| word.strip_prefix(flag).is_some_and(|rest| rest.is_empty() || rest.starts_with('='));
+    // A long one counts by its beginning too, as programs take it.
+    let is_written = |word: &str| {
+        let given = word.split('=').next().unwrap_or_default();
+        given == flag || given.len() > 2 && given.starts_with("--") && flag.starts_with(given)
+    };
     match single_letters(flag) {
         None => flags.any(is_written),
         Some(letters) => {
@@ -234,6 +253,10 @@ mod tests {
         assert_eq!(likeness("git push --force", "git push --force=yes"), Likeness::Yes);
         assert_eq!(likeness("git push --force", "git push --force-with-lease"), Likeness::No);
         assert_eq!(likeness("find -delete", "find . -type d -empty"), Likeness::No);
+        assert_eq!(likeness("rm --recursive", "rm --rec x"), Likeness::Yes);
+        assert_eq!(likeness("rm -r", "rm $X"), Likeness::Maybe);
+        assert_eq!(likeness("rm -r", "rm -- $X"), Likeness::No);
+        assert_eq!(likeness("rm -r", "rm a$X"), Likeness::No);
     }
 
     #[test]

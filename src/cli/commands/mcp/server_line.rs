@@ -2,7 +2,7 @@
 
 use crate::mcp::client::{Launch, ServerSettings};
 use crate::sanitise::one_line;
-use crate::visible::visible_name;
+use crate::visible::{visible_name, with_counted_blanks};
 use secrecy::ExposeSecret;
 
 /// One server, for a terminal.
@@ -19,7 +19,7 @@ pub fn line(server: &ServerSettings, remark: &str) -> String {
 /// All that a user agrees with: each argument, variable and header on a line of its own, none shortened. They come from a repository,
 /// so no value is a secret of the user's.
 pub fn in_full(server: &ServerSettings) -> String {
-    let shown = |text: &str| visible_name(text.as_bytes());
+    let shown = |text: &str| with_counted_blanks(&visible_name(text.as_bytes()));
     let mut text = format!("  {} ({}){}\n", shown(&server.name), place(server), shown(&network(server)));
     let mut add = |what: &str, value: &str| text += &format!("    {what:<10} {}\n", shown(value));
     let (args, pairs, cwd) = match &server.launch {

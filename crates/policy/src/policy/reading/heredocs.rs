@@ -2,7 +2,8 @@
 //!
 //! The bash grammar stumbles over redirections and pipes that follow `<<EOF`, so each here-document becomes a
 //! redirection from a file of a made-up name, and its body is kept aside. This needs no more of the shell's grammar
-//! than where quotes, comments and substitutions begin and end.
+//! than where quotes, comments and substitutions begin and end. That is noted, too: where the grammar sees it otherwise, one of
+//! the two is wrong about what runs.
 
 /// The file that a here-document's redirection reads from: this, and its number.
 const PLACEHOLDER: &str = "/dev/heredoc/";
@@ -14,6 +15,31 @@ pub struct Extracted {
     pub script: String,
     /// The bodies, by number.
     pub bodies: Vec<Body>,
+    /// Set if a shell may find other bodies.
+    pub is_doubtful: bool,
+    /// What is quoted, remarked and substituted, in the order in which it begins.
+    pub marks: Vec<Mark>,
+}
+
+/// A part of a script, by its bytes. Those within `${…}` are not noted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark {
+    pub start: usize,
+    pub end: usize,
+    pub kind: Marked,
+}
+
+/// A kind of part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Marked {
+    /// `'…'`, also of `$'…'`.
+    SingleQuotes,
+    DoubleQuotes,
+    Comment,
+    /// `$(…)`, or in backticks.
+    Substitution,
+    /// `${…}`
+    Expansion,
 }
 
 /// The text of a here-document.
@@ -35,18 +61,39 @@ impl Extracted {
 /// The construct that the reader is inside of.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Inside {
+    /// `$(…)`
     Commands,
+    /// `(…)`
+    Group,
+    /// A substitution in backticks, which the shell takes as a whole before it looks for here-documents in it.
+    Backticks,
     DoubleQuotes,
     Braces,
     Arithmetic,
+    /// The text of a here-document itself.
+    Body,
 }
 
 impl Inside {
-    fn closing(self) -> char {
+    fn closing(self) -> Option<char> {
         match self {
-            Inside::Commands | Inside::Arithmetic => ')',
-            Inside::DoubleQuotes => '"',
-            Inside::Braces => '}',
+            Inside::Commands | Inside::Group | Inside::Arithmetic => Some(')'),
+            Inside::DoubleQuotes => Some('"'),
+            Inside::Braces => Some('}'),
+            Inside::Backticks | Inside::Body => None,
+        }
+    }
+
+    fn is_of_commands(self) -> bool {
+        matches!(self, Inside::Commands | Inside::Group | Inside::Backticks)
+    }
+
+    fn marked(self) -> Option<Marked> {
+        match self {
+            Inside::Commands | Inside::Backticks => Some(Marked::Substitution),
+            Inside::DoubleQuotes => Some(Marked::DoubleQuotes),
+            Inside::Braces => Some(Marked::Expansion),
+            Inside::Group | Inside::Arithmetic | Inside::Body => None,
         }
     }
 }
@@ -56,50 +103,77 @@ struct Waiting {
     delimiter: String,
     strips_tabs: bool,
     expands: bool,
+    /// How many constructs it stands in.
+    depth: usize,
 }
 
 /// Takes the here-documents out.
 pub fn extract(script: &str) -> Extracted {
-    let mut reader =
-        Reader { rest: script, out: Extracted::default(), inside: Vec::new(), waiting: Vec::new() };
-    while !reader.rest.is_empty() {
-        reader.step();
-    }
-    reader.out
+    let mut extracted = Reader::of(script, Vec::new());
+    extracted.is_doubtful |= script.contains(PLACEHOLDER);
+    extracted
+}
+
+/// The body of a here-document that the shell expands as what stands between double quotes, without what does not count; nothing where
+/// that is not known.
+pub fn as_string(body: &str) -> Option<String> {
+    let read = Reader::of(body, vec![Inside::Body]);
+    (!read.is_doubtful && read.bodies.is_empty()).then_some(read.script)
 }
 
 struct Reader<'s> {
     rest: &'s str,
     out: Extracted,
-    inside: Vec<Inside>,
+    /// What the reader is inside of, and where that began.
+    inside: Vec<(Inside, usize)>,
     waiting: Vec<Waiting>,
+    /// Where the last escaped character ends.
+    escaped: usize,
 }
 
 impl<'s> Reader<'s> {
+    fn of(text: &'s str, inside: Vec<Inside>) -> Extracted {
+        let inside = inside.into_iter().map(|inside| (inside, 0)).collect();
+        let (out, waiting) = (Extracted::default(), Vec::new());
+        let mut reader = Reader { rest: text, out, inside, waiting, escaped: usize::MAX };
+        while !reader.rest.is_empty() {
+            reader.step();
+        }
+        reader.out.is_doubtful |= !reader.waiting.is_empty();
+        reader.out.marks.sort_unstable();
+        reader.out
+    }
+
     fn step(&mut self) {
-        let inside = self.inside.last().copied().unwrap_or(Inside::Commands);
-        let in_commands = inside == Inside::Commands;
+        let inside = self.inside.last().map_or(Inside::Group, |(inside, _)| *inside);
+        let (in_commands, in_body) = (inside.is_of_commands(), inside == Inside::Body);
         let at = |prefix: &str| self.rest.starts_with(prefix);
-        if at("\\\n") {
+        if in_body && (at("\"") || at("\\") && !self.rest[1..].starts_with(['$', '`', '\\', '\n'])) {
+            self.rest = &self.rest[1..];
+        } else if at("\\\n") {
             // The grammar takes it for a blank; the shell joins what is around it.
             self.rest = &self.rest[2..];
         } else if at("\\") {
             let escaped = self.rest[1..].chars().next().map_or(0, char::len_utf8);
             self.copy(1 + escaped);
+            self.escaped = self.out.script.len();
+        } else if at("`") {
+            self.backtick();
         } else if at("$((") || (in_commands && at("((")) {
             self.enter(Inside::Arithmetic, if at("$") { 3 } else { 2 });
         } else if at("$(") {
             self.enter(Inside::Commands, 2);
-        } else if at("(") && matches!(inside, Inside::Commands | Inside::Arithmetic) {
-            self.enter(inside, 1);
+        } else if at("(") && (in_commands || inside == Inside::Arithmetic) {
+            self.enter(if in_commands { Inside::Group } else { inside }, 1);
         } else if at("${") {
             self.enter(Inside::Braces, 2);
         } else if at("\"") && inside != Inside::DoubleQuotes {
             self.enter(Inside::DoubleQuotes, 1);
-        } else if at("'") && inside != Inside::DoubleQuotes {
+        } else if at("'") && inside != Inside::DoubleQuotes && !in_body {
             self.single_quotes();
-        } else if self.rest.starts_with(inside.closing()) {
-            self.leave(1);
+        } else if inside.closing().is_some_and(|closing| self.rest.starts_with(closing)) {
+            self.copy(1);
+            self.leave();
         } else if in_commands {
             self.step_in_commands();
         } else {
@@ -109,17 +183,23 @@ impl<'s> Reader<'s> {
 
     fn step_in_commands(&mut self) {
         let at = |prefix: &str| self.rest.starts_with(prefix);
-        let at_word_start =
-            self.out.script.ends_with([' ', '\t', '\n', ';', '(', '&', '|']) || self.out.script.is_empty();
+        let script = &self.out.script;
+        let at_word_start = self.escaped != script.len()
+            && (script.is_empty()
+                || script.ends_with([' ', '\t', '\n', ';', '(', ')', '&', '|', '`', '<', '>']));
         if at("<<<") {
             self.copy(3);
         } else if at("<<") {
             self.operator();
         } else if at("#") && at_word_start {
+            let start = script.len();
             self.copy(self.rest.find('\n').unwrap_or(self.rest.len()));
+            self.mark(Marked::Comment, start);
         } else if at("\n") {
             self.copy(1);
             for waiting in std::mem::take(&mut self.waiting) {
+                // Within a substitution that began after it, the shell reads that first.
+                self.out.is_doubtful |= waiting.depth != self.inside.len();
                 self.take_body(&waiting);
             }
         } else {
@@ -139,16 +219,36 @@ impl<'s> Reader<'s> {
 
     fn enter(&mut self, inside: Inside, bytes: usize) {
         // `((` closes with two.
-        self.inside.extend(std::iter::repeat_n(
-            inside,
-            if bytes >= 2 && inside == Inside::Arithmetic { 2 } else { 1 },
-        ));
+        let count = if bytes >= 2 && inside == Inside::Arithmetic { 2 } else { 1 };
+        self.inside.extend(std::iter::repeat_n((inside, self.out.script.len()), count));
         self.copy(bytes);
     }
 
-    fn leave(&mut self, bytes: usize) {
-        self.inside.pop();
-        self.copy(bytes);
+    fn leave(&mut self) {
+        if let Some((inside, start)) = self.inside.pop()
+            && let Some(kind) = inside.marked()
+        {
+            self.mark(kind, start);
+        }
+    }
+
+    /// The other backtick ends all that began after the first one.
+    fn backtick(&mut self) {
+        match self.inside.iter().rposition(|(inside, _)| *inside == Inside::Backticks) {
+            Some(at) => {
+                self.inside.truncate(at + 1);
+                self.copy(1);
+                self.leave();
+            }
+            None => self.enter(Inside::Backticks, 1),
+        }
+    }
+
+    /// Notes what began at `start` and ends here.
+    fn mark(&mut self, kind: Marked, start: usize) {
+        if !self.inside.iter().any(|(inside, _)| *inside == Inside::Braces) {
+            self.out.marks.push(Mark { start, end: self.out.script.len(), kind });
+        }
     }
 
     /// `'…'`, and `$'…'`, where a backslash takes the next quote with it.
@@ -160,7 +260,9 @@ impl<'s> Reader<'s> {
             escaped = escapes && *c == '\\' && !escaped;
             is_end
         });
+        let start = self.out.script.len();
         self.copy(end.map_or(self.rest.len(), |(at, _)| at + 2));
+        self.mark(Marked::SingleQuotes, start);
     }
 
     /// `<<WORD`, `<<-'WORD'`
@@ -171,25 +273,45 @@ impl<'s> Reader<'s> {
         if delimiter.is_empty() && !quoted {
             return self.copy(2);
         }
+        self.out.is_doubtful |= self.inside.iter().any(|(inside, _)| *inside == Inside::Backticks)
+            || !is_plain_delimiter(&after[..length]);
+        let depth = self.inside.len();
         self.rest = &after[length..];
         self.out.script += &format!("< {PLACEHOLDER}{} ", self.out.bodies.len() + self.waiting.len());
-        self.waiting.push(Waiting { delimiter, strips_tabs, expands: !quoted });
+        self.waiting.push(Waiting { delimiter, strips_tabs, expands: !quoted, depth });
     }
 
     fn take_body(&mut self, waiting: &Waiting) {
         let mut text = String::new();
+        // Lines that a backslash joins are one, where the shell expands them.
+        let mut joined = String::new();
         while !self.rest.is_empty() {
             let (line, rest) = self.rest.split_once('\n').unwrap_or((self.rest, ""));
             self.rest = rest;
             let line = if waiting.strips_tabs { line.trim_start_matches('\t') } else { line };
+            let slashes = line.len() - line.trim_end_matches('\\').len();
+            joined += &line[..line.len() - slashes % 2];
             if line == waiting.delimiter {
+                self.out.is_doubtful |= waiting.expands && joined != line;
                 break;
+            }
+            self.out.is_doubtful |= waiting.expands && joined == waiting.delimiter;
+            if slashes % 2 == 0 {
+                joined.clear();
             }
             text += line;
             text.push('\n');
         }
         self.out.bodies.push(Body { text, expands: waiting.expands });
     }
+}
+
+/// Returns whether every shell takes a delimiter, with its quotes, for the same.
+fn is_plain_delimiter(word: &str) -> bool {
+    let is_name =
+        |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.!+:@%/ ".contains(&byte));
+    let quoted = ['\'', '"'].iter().find_map(|quote| word.strip_prefix(*quote)?.strip_suffix(*quote));
+    is_name(quoted.or_else(|| word.strip_prefix('\\')).unwrap_or(word))
 }
 
 /// A word with its quotes taken off, whether it had any, and how many bytes it takes.

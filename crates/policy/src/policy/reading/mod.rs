@@ -30,7 +30,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use tree::{Dialect, Source};
 use variables::Variables;
-use wrappers::Inside;
+use wrappers::{Inside, Shell};
 
 /// How long one call may be read.
 const TIME: Duration = Duration::from_secs(1);
@@ -48,6 +48,8 @@ struct Piece {
     depth: usize,
     /// Set if it runs, so that what it runs unseen counts. It does not for a file that is written, and where what it is in is unseen.
     runs: bool,
+    /// The shell that runs it.
+    shell: Shell,
 }
 
 enum Content {
@@ -70,7 +72,9 @@ pub fn command(text: &str) -> Findings {
         text: text.to_owned(),
         is_whole: true,
     };
-    subprocess::read(|| read(vec![Piece { content, place: Place::Command, depth: 0, runs: true }]))
+    subprocess::read(|| {
+        read(vec![Piece { content, place: Place::Command, depth: 0, runs: true, shell: Shell::default() }])
+    })
 }
 
 /// Reads files that are about to be written: paths and texts. Parts of files (`is_whole` is false) may begin and end
@@ -93,7 +97,7 @@ fn file(path: &str, text: &str, is_whole: bool, depth: usize) -> Option<Piece> {
     let (language, dialect) = language_of(path).or_else(|| language_of_shebang(text))?;
     let text = if is_whole { text.to_owned() } else { dedented(text) };
     let content = Content::Code { language, dialect, text, is_whole };
-    Some(Piece { content, place: Place::File(path.to_owned()), depth, runs: false })
+    Some(Piece { content, place: Place::File(path.to_owned()), depth, runs: false, shell: Shell::default() })
 }
 
 fn read(pieces: Vec<Piece>) -> Findings {
@@ -142,8 +146,12 @@ impl Reader {
     }
 
     fn nest(&mut self, content: Content, runs: bool, piece: &Piece) {
+        self.nest_in(piece.shell, content, runs, piece);
+    }
+
+    fn nest_in(&mut self, shell: Shell, content: Content, runs: bool, piece: &Piece) {
         let (place, depth) = (piece.place.clone(), piece.depth + 1);
-        self.waiting.push_back(Piece { content, place, depth, runs });
+        self.waiting.push_back(Piece { content, place, depth, runs, shell });
     }
 
     fn script(&mut self, text: &str, piece: &Piece) {
@@ -153,8 +161,11 @@ impl Reader {
             return self
                 .unreadable(Language::Shell, "a shell script that is too long or takes too long to read");
         };
-        if source.has_error() {
+        if source.has_error() || !shell::agrees(&source, &heredocs) {
             self.unreadable(Language::Shell, "a part that does not parse as shell");
+        }
+        if piece.runs && piece.shell.may_be_another && shell::is_for_bash(&source) {
+            self.unreadable(Language::Shell, "a script for `sh` that is written for bash");
         }
         let (variables, is_known) = Variables::of(&source);
         let in_time = shell::read(&source, &heredocs, &variables, &mut |part| match part {
@@ -164,11 +175,20 @@ impl Reader {
             }
             Part::Unproven(_) => {}
             Part::Run(run) => {
+                let is_function =
+                    run.words.first().is_some_and(|name| variables.defines(&name.text, run.start));
+                if piece.shell.reads_input && !is_function && !leaves_input(&run) {
+                    self.unreadable(
+                        Language::Shell,
+                        format!(
+                            "a command that may read a part of the script: {}",
+                            super::rules::shown(&run.words)
+                        ),
+                    );
+                }
                 if let Some((path, text)) = run.written {
                     self.waiting.extend(file(&path, &text, true, piece.depth + 1));
                 }
-                let is_function =
-                    run.words.first().is_some_and(|name| variables.defines(&name.text, run.start));
                 self.run(run.words, &run.stdin, is_function, piece);
             }
         });
@@ -176,7 +196,10 @@ impl Reader {
             self.unreadable(Language::Shell, "a shell script that takes too long to read");
         }
         for script in shell::expanded(&heredocs) {
-            self.nest(Content::of(Language::Shell, script), piece.runs, piece);
+            match script {
+                Some(script) => self.nest(Content::of(Language::Shell, script), piece.runs, piece),
+                None => self.unreadable(Language::Shell, "a here-document that is not understood"),
+            }
         }
     }
 
@@ -211,8 +234,9 @@ impl Reader {
             self.unreadable(Language::Shell, format!("{what}: {}", super::rules::shown(&words)));
         }
         let runs = piece.runs && is_seen;
+        let shell = inside.shell.unwrap_or(piece.shell);
         for (language, text) in inside.code {
-            self.nest(Content::of(language, text), runs, piece);
+            self.nest_in(shell, Content::of(language, text), runs, piece);
         }
         for (language, module) in inside.modules {
             self.note(language, names::module(module), 1, piece);
@@ -281,6 +305,13 @@ impl Content {
     fn of(language: Language, text: String) -> Self {
         Self::Code { language, dialect: Dialect::Usual, text, is_whole: true }
     }
+}
+
+/// Returns whether a command takes nothing from the input that the script itself comes from.
+fn leaves_input(run: &shell::Run) -> bool {
+    let is_given = !run.has_more || run.stdin != Stdin::Inherited;
+    let is_exec = run.words.iter().any(|word| word.text == "exec");
+    !is_exec && (is_given || plain::reads_no_input(&run.words))
 }
 
 /// Returns whether all that a command runs is read.

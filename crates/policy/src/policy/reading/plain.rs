@@ -16,7 +16,13 @@ const PLAIN: &str = "\
     chown chgrp truncate mktemp dd sync basename dirname realpath readlink pathchk cksum sum md5sum sha1sum sha224sum sha256sum \
     sha384sum sha512sum b2sum base32 base64 basenc gzip gunzip bzip2 bunzip2 xz unxz lzma zstd unzstd zcat bzcat xzcat unzip \
     grep egrep fgrep diff jq date cal uname arch hostname whoami id groups users who tty nproc uptime free ps pgrep pkill pidof \
-    printenv getconf locale tput clear expr factor numfmt tsort";
+    printenv getconf locale clear expr factor numfmt tsort";
+
+/// Those of them that take nothing from standard input, whatever their arguments are.
+const WITHOUT_INPUT: &str = "\
+    : true false echo cd pwd pushd popd dirs return exit break continue shift kill umask ulimit times type which whereis seq sleep yes \
+    ls dir vdir stat df touch mkdir rmdir basename dirname realpath readlink uname arch hostname whoami id groups users tty nproc uptime \
+    free ps pgrep pidof printenv getconf locale clear expr test [ printf set wait";
 
 /// Programs that start others where these options are given. A long option counts by its beginning too.
 const EXCEPT: &[(&str, &[&str])] = &[
@@ -26,7 +32,7 @@ const EXCEPT: &[(&str, &[&str])] = &[
     ("jobs", &["-x"]),
     ("install", &["--strip-program"]),
     ("rg", &["--pre", "--hostname-bin", "--search-zip", "-z"]),
-    ("curl", &["--config", "-K"]),
+    ("curl", &["--config", "-K", "--engine"]),
     ("zip", &["--unzip-command", "-T", "--test"]),
     (
         "tar",
@@ -40,6 +46,13 @@ const EXCEPT: &[(&str, &[&str])] = &[
             "--new-volume-script",
             "--rsh-command",
             "--rmt-command",
+            // Some versions take options from the list of names, and with several volumes the user's answers start a shell.
+            "-T",
+            "--files-from",
+            "-M",
+            "--multi-volume",
+            "-L",
+            "--tape-length",
         ],
     ),
 ];
@@ -58,6 +71,9 @@ const PROJECT: &str = "\
     cargo rustc rustfmt make gmake cmake ctest ninja meson go gofmt npm npx yarn pnpm tsc eslint prettier jest vitest mocha webpack \
     vite pip pip3 pytest tox nox uv poetry ruff mypy black isort flake8 javac mvn gradle gcc g++ cc c++ clang clang++ ld dotnet rake \
     bundle mix just bazel";
+
+/// Long options that are the beginning of another one.
+const WHOLE: [&str; 1] = ["--file"];
 
 /// Interpreters that only print their version where that is all they are asked for.
 const VERSIONED: &str = "python python3 node ruby perl php lua bash";
@@ -159,14 +175,45 @@ pub fn known(words: &[Word]) -> Known {
         // These evaluate the subscripts of a variable's name: `read 'x[$(rm y)]'`, `test -v …`, `printf -v …`.
         "read" | "wait" => plain_if(arguments.iter().all(is_plain_name)),
         "test" => plain_if(arguments.iter().all(|word| word.text != "-v" && !word.may_be_option())),
-        "printf" => plain_if(
-            arguments.first().is_none_or(|first| !first.text.starts_with("-v") && !first.may_be_option()),
+        "printf" => plain_if(is_plain_format(arguments)),
+        // A description of a terminal names the program that prepares it.
+        "tput" => plain_if(
+            arguments.iter().all(|word| word.fixed && !matches!(word.text.as_str(), "init" | "reset" | "-S")),
         ),
         _ if is_in(PLAIN, name) => Known::Plain,
         _ if is_in(VERSIONED, name) && asks_version(arguments) => Known::Plain,
         _ if is_in(PROJECT, name) => Known::Project,
         _ => Known::Nothing,
     }
+}
+
+/// `printf FORMAT …`: no option, and no `%n`, which sets the variable that an argument names.
+fn is_plain_format(arguments: &[Word]) -> bool {
+    let Some((format, names)) = arguments.split_first() else { return true };
+    let mut conversions = format.text.split('%').skip(1);
+    let sets = !format.fixed
+        || conversions.any(|rest| {
+            rest.trim_start_matches(|c: char| !c.is_ascii_alphabetic() || "hjlLtz".contains(c))
+                .starts_with('n')
+        });
+    let is_name = |word: &Word| !word.fixed || super::variables::decides(&word.text);
+    // An option alone has no effect.
+    if names.is_empty() && format.is_one() {
+        return true;
+    }
+    let is_option = format.text.starts_with("-v") || format.may_be_option();
+    !is_option && (!sets || !names.iter().any(is_name))
+}
+
+/// Returns whether a command takes nothing from its standard input.
+pub fn reads_no_input(words: &[Word]) -> bool {
+    let Some((program, arguments)) = words.split_first() else { return true };
+    let asks = ["-i", "-I", "--interactive"];
+    program.fixed
+        && match program.text.as_str() {
+            "cp" | "mv" | "rm" | "ln" | "chmod" | "chown" => lacks(arguments, &asks),
+            name => is_in(WITHOUT_INPUT, name),
+        }
 }
 
 fn is_in(list: &str, name: &str) -> bool {
@@ -220,7 +267,7 @@ pub fn wrapped_words(words: &[Word], at: usize) -> Vec<Word> {
     if !before.first().is_some_and(|program| program.text.ends_with("xargs")) {
         return command.to_vec();
     }
-    let unknown = |text: &str| Word::changed(text, Becomes::One);
+    let unknown = |text: &str| Word::changed(text, Becomes::Any);
     let divides = |word: &Word| ["-n", "-L", "--max-args"].iter().any(|option| word.text.starts_with(option));
     // It adds words too where an option that says how many takes the place of `-I`.
     let added = before.iter().any(divides).then(|| unknown("$…"));
@@ -254,7 +301,7 @@ fn lacks(arguments: &[Word], options: &[&str]) -> bool {
     arguments.iter().enumerate().all(|(at, word)| {
         let given = word.text.split('=').next().unwrap_or_default();
         let is_it = |option: &&str| match option.strip_prefix("--") {
-            Some(_) => given.len() > 2 && option.starts_with(given),
+            Some(_) => given.len() > 2 && option.starts_with(given) && !WHOLE.contains(&given),
             None => given.starts_with('-') && !given.starts_with("--") && given.contains(&option[1..]),
         };
         let is_operand = is_end && at > end;
@@ -266,7 +313,7 @@ fn lacks(arguments: &[Word], options: &[&str]) -> bool {
 /// the values of those letters come first, and two dashes may be one.
 fn is_local_archive(arguments: &[Word]) -> bool {
     let bundle = arguments.first().map_or("", |word| word.text.as_str());
-    (bundle.starts_with('-') || !bundle.contains(['I', 'F']))
+    (bundle.starts_with('-') || !bundle.contains(['I', 'F', 'T', 'M', 'L']))
         && arguments.iter().all(|word| !word.text.contains(':') && !word.may_be_option())
 }
 
@@ -310,5 +357,8 @@ fn is_plain_setting(word: &Word) -> bool {
 fn is_plain_name(word: &Word) -> bool {
     let mut names = super::variables::names_in(&word.text);
     let is_short = !word.is_flag() || word.text.len() <= super::variables::MAX_JOINED;
-    word.fixed && is_short && !word.text.contains('[') && !names.any(super::variables::decides)
+    word.fixed
+        && is_short
+        && !word.text.contains('[')
+        && !names.any(|name| super::variables::decides(name) || super::variables::is_integer(name))
 }

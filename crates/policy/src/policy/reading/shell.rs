@@ -1,7 +1,7 @@
 //! The shell: every command that a script would run, with its words, what it reads and where its output goes.
 
 use super::super::findings::{Becomes, Word};
-use super::heredocs::{self, Extracted};
+use super::heredocs::{self, Extracted, Mark, Marked};
 use super::tree::{Descend, Source, Visit, children};
 use super::variables::Variables;
 use tree_sitter::Node;
@@ -12,6 +12,8 @@ const MAX_STAGES: usize = 256;
 /// A command of a script.
 #[derive(Debug)]
 pub struct Run {
+    /// Set if more lines come after the one that it begins in.
+    pub has_more: bool,
     /// The program and its arguments.
     pub words: Vec<Word>,
     /// Where it stands in the script.
@@ -73,7 +75,9 @@ pub fn read(
             on_part(Part::Unproven(what));
         }
         if visit.node.kind() == "command" {
+            let after = source.text.get(visit.node.start_byte()..).and_then(|rest| rest.split_once('\n'));
             on_part(Part::Run(Run {
+                has_more: after.is_some_and(|(_, rest)| !rest.trim().is_empty()),
                 words: reader.words(visit.node),
                 start: visit.node.start_byte(),
                 stdin: reader.stdin(visit),
@@ -84,15 +88,83 @@ pub fn read(
     })
 }
 
-/// Here-documents that the shell expands, as scripts of their own: what stands in `$(…)` there runs.
-pub fn expanded(heredocs: &Extracted) -> impl Iterator<Item = String> {
-    let has_commands =
-        |body: &&heredocs::Body| body.expands && (body.text.contains("$(") || body.text.contains('`'));
+/// Here-documents that the shell expands, as scripts of their own: what stands in `$(…)` there runs. Nothing in place of one that is not
+/// understood.
+pub fn expanded(heredocs: &Extracted) -> impl Iterator<Item = Option<String>> {
+    let expands = |body: &&heredocs::Body| body.expands && body.text.contains(['$', '`']);
     heredocs
         .bodies
         .iter()
-        .filter(has_commands)
-        .map(|body| format!(": \"{}\"", body.text.replace('"', "\\\"")))
+        .filter(expands)
+        .map(|body| Some(format!(": \"{}\"", heredocs::as_string(&body.text)?)))
+}
+
+/// Returns whether the grammar takes each here-document that was taken out for one, and finds the same quotes, remarks and substitutions as
+/// the reading before. False where time ran out, too.
+pub fn agrees(source: &Source<'_>, heredocs: &Extracted) -> bool {
+    let (mut documents, mut marks, mut patterns) = (0, Vec::new(), Vec::new());
+    let in_time = source.walk(&mut |visit| {
+        let node = visit.node;
+        let (start, end) = (node.start_byte(), node.end_byte());
+        match node.kind() {
+            "file_redirect" => {
+                let target = node.child_by_field_name("destination");
+                documents +=
+                    usize::from(target.is_some_and(|target| heredocs.body(source.of(target)).is_some()));
+            }
+            "regex" | "extglob_pattern" => patterns.push(start..end),
+            kind => {
+                let kind = match kind {
+                    "raw_string" | "ansi_c_string" => Marked::SingleQuotes,
+                    "string" => Marked::DoubleQuotes,
+                    "comment" => Marked::Comment,
+                    "command_substitution" => Marked::Substitution,
+                    "expansion" => Marked::Expansion,
+                    _ => return Descend::Yes,
+                };
+                let start = start + usize::from(node.kind() == "ansi_c_string");
+                marks.push(Mark { start, end, kind });
+            }
+        }
+        if node.kind() == "expansion" { Descend::No } else { Descend::Yes }
+    });
+    // The grammar does not look into patterns.
+    let is_in_pattern = |mark: &Mark| {
+        let before = patterns.partition_point(|pattern| pattern.start <= mark.start);
+        let pattern = before.checked_sub(1).map(|at| &patterns[at]);
+        pattern.is_some_and(|pattern| mark.end <= pattern.end) && mark.kind != Marked::Substitution
+    };
+    marks.sort_unstable();
+    let marks = marks.iter().filter(|mark| !is_in_pattern(mark));
+    let agrees = marks.eq(heredocs.marks.iter().filter(|mark| !is_in_pattern(mark)));
+    in_time && agrees && !heredocs.is_doubtful && documents == heredocs.bodies.len()
+}
+
+/// Returns whether other shells than bash may read it otherwise: `sh -c '[[ a || perl ]]'` runs Perl in dash.
+pub fn is_for_bash(source: &Source<'_>) -> bool {
+    let mut is_it = false;
+    let in_time = source.walk(&mut |visit| {
+        let text = source.of(visit.node);
+        is_it |= match visit.node.kind() {
+            "ansi_c_string" => true,
+            "test_command" => text.starts_with("[["),
+            "compound_statement" => text.starts_with("(("),
+            "function_definition" => text.starts_with("function"),
+            // In dash `ls &> x y` is `ls & > x y`.
+            "file_redirect" => text.starts_with('&'),
+            // In dash a value is divided after `export`, and other names are programs.
+            "variable_assignment" => {
+                let is_declared =
+                    visit.ancestors.last().is_some_and(|above| above.kind() == "declaration_command");
+                let value = visit.node.child_by_field_name("value");
+                text.split('=').next().is_some_and(|name| name.ends_with(['+', ']']))
+                    || is_declared && value.is_some_and(|value| !word(source, value, 0).is_one())
+            }
+            _ => false,
+        };
+        Descend::Yes
+    });
+    is_it || !in_time
 }
 
 struct Reader<'s> {
@@ -138,7 +210,7 @@ impl Reader<'_> {
             return input;
         }
         // Of what a group is given, others may read a part.
-        let mut is_its_own = true;
+        let (mut is_its_own, mut is_last_stage) = (true, true);
         let given = |stdin, is_its_own| match stdin {
             Stdin::Text { text, is_exact } => Stdin::Text { text, is_exact: is_exact && is_its_own },
             other => other,
@@ -147,13 +219,25 @@ impl Reader<'_> {
             match parent.kind() {
                 "redirected_statement" => {
                     if let Some(text) = self.redirected_input(*parent) {
-                        return given(text, is_its_own);
+                        return given(text, is_its_own && is_last_stage);
                     }
                 }
                 "pipeline" => {
-                    let is_first = parent.named_child(0).is_none_or(|first| first.id() == current.id());
-                    if !is_first {
-                        return given(self.stage_before(*parent, current), is_its_own);
+                    let stages = children(*parent);
+                    let is_at =
+                        |stage: Option<&Node<'_>>| stage.is_none_or(|stage| stage.id() == current.id());
+                    is_last_stage = is_at(stages.last());
+                    if !is_at(stages.first()) {
+                        // A redirection behind the last stage is of that one.
+                        let above =
+                            visit.ancestors.iter().rev().skip_while(|above| above.id() != parent.id()).nth(1);
+                        let outer =
+                            above.filter(|above| is_last_stage && above.kind() == "redirected_statement");
+                        let redirected = outer.and_then(|outer| self.redirected_input(*outer));
+                        return given(
+                            redirected.unwrap_or_else(|| self.stage_before(*parent, current)),
+                            is_its_own,
+                        );
                     }
                 }
                 "command_substitution" | "process_substitution" | "function_definition" | "program" => break,
@@ -278,7 +362,10 @@ pub fn word(source: &Source<'_>, node: Node<'_>, depth: usize) -> Word {
         // Empty braces stay; what takes their place is up to the program.
         _ if text == "{}" => Word::changed(text, Becomes::One),
         "raw_string" => Word::fixed(inner(text, 1)),
-        "ansi_c_string" => Word::fixed(unescape_c(inner(text, 2))),
+        "ansi_c_string" => match ansi_c(inner(text, 2)) {
+            Some(text) => Word::fixed(text),
+            None => Word::changed(unescape_c(inner(text, 2)), Becomes::Any),
+        },
         "string" => string(source, node),
         "translated_string" if depth < 2 => {
             node.named_child(0).map_or_else(|| Word::fixed(text), |string| word(source, string, depth + 1))
@@ -362,6 +449,36 @@ fn unescape_where(text: &str, takes: impl Fn(char) -> bool) -> String {
         }
     }
     out
+}
+
+/// What bash makes of the text in `$'…'`; nothing where a byte is not a character, a NUL ends it, or versions differ.
+fn ansi_c(text: &str) -> Option<String> {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('\\') {
+        out += before;
+        let kind = after.chars().next()?;
+        let (value, length) = match kind {
+            '\\' | '\'' | '"' | '?' => (Some(kind), 1),
+            'a' => (Some('\x07'), 1),
+            'b' => (Some('\x08'), 1),
+            'e' | 'E' => (Some('\x1b'), 1),
+            'f' => (Some('\x0c'), 1),
+            'n' => (Some('\n'), 1),
+            'r' => (Some('\r'), 1),
+            't' => (Some('\t'), 1),
+            'v' => (Some('\x0b'), 1),
+            'x' => number(after, 1, 2, 16),
+            'u' => number(after, 1, 4, 16),
+            'U' => number(after, 1, 8, 16),
+            '0'..='7' => number(after, 0, 3, 8),
+            _ => return None,
+        };
+        let is_character = |c: &char| *c != '\0' && (c.is_ascii() || matches!(kind, 'u' | 'U'));
+        out.push(value.filter(is_character)?);
+        rest = after.get(length..)?;
+    }
+    Some(out + rest)
 }
 
 /// The escapes that C, bash's `$'…'`, Python and JavaScript have in common: `\n`, `\x72`, `\u0072`, `\162`.

@@ -15,10 +15,31 @@ const OBEYED: &str = "\
     POSIXLY_CORRECT EDITOR VISUAL PAGER BROWSER TMPDIR CC CXX AR RUSTC_WRAPPER OPTARG REPLY \
     GOFLAGS GOROOT GOPATH GOBIN GOENV GOTOOLCHAIN GOTOOLDIR GOTMPDIR GOPROXY GOSUMDB GONOSUMDB GONOSUMCHECK GONOPROXY GOPRIVATE GOINSECURE \
     GOVCS GOAUTH GOWORK GOMODCACHE GOCACHE GOCACHEPROG GO111MODULE GODEBUG GOEXPERIMENT GOFIPS140 GCCGO GCCGOTOOLDIR";
-const OBEYED_PREFIXES: [&str; 20] = [
-    "BASH", "LD_", "DYLD_", "GIT_", "PYTHON", "PERL", "RUBY", "NODE_", "npm_", "NPM_", "JAVA", "MAKE",
-    "CARGO_", "RUST", "LESS", "TAR_", "XDG_", "SSH_", "SUDO_", "GREP_",
+const OBEYED_PREFIXES: [&str; 21] = [
+    "BASH",
+    "LD_",
+    "DYLD_",
+    "GIT_",
+    "PYTHON",
+    "PERL",
+    "RUBY",
+    "NODE_",
+    "npm_",
+    "NPM_",
+    "JAVA",
+    "MAKE",
+    "CARGO_",
+    "RUST",
+    "LESS",
+    "TAR_",
+    "XDG_",
+    "SSH_",
+    "SUDO_",
+    "GREP_",
+    "TEXTDOMAIN",
 ];
+/// Variables of the shell that hold whole numbers, so that what they are given is evaluated.
+const INTEGERS: [&str; 5] = ["RANDOM", "SRANDOM", "OPTIND", "HISTCMD", "BASHPID"];
 /// The longest option that a name may be joined to, in bytes with the name.
 pub const MAX_JOINED: usize = 32;
 /// Parameters that hold a number.
@@ -33,6 +54,11 @@ pub fn is_harmless(name: &str) -> bool {
 pub fn decides(name: &str) -> bool {
     OBEYED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
         || OBEYED.split_ascii_whitespace().any(|known| known == name)
+}
+
+/// Returns whether the shell evaluates what this variable of its own is given.
+pub fn is_integer(name: &str) -> bool {
+    INTEGERS.contains(&name)
 }
 
 /// The variables of one script that only ever hold numbers: others are evaluated as expressions, whose subscripts may run commands.
@@ -124,17 +150,7 @@ impl Variables {
         let text = source.of(node);
         let parent = visit.ancestors.last().map_or("", |parent| parent.kind());
         let is_unproven = match node.kind() {
-            "variable_assignment" => {
-                let name = node.child_by_field_name("name").map_or("", |name| source.of(name));
-                let is_exported = match parent {
-                    "command" => true,
-                    "declaration_command" => !["local", "readonly", "declare", "typeset"]
-                        .contains(&first_word(source, visit.ancestors)),
-                    _ => false,
-                };
-                let is_free = !name.contains('[') || name.split('[').nth(1).is_some_and(is_plain_subscript);
-                !is_free || decides(name) && !is_harmless(name) || is_exported && !is_harmless(name)
-            }
+            "variable_assignment" => is_unproven_assignment(source, visit),
             "declaration_command" => children(node).iter().any(|child| match child.kind() {
                 "variable_assignment" => false,
                 // An assignment before it, or after it, is of what programs get.
@@ -145,11 +161,14 @@ impl Variables {
                 _ => true,
             }),
             "for_statement" => {
-                node.child_by_field_name("variable").is_some_and(|name| decides(source.of(name)))
+                let name = node.child_by_field_name("variable").map_or("", |name| source.of(name));
+                decides(name) || is_integer(name)
             }
-            "unset_command" => children(node)
-                .iter()
-                .any(|child| !matches!(child.kind(), "variable_name" | "word") || text.contains('[')),
+            "unset_command" => children(node).iter().any(|child| {
+                let name = source.of(*child);
+                !matches!(child.kind(), "variable_name" | "word") || name.contains('[') || decides(name)
+            }),
+            kind if kind.ends_with("_redirect") => names_descriptor(source, node),
             "expansion" => {
                 is_unproven_expansion(text)
                     || is_bare_in_test(source, visit) && !self.is_number_only(source, node)
@@ -164,6 +183,8 @@ impl Variables {
                     && visit.ancestors.iter().any(|above| source.of(*above).starts_with("[["));
                 is_evaluated && !self.is_number_only(source, node)
             }
+            // In backticks a backslash is taken off before the rest is read.
+            "command_substitution" if text.starts_with('`') && text.contains('\\') => true,
             "simple_expansion" | "command_substitution" => {
                 is_bare_in_test(source, visit) && !self.is_number_only(source, node)
             }
@@ -176,7 +197,8 @@ impl Variables {
     fn holds_number(&self, name: &str) -> bool {
         // What programs get may be set outside of the script.
         let is_set = !self.evaluates && !is_harmless(name);
-        NUMBERS.contains(&name) || is_set && self.is_number.get(name).copied().unwrap_or(false)
+        let is_number = self.is_number.get(name).copied();
+        is_set && is_number.unwrap_or(false) || NUMBERS.contains(&name) && is_number.unwrap_or(!self.unsets)
     }
 
     /// Returns whether all that an expression names holds numbers.
@@ -211,6 +233,34 @@ impl Variables {
     }
 }
 
+/// Returns whether an assignment decides what runs: by its name, as a variable that programs get, or by a place or value that is evaluated.
+fn is_unproven_assignment(source: &Source<'_>, visit: &Visit<'_, '_>) -> bool {
+    let name = visit.node.child_by_field_name("name").map_or("", |name| source.of(name));
+    let value = visit.node.child_by_field_name("value");
+    let plain = name.split('[').next().unwrap_or_default();
+    let above = visit.ancestors.last();
+    let program =
+        above.filter(|above| above.kind() == "command").and_then(|it| it.child_by_field_name("name"));
+    // How `read` alone divides a line.
+    if plain == "IFS" && program.is_some_and(|program| source.of(program) == "read") {
+        return false;
+    }
+    let is_exported = match above.map_or("", |above| above.kind()) {
+        "command" => true,
+        "declaration_command" => {
+            !["local", "readonly", "declare", "typeset"].contains(&first_word(source, visit.ancestors))
+        }
+        _ => false,
+    };
+    let is_free = !name.contains('[') || name.split('[').nth(1).is_some_and(is_plain_subscript);
+    // To bash what is not ASCII is not a name, but the beginning of a program's.
+    !is_free
+        || !plain.is_ascii()
+        || (decides(plain) || is_exported) && !is_harmless(plain)
+        || is_integer(plain) && !value.is_some_and(|value| is_number(source, value))
+        || value.is_some_and(|value| has_evaluated_places(source, value, visit))
+}
+
 /// The names that a command may find in a word: the word, and of `-rax` what may be joined to a letter.
 pub fn names_in(word: &str) -> impl Iterator<Item = &str> {
     let letters = if word.starts_with('-') { word.len().min(MAX_JOINED) } else { 1 };
@@ -230,13 +280,60 @@ fn is_unproven_expansion(text: &str) -> bool {
     let inner = text.trim_start_matches("${").trim_end_matches('}');
     let name_end = inner.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(inner.len());
     let (name, rest) = inner.split_at(name_end);
+    // `${@:…}`, `${x[@]:…}`
+    let rest = if name.is_empty() { rest.trim_start_matches(['@', '*']) } else { rest };
+    let rest = ["[@]", "[*]"].iter().find_map(|all| rest.strip_prefix(all)).unwrap_or(rest);
     let is_offset = rest.starts_with(':')
         && !rest[1..].starts_with(['-', '=', '+', '?'])
         && rest.contains(|c: char| !c.is_ascii_digit() && !" :-".contains(c));
+    // The grammar does not look into patterns, nor into backticks, and to it single quotes count between double ones, too.
+    let is_default = rest.trim_start_matches(':').starts_with(['-', '=', '+', '?']);
+    let is_opaque = rest.contains('`')
+        || rest.contains('\'') && rest.contains('$')
+        || !is_default
+            && ["$(", "${", "$["].iter().any(|opening| without_plain_parameters(rest).contains(opening));
     inner.starts_with('!')
         || rest.contains("@P")
+        || is_opaque
         || is_offset
         || (rest.trim_start_matches(':').starts_with('=') && decides(name))
+}
+
+/// Without `${x}` of any name.
+fn without_plain_parameters(text: &str) -> String {
+    let mut parts = text.split("${");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |kept, part| match part.split_once('}') {
+        Some((name, rest)) if name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric()) => {
+            kept + rest
+        }
+        _ => kept + "${" + part,
+    })
+}
+
+/// `x=([i]=1)`: returns whether a list has subscripts that are evaluated. Those of what is declared as a dictionary are not.
+fn has_evaluated_places(source: &Source<'_>, value: Node<'_>, visit: &Visit<'_, '_>) -> bool {
+    let is_place = |item: &Node<'_>| {
+        let text = source.of(*item);
+        text.starts_with('[') && !text[1..].split(']').next().is_some_and(is_plain_subscript)
+    };
+    let is_dictionary = || {
+        let declared = visit.ancestors.last().filter(|above| above.kind() == "declaration_command");
+        declared.is_some_and(|above| {
+            children(*above).iter().any(|child| {
+                let option = source.of(*child);
+                child.kind() == "word" && option.starts_with('-') && option.contains('A')
+            })
+        })
+    };
+    value.kind() == "array" && children(value).iter().any(is_place) && !is_dictionary()
+}
+
+/// Returns whether a redirection stores its descriptor in a variable that decides something or whose place is evaluated: `{PATH}>x`.
+fn names_descriptor(source: &Source<'_>, redirect: Node<'_>) -> bool {
+    let before = source.text.get(..redirect.start_byte()).and_then(|text| text.strip_suffix('}'));
+    let name = before.and_then(|text| text.rsplit_once('{')).map_or("", |(_, name)| name);
+    name.contains('[') || decides(name)
 }
 
 /// Returns whether an expansion stands unquoted in `[ … ]`: its value may become the operator that evaluates what follows.

@@ -143,6 +143,17 @@ pub struct Inside {
     pub interprets: Option<Language>,
     /// Set if it runs a file.
     pub has_script: bool,
+    /// The shell that runs its code, where it is not the one that runs the command.
+    pub shell: Option<Shell>,
+}
+
+/// What is known of the shell that runs a script.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Shell {
+    /// Set if the shell may be another one than bash.
+    pub may_be_another: bool,
+    /// Set if the shell reads it piece by piece from its standard input, which its commands read from too.
+    pub reads_input: bool,
 }
 
 impl Inside {
@@ -176,7 +187,10 @@ pub fn look_inside(words: &[Word], stdin: &Stdin) -> Inside {
         inside.commands.extend(starts.into_iter().map(|start| arguments[start..].to_vec()));
     }
     match name {
-        "find" | "fd" => inside.commands.extend(executed(arguments)),
+        "find" | "fd" => match executed(arguments) {
+            Some(commands) => inside.commands.extend(commands),
+            None => inside.unreadable = Some("more commands than are read"),
+        },
         "eval" | "trap" | "watch" => {
             inside.is_inexact = arguments.iter().any(|word| !word.fixed);
             let code = match name {
@@ -208,6 +222,9 @@ pub fn look_inside(words: &[Word], stdin: &Stdin) -> Inside {
     let is_named =
         |interpreter: &&Interpreter| interpreter.names.iter().any(|known| *known == name || *known == base);
     if let Some(interpreter) = INTERPRETERS.iter().find(is_named) {
+        if interpreter.language == Language::Shell {
+            inside.shell = Some(Shell { may_be_another: name != "bash", reads_input: false });
+        }
         interpret(interpreter, arguments, stdin, &mut inside);
     }
     inside
@@ -251,7 +268,7 @@ fn interpret(interpreter: &Interpreter, arguments: &[Word], stdin: &Stdin, insid
             inside.unreadable = Some("what an interpreter is given by a process substitution");
         } else if interpreter.reads_stdin(word) {
             break;
-        } else if !interpreter.is_flag(word) && word.text != "--" && !after_flag {
+        } else if !interpreter.is_flag(word) && !interpreter.ends_options(word) && !after_flag {
             inside.has_script |= !has_script;
             has_script = true;
             if interpreter.takes_script {
@@ -267,6 +284,7 @@ fn interpret(interpreter: &Interpreter, arguments: &[Word], stdin: &Stdin, insid
     match stdin {
         Stdin::Text { text, is_exact } if !has_script => {
             inside.is_inexact |= !is_exact;
+            inside.shell.get_or_insert_default().reads_input = true;
             inside.code.push((language, text.clone()));
         }
         Stdin::Inherited if !has_script => inside.is_inexact = true,
@@ -278,9 +296,15 @@ fn interpret(interpreter: &Interpreter, arguments: &[Word], stdin: &Stdin, insid
 impl Interpreter {
     /// Returns whether a word says that the script comes on standard input; what follows it are the script's arguments.
     fn reads_stdin(&self, word: &Word) -> bool {
+        let is_shell = self.language == Language::Shell;
         let is_group = word.text.starts_with('-') && !word.text.starts_with("--");
-        let is_shells = self.language == Language::Shell && is_group && word.text.contains('s');
-        self.takes_script && (is_shells || word.text == "-" || is_stdin(&word.text))
+        let says_so = if is_shell { is_group && word.text.contains('s') } else { word.text == "-" };
+        self.takes_script && (says_so || is_stdin(&word.text))
+    }
+
+    /// Returns whether a word ends the options; to a shell a lone dash does.
+    fn ends_options(&self, word: &Word) -> bool {
+        word.text == "--" || self.language == Language::Shell && word.text == "-"
     }
 
     /// Returns whether a word is an option; shells take those that begin with `+` too.
@@ -350,8 +374,8 @@ pub fn is_assignment(word: &str) -> bool {
     })
 }
 
-/// `find … -exec rm {} \;`
-fn executed(arguments: &[Word]) -> Vec<Vec<Word>> {
+/// `find … -exec rm {} \;`; nothing where there are too many.
+fn executed(arguments: &[Word]) -> Option<Vec<Vec<Word>>> {
     let runs = |word: &Word| {
         matches!(
             word.text.as_str(),
@@ -360,12 +384,19 @@ fn executed(arguments: &[Word]) -> Vec<Vec<Word>> {
     };
     let starts = arguments.iter().enumerate().filter(|(_, word)| runs(word)).map(|(at, _)| at + 1);
     let command = |start: usize| {
-        let words = arguments.iter().skip(start);
+        // A plus ends it behind the braces alone.
+        let is_end = |at: &usize| match arguments[*at].text.as_str() {
+            ";" => true,
+            "+" => *at > start && arguments[*at - 1].text == "{}",
+            _ => false,
+        };
+        let end = (start..arguments.len()).find(is_end).unwrap_or(arguments.len());
         // A file's name takes the place of the braces.
         let named = |word: &Word| Word { fixed: word.fixed && !word.text.contains("{}"), ..word.clone() };
-        words.take_while(|word| word.text != ";" && word.text != "+").map(named).collect()
+        arguments[start.min(end)..end].iter().map(named).collect()
     };
-    starts.take(MAX_STARTS).map(command).collect()
+    let starts: Vec<usize> = starts.collect();
+    (starts.len() <= MAX_STARTS).then(|| starts.into_iter().map(command).collect())
 }
 
 fn joined(words: &[Word]) -> String {
