@@ -16,6 +16,7 @@ pub mod local;
 pub mod ownership;
 mod place;
 pub mod project;
+pub mod removals;
 pub mod seccomp;
 mod toolchains;
 pub use agent_wire as wire;
