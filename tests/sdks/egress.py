@@ -2,7 +2,7 @@
 
 import sys
 
-from e2b import CommandExitException, InvalidArgumentException, Sandbox
+from e2b import CommandExitException, Sandbox, SandboxException
 
 SITE = sys.argv[1]
 HOST = SITE.split("/")[2].split(":")[0]
@@ -40,7 +40,7 @@ with Sandbox.create(timeout=600, allow_internet_access=False) as sandbox:
         assert reaches(sandbox) == expected, network
     try:
         sandbox.update_network({"deny_out": ["example.com"]})
-    except InvalidArgumentException:
+    except SandboxException:
         pass
     else:
         raise AssertionError("a name was denied")

@@ -533,7 +533,7 @@ impl Gateway {
     pub(super) async fn judge(&self, host: &Host, port: u16) -> Result<Permit, CloseReason> {
         let denied = |why: &str| Err(CloseReason::Refused(Refusal::denied(why)));
         if self.narrowing.lock().denies(host, None) {
-            return denied("the sandbox was created so");
+            return Err(CloseReason::Refused(Refusal::narrowed()));
         }
         match self.verdict(host, port) {
             Verdict::Allowed(reach) => return Ok(Permit { reach, by_user: false, holder: None }),
