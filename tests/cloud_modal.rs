@@ -115,13 +115,17 @@ async fn a_cut_stream_of_a_modal_sandbox_is_joined_again() {
 async fn a_session_that_starts_again_replaces_its_sandbox_at_modal() {
     let provider = modal::start();
     let backend = backend_at(&provider.url, TOKEN_SECRET);
-    let spec = spec();
+    // A tag had the colons of this date, which Modal's SDK refuses.
+    let spec = Spec { ephemeral: false, delete_after: Some(Duration::from_secs(3600)), ..spec() };
     let _first = start(&backend, &spec).await;
     let before = provider.sandboxes().remove(0);
     let _second = start(&backend, &spec).await;
     let after = provider.sandboxes();
     assert_eq!(after.len(), 1);
     assert_ne!(before.id, after[0].id);
+    let listed = backend.list().await.expect("the list");
+    let expires = listed[0].expires.as_deref().and_then(|date| date.parse::<jiff::Timestamp>().ok());
+    assert!(expires.is_some_and(|date| date > jiff::Timestamp::now()), "{listed:?}");
     backend.destroy(&spec.session).await.expect("removed");
 }
 

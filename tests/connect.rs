@@ -23,8 +23,9 @@ fn start_request() -> impl Strategy<Value = StartRequest> {
 fn entry() -> impl Strategy<Value = EntryInfo> {
     let time = (-62_135_596_800i64..253_402_207_200, 0..1_000_000_000i32)
         .prop_map(|(seconds, nanos)| Timestamp { seconds, nanos });
-    (".*", 0..4i32, any::<i64>(), any::<u32>(), option::of(time), option::of(".*")).prop_map(
-        |(name, kind, size, mode, modified_time, symlink_target)| EntryInfo {
+    let metadata = btree_map("[a-z]{1,9}", ".*", 0..3);
+    (".*", 0..4i32, any::<i64>(), any::<u32>(), option::of(time), option::of(".*"), metadata).prop_map(
+        |(name, kind, size, mode, modified_time, symlink_target, metadata)| EntryInfo {
             path: format!("/{name}"),
             name,
             kind,
@@ -35,6 +36,7 @@ fn entry() -> impl Strategy<Value = EntryInfo> {
             group: "user".into(),
             modified_time,
             symlink_target,
+            metadata,
         },
     )
 }

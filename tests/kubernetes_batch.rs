@@ -72,9 +72,10 @@ async fn until_results(workspace: &Path, count: usize) {
     }
 }
 
-/// With the cluster of `.ci/cluster` alone: it restarts its API server. `AGENT_TEST_BATCH_TASKS` names another number of tasks.
+/// Pods were left whose removal failed while the API server was away. With the cluster of `.ci/cluster` alone: it restarts its API
+/// server. `AGENT_TEST_BATCH_TASKS` names another number of tasks.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "restarts the cluster's programs under other tests, and does not hold yet: pods are left"]
+#[ignore = "restarts the cluster's programs under other tests: .ci/cluster runs it alone"]
 async fn each_task_of_a_batch_is_done_once_while_the_api_server_is_killed_and_no_pod_is_left() {
     let Some(api) = Api::connect().await else { return };
     let Some(node) = Node::of_this_machine() else { return };

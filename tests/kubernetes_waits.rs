@@ -91,10 +91,10 @@ async fn a_pool_that_does_not_exist_ends_the_start_at_once() {
     }
 }
 
-/// It was `Terminating` until a grace period of 30 s had run out, and its processors stayed reserved. On a busy machine the
-/// cluster itself takes longer: a pod that ends at its first signal is removed beside it.
+/// It was `Terminating` until a grace period of 30 s had run out, and after that until the kubelet had looked at it again, every ten
+/// seconds; its processors stayed reserved. A pod that nobody helps is removed beside it.
 #[tokio::test]
-#[ignore = "is measured, on a machine that does nothing else"]
+#[ignore = "is measured: .ci/cluster runs it alone"]
 async fn a_pod_that_is_removed_is_gone_within_five_seconds() {
     let Some(api) = Api::connect().await else { return };
     let pods = "/api/v1/namespaces/default/pods";
@@ -120,5 +120,5 @@ async fn a_pod_that_is_removed_is_gone_within_five_seconds() {
     backend.destroy(&spec.session).await.expect("removed");
     let (own, bare) = tokio::join!(gone(format!("agent-{}", spec.session)), gone(bare));
     println!("gone after {own:?}, the bare pod after {bare:?}");
-    assert!(own < Duration::from_secs(5).max(bare * 2), "{own:?}, the bare pod {bare:?}");
+    assert!(own < Duration::from_secs(5).max(bare), "{own:?}, the bare pod {bare:?}");
 }

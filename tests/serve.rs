@@ -3,6 +3,7 @@
 use crate::support::agent::agent;
 use crate::support::counterpart;
 use crate::support::serve::{KEY, Server, sdk};
+use crate::support::site::Site;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -402,4 +403,12 @@ fn a_creation_that_is_sent_again_makes_no_second_sandbox() {
 fn a_port_of_a_sandbox_is_reached_with_the_token_where_it_is_not_public() {
     let Some(e2b) = sdk("e2b") else { return };
     e2b.run(&server(&[]), "ports.py");
+}
+
+#[test]
+fn a_client_takes_hosts_and_addresses_away_and_gives_itself_none() {
+    let Some(e2b) = sdk("e2b") else { return };
+    let site = Site::http().file("/hello", "from the site\n");
+    let server = server(&["--network", &site.address.to_string()]);
+    e2b.run(&server, &format!("egress.py http://{}/hello", site.address));
 }

@@ -42,8 +42,13 @@ pub use agent_terminal as ui;
 use crate::error::Error;
 use crate::machine::Machine;
 use crate::mcp::client::login;
+use crate::sandbox::removals;
 use std::process::ExitCode as ProcessExitCode;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the end of a command waits for removals of sandboxes.
+const REMOVALS: Duration = Duration::from_secs(5);
 
 /// Runs the command.
 pub fn dispatch(cli: Cli, machine: &Arc<Machine>) -> ProcessExitCode {
@@ -57,6 +62,8 @@ pub fn dispatch(cli: Cli, machine: &Arc<Machine>) -> ProcessExitCode {
     let code = runtime.block_on(async {
         let code = startup::start(cli, machine).await;
         login::settle().await;
+        // What is left is swept by a later process.
+        removals::settle(REMOVALS).await;
         code
     });
     config::telemetry::end(machine).iter().for_each(|why| print::notice(why));

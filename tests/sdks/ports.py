@@ -59,4 +59,12 @@ with Sandbox.create(timeout=600, network={"allow_public_traffic": False}) as pri
     assert ask(private, 8080, [token]) == (201, b"/some/path?x=1 cba ")
     for wrong in ([], [("e2b-traffic-access-token", "wrong")]):
         assert ask(private, 8080, wrong)[0] == 403
+with Sandbox.create(timeout=600, network={"mask_request_host": "masked.example:${PORT}"}) as masked:
+    masked.files.write("/tmp/server.py", SERVER.replace("n.lower().startswith(('e2b', 'x-'))", "False").replace("names.encode()", "self.headers['host'].encode()"))
+    masked.commands.run("python3 /tmp/server.py", background=True)
+    for _ in range(300):
+        if ask(masked, 8080)[0] == 201:
+            break
+        time.sleep(0.1)
+    assert ask(masked, 8080) == (201, b"/some/path?x=1 cba masked.example:8080")
 print("passed")

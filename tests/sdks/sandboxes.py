@@ -103,12 +103,35 @@ def files(sandbox):
     fails(InvalidArgumentException, lambda: sandbox.files.read("a"))
 
 
+def metadata(sandbox):
+    kept = {"author": "mish", "purpose": "an upload"}
+    assert sandbox.files.write("m/kept", "1", metadata=kept).metadata == kept
+    assert sandbox.files.write("m/streamed", "1", metadata=kept, use_octet_stream=True).metadata == kept
+    sandbox.files.write_files([{"path": "m/one", "data": "1"}, {"path": "m/two", "data": "2"}], metadata={"n": "1"})
+    sandbox.files.write("m/none", "1")
+    found = {entry.name: entry.metadata for entry in sandbox.files.list("m")}
+    assert found == {"kept": kept, "streamed": kept, "one": {"n": "1"}, "two": {"n": "1"}, "none": None}, found
+    assert sandbox.files.rename("m/kept", "m/renamed").metadata == kept
+    # Those of programs inside are the same ones; others stay theirs.
+    sandbox.commands.run("""python3 -c "import os
+os.setxattr('/home/user/m/none', 'user.e2b.by', b'a program'); os.setxattr('/home/user/m/none', 'user.other', b'x')
+print(os.getxattr('/home/user/m/renamed', 'user.e2b.author'))" """)
+    assert sandbox.files.get_info("m/none").metadata == {"by": "a program"}
+    # An upload replaces all of it.
+    assert sandbox.files.write("m/renamed", "2").metadata is None
+    assert sandbox.files.get_info("m/renamed").metadata is None
+    fails(InvalidArgumentException, lambda: sandbox.files.write("m/much", "1", metadata={"much": "x" * 5000}))
+    assert not sandbox.files.exists("m/much")
+
+
 def watching(sandbox):
     sandbox.files.make_dir("watched")
-    watch = sandbox.files.watch_dir("watched")
-    sandbox.files.write("watched/new", "1")
+    watch = sandbox.files.watch_dir("watched", include_entry=True, allow_network_mounts=True)
+    sandbox.files.write("watched/new", "1", metadata={"a": "b"})
     seen = []
     until(lambda: seen.extend(watch.get_new_events()) or any(event.name == "new" for event in seen))
+    entry = next(event.entry for event in seen if event.name == "new")
+    assert (entry.path, entry.metadata) == ("/home/user/watched/new", {"a": "b"}), entry
     watch.stop()
 
 
@@ -126,6 +149,7 @@ def lifecycle():
         background(sandbox)
         terminal(sandbox)
         files(sandbox)
+        metadata(sandbox)
         watching(sandbox)
         signed(sandbox)
         info = sandbox.get_info()

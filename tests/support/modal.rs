@@ -396,6 +396,11 @@ impl Modal {
         if disk.is_none() && !["im-1", "im-slow"].contains(&&*definition.image_id) {
             return Err((NOT_FOUND, "Image not found"));
         }
+        // As Modal's own SDK checks tags.
+        let is_in_tags = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        if !asked.tags.iter().all(|tag| tag.tag_value.bytes().all(is_in_tags)) {
+            return Err((INVALID_ARGUMENT, "Invalid tag"));
+        }
         let id = format!("{:08x}", fastrand::u32(..));
         let network = match definition.network_access.as_ref().map(|access| access.network_access_type) {
             Some(BLOCKED) => Network::None,

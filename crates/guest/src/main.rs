@@ -15,6 +15,7 @@
 )]
 
 mod attach;
+mod attributes;
 mod client;
 mod command;
 mod facts;

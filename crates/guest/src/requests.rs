@@ -1,5 +1,6 @@
 //! The requests of clients.
 
+use crate::attributes;
 use crate::client::{Client, Failure};
 use crate::command::{Command, StreamId};
 use crate::facts;
@@ -105,6 +106,13 @@ impl Server {
             }
             Message::Missing { files } => {
                 return Ok(Some(Message::MissingAre { indexes: update::missing(files, &mut self.hashes) }));
+            }
+            Message::Attributes { paths, prefix } => {
+                return Ok(Some(Message::AttributesAre { files: attributes::of_files(paths, &prefix) }));
+            }
+            Message::SetAttributes { path, prefix, attributes } => {
+                attributes::replace(path, &prefix, &attributes)?;
+                return Ok(Some(Message::Done {}));
             }
             Message::Walk { root, hash, exclude, max_entries, since, depth } => {
                 let exclude = exclude.into_iter().collect();

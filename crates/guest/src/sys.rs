@@ -2,7 +2,7 @@
 //! library are declared here, for `launch/sys.rs` as well. Numbers are those of Linux on x86-64 and arm64, where they
 //! agree.
 
-use std::ffi::{CStr, CString, c_int, c_long, c_short, c_uint, c_ulong, c_void};
+use std::ffi::{CStr, CString, OsStr, c_int, c_long, c_short, c_uint, c_ulong, c_void};
 use std::fs::File;
 use std::io;
 use std::net::TcpStream;
@@ -129,6 +129,16 @@ pub mod ffi {
             times: *const TimeSpec,
             flags: c_int,
         ) -> c_int;
+        pub fn listxattr(path: *const c_char, list: *mut c_void, size: usize) -> isize;
+        pub fn getxattr(path: *const c_char, name: *const c_char, value: *mut c_void, size: usize) -> isize;
+        pub fn setxattr(
+            path: *const c_char,
+            name: *const c_char,
+            value: *const c_void,
+            size: usize,
+            flags: c_int,
+        ) -> c_int;
+        pub fn removexattr(path: *const c_char, name: *const c_char) -> c_int;
         pub fn statvfs(path: *const c_char, result: *mut StatVfs) -> c_int;
         pub fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int;
         pub fn connect(fd: c_int, address: *const c_void, length: c_uint) -> c_int;
@@ -512,6 +522,52 @@ pub fn exchange(one: &Path, other: &Path) -> io::Result<()> {
         ffi::syscall(SYS_RENAMEAT2, AT_FDCWD, one.as_ptr(), AT_FDCWD, other.as_ptr(), RENAME_EXCHANGE)
     };
     check(result as c_int).map(drop)
+}
+
+/// The most bytes of the names of a file's extended attributes, as the kernel bounds them.
+const MAX_ATTRIBUTE_NAMES: usize = 64 << 10;
+
+/// The names of a file's extended attributes, each with a zero behind it.
+pub fn attribute_names(path: &Path) -> io::Result<Vec<u8>> {
+    let path = c_path(path)?;
+    // SAFETY: the path lives across the call, and nothing is written.
+    if unsafe { ffi::listxattr(path.as_ptr(), std::ptr::null_mut(), 0) } == 0 {
+        return Ok(Vec::new());
+    }
+    let mut list = vec![0; MAX_ATTRIBUTE_NAMES];
+    // SAFETY: the path lives across the call, and the kernel writes no more than the list holds.
+    let length = unsafe { ffi::listxattr(path.as_ptr(), list.as_mut_ptr().cast(), list.len()) };
+    filled(list, length)
+}
+
+/// The value of an extended attribute of a file, of at most so many bytes.
+pub fn attribute(path: &Path, name: &OsStr, most: usize) -> io::Result<Vec<u8>> {
+    let (path, name, mut value) = (c_path(path)?, c_path(Path::new(name))?, vec![0; most]);
+    // SAFETY: path and name live across the call, and the kernel writes no more than the value holds.
+    let length =
+        unsafe { ffi::getxattr(path.as_ptr(), name.as_ptr(), value.as_mut_ptr().cast(), value.len()) };
+    filled(value, length)
+}
+
+fn filled(mut buffer: Vec<u8>, length: isize) -> io::Result<Vec<u8>> {
+    let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
+    buffer.truncate(length);
+    Ok(buffer)
+}
+
+/// Sets an extended attribute of a file.
+pub fn set_attribute(path: &Path, name: &OsStr, value: &[u8]) -> io::Result<()> {
+    let (path, name) = (c_path(path)?, c_path(Path::new(name))?);
+    // SAFETY: path, name and value live across the call.
+    check(unsafe { ffi::setxattr(path.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0) })
+        .map(drop)
+}
+
+/// Removes an extended attribute of a file.
+pub fn remove_attribute(path: &Path, name: &OsStr) -> io::Result<()> {
+    let (path, name) = (c_path(path)?, c_path(Path::new(name))?);
+    // SAFETY: path and name live across the call.
+    check(unsafe { ffi::removexattr(path.as_ptr(), name.as_ptr()) }).map(drop)
 }
 
 /// Ignores a signal, in the processes that come from this one as well.

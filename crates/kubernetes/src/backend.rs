@@ -10,7 +10,9 @@ use agent_base::error::{Error, Result};
 use agent_base::machine::Machine;
 use agent_event::SandboxInfo;
 use agent_sandbox::ownership::{sandbox_name, this_host};
-use agent_sandbox::{Backend, Capabilities, Channel, Listed, OnProgress, Reopen, Reopened, Spec, State};
+use agent_sandbox::{
+    Backend, Capabilities, Channel, Listed, OnProgress, Reopen, Reopened, Spec, State, removals,
+};
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use http::Method;
@@ -51,15 +53,29 @@ impl Kubernetes {
         Ok(Self { cluster, settings, machine, user_namespaces: Arc::default() })
     }
 
-    /// Deletes a pod, or the claim of one; `false` where there is none. Its processes have a second to end.
+    /// Deletes a pod, or the claim of one; `false` where there is none. Its processes have a second to end. The object goes as soon as
+    /// they have: an older kubelet alone takes up to ten seconds more.
     pub(super) async fn delete(&self, name: &str) -> Result<bool> {
         // The pod of a claim has another name. A session of before the setting has a pod of its own.
         if self.settings.warm_pool.is_some() && self.delete_claim(name).await? {
             return Ok(true);
         }
         let options = json!({ "gracePeriodSeconds": 1, "propagationPolicy": "Background" });
-        let deleted = self.cluster.delete(&self.cluster.path(&format!("pods/{name}")), &options).await;
-        deleted.map_err(|error| failure::error(&format!("the pod {name} could not be removed"), error))
+        let path = self.cluster.path(&format!("pods/{name}"));
+        let deleted = self.cluster.delete(&path, &options).await;
+        let deleted = deleted
+            .map_err(|error| failure::error(&format!("the pod {name} could not be removed"), error))?;
+        let Some(pod) = deleted else { return Ok(false) };
+        let uid = wait::text(&pod, "/metadata/uid").to_owned();
+        let (cluster, name) = (self.cluster.clone(), name.to_owned());
+        removals::go_on(&format!("{name}: {uid}"), async move {
+            if wait::ended(&cluster, &name, &uid).await {
+                let options = json!({ "gracePeriodSeconds": 0, "preconditions": { "uid": uid } });
+                // Otherwise the kubelet does it.
+                let _ = cluster.delete(&path, &options).await;
+            }
+        });
+        Ok(true)
     }
 
     /// The stream to the guest of a session's pod, which is opened again where it is cut.

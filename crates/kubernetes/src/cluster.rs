@@ -137,11 +137,11 @@ impl Cluster {
         self.send(Method::POST, path, Some(body)).await
     }
 
-    /// Deletes what is at `path`. `false` where there is nothing.
-    pub async fn delete(&self, path: &str, options: &Value) -> kube::Result<bool> {
+    /// Deletes what is at `path`, and returns it as it is then. `None` where there is nothing.
+    pub async fn delete(&self, path: &str, options: &Value) -> kube::Result<Option<Value>> {
         match self.send(Method::DELETE, path, Some(options)).await {
-            Ok(_) => Ok(true),
-            Err(error) if failure::code(&error) == Some(404) => Ok(false),
+            Ok(deleted) => Ok(Some(deleted)),
+            Err(error) if failure::code(&error) == Some(404) => Ok(None),
             Err(error) => Err(error),
         }
     }

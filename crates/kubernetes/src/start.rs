@@ -9,7 +9,7 @@ use super::{NAME, failure, policy, wait};
 use agent_base::error::{Error, Result};
 use agent_event::SandboxInfo;
 use agent_sandbox::ownership::sandbox_name;
-use agent_sandbox::{Channel, OnProgress, Spec, bootstrap};
+use agent_sandbox::{Channel, OnProgress, Spec, bootstrap, removals};
 use bytes::Bytes;
 use serde_json::Value;
 use std::time::Duration;
@@ -213,9 +213,9 @@ impl Unfinished {
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        if let (Some(name), Ok(runtime)) = (self.name.take(), tokio::runtime::Handle::try_current()) {
+        if let Some(name) = self.name.take() {
             let kubernetes = self.kubernetes.clone();
-            runtime.spawn(async move { kubernetes.delete(&name).await });
+            removals::go_on(&name.clone(), async move { drop(kubernetes.delete(&name).await) });
         }
     }
 }

@@ -14,6 +14,8 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 /// How long a watch that broke waits before the next.
 const AGAIN: Duration = Duration::from_millis(500);
+/// How long a pod that is being removed is looked at.
+const REMOVAL: Duration = Duration::from_secs(30);
 /// Reasons of a waiting container that do not pass by themselves.
 const HOPELESS: [&str; 8] = [
     "ErrImagePull",
@@ -211,6 +213,37 @@ pub(super) async fn gone_from(cluster: &Cluster, path: &str, name: &str, longest
         }
     }
     Ok(())
+}
+
+/// Waits until the pod with this `uid` is gone, or all of its containers have ended. `true` where they have.
+pub(super) async fn ended(cluster: &Cluster, name: &str, uid: &str) -> bool {
+    let decide = |pod: Option<&Value>| match pod.filter(|pod| text(pod, "/metadata/uid") == uid) {
+        None => Some(false),
+        Some(pod) => has_ended(pod).then_some(true),
+    };
+    let (deadline, pods) = (Instant::now() + REMOVAL, cluster.path("pods"));
+    while Instant::now() < deadline {
+        if let Ok(seen) = read(cluster, name).await {
+            if let Some(ended) = decide(seen.as_ref()) {
+                return ended;
+            }
+            let seen = seen.unwrap_or_default();
+            let followed = follow(cluster, &pods, name, &seen, &decide);
+            if let Ok(Some(ended)) = timeout_at(deadline, followed).await {
+                return ended;
+            }
+        }
+        sleep(AGAIN).await;
+    }
+    false
+}
+
+/// Returns whether every container of the pod has ended. An older kubelet says that by the phase alone.
+fn has_ended(pod: &Value) -> bool {
+    let statuses = pod.pointer("/status/containerStatuses").and_then(Value::as_array);
+    let is_terminated = |status: &Value| status.pointer("/state/terminated").is_some();
+    matches!(text(pod, "/status/phase"), "Failed" | "Succeeded")
+        || statuses.is_some_and(|all| !all.is_empty() && all.iter().all(is_terminated))
 }
 
 /// The pod called `name`.
@@ -425,6 +458,17 @@ mod tests {
             assert!(error.to_string().contains(sentence), "{status}: {error}");
             assert!(error.hint_text().is_some_and(|text| text.contains(hint)), "{status}: {error:?}");
         }
+    }
+
+    #[test]
+    fn a_pod_has_ended_when_all_of_its_containers_have() {
+        let state = |state: Value| json!({ "name": CONTAINER, "state": state });
+        let (ended, waits) = (state(json!({ "terminated": {} })), state(json!({ "waiting": {} })));
+        let has_ended = |status: Value| super::has_ended(&pod(status));
+        assert!(has_ended(json!({ "phase": "Running", "containerStatuses": [ended] })));
+        assert!(!has_ended(json!({ "phase": "Running", "containerStatuses": [ended, waits] })));
+        assert!(has_ended(json!({ "phase": "Failed", "containerStatuses": [waits] })), "Kubernetes 1.20");
+        assert!(!has_ended(json!({ "phase": "Pending", "containerStatuses": [] })) && !has_ended(json!({})));
     }
 
     #[test]

@@ -211,6 +211,7 @@ impl Kubernetes {
     pub(super) async fn delete_claim(&self, name: &str) -> Result<bool> {
         let path = self.cluster.group_path(CLAIMS, &format!("sandboxclaims/{name}"));
         let deleted = self.cluster.delete(&path, &json!({ "propagationPolicy": "Background" })).await;
+        let deleted = deleted.map(|claim| claim.is_some());
         deleted.map_err(|error| failure::error(&format!("the claim {name} could not be removed"), error))
     }
 

@@ -85,6 +85,11 @@ impl Refusal {
         Self { reason: reason.into(), remedy: Remedy::Undeny }
     }
 
+    /// The client that the sandbox was made for has denied it.
+    pub fn narrowed() -> Self {
+        Self { reason: "whoever has created this sandbox denied it".to_owned(), remedy: Remedy::None }
+    }
+
     /// No entry of the list that the program goes by covers the target.
     pub fn unlisted_of(holder: &str) -> Self {
         Self { reason: format!("it is not on the list `network` of {holder}"), remedy: Remedy::None }

@@ -7,6 +7,7 @@ use super::dial::AddressRule;
 use super::environment::variables;
 use super::host::Host;
 use super::list::Entry;
+use super::narrowing::Narrowing;
 use super::project::Project;
 use super::registries::REGISTRIES;
 use super::request::Request;
@@ -77,6 +78,8 @@ pub struct Gateway {
     network: Network,
     limits: Limits,
     rules: Lock<Rules>,
+    /// What a client of this sandbox has taken away from the rules.
+    narrowing: Lock<Narrowing>,
     /// Whose denials hold here as well.
     session: Lock<Option<Arc<Gateway>>>,
     /// Lists beside the session's, by the password that programs show.
@@ -131,6 +134,7 @@ impl Gateway {
             slots: Semaphore::new(limits.at_once),
             limits,
             rules: Lock::new(rules),
+            narrowing: Lock::default(),
             session: Lock::default(),
             holders: Lock::default(),
             approver: Lock::default(),
@@ -207,6 +211,11 @@ impl Gateway {
     /// Begins with other rules than those of `--network`.
     pub fn begin_with(&self, rules: Rules) {
         *self.rules.lock() = rules;
+    }
+
+    /// Takes this away from what the rules allow, instead of what was taken away before.
+    pub fn narrow(&self, narrowing: Narrowing) {
+        *self.narrowing.lock() = narrowing;
     }
 
     /// Changes the rules for the user, which is an event. After the first entry is allowed, [`Gateway::attach`] opens the proxy.
@@ -523,6 +532,9 @@ impl Gateway {
     /// resolved only after that, because the lookup itself is a message to the servers of the domain.
     pub(super) async fn judge(&self, host: &Host, port: u16) -> Result<Permit, CloseReason> {
         let denied = |why: &str| Err(CloseReason::Refused(Refusal::denied(why)));
+        if self.narrowing.lock().denies(host, None) {
+            return Err(CloseReason::Refused(Refusal::narrowed()));
+        }
         match self.verdict(host, port) {
             Verdict::Allowed(reach) => return Ok(Permit { reach, by_user: false, holder: None }),
             Verdict::Denied => return denied("the user denied it"),
@@ -605,6 +617,9 @@ impl Gateway {
         address: IpAddr,
         port: u16,
     ) -> AddressRule {
+        if self.narrowing.lock().denies(host, Some(address)) {
+            return AddressRule::Denied;
+        }
         let rule = self.in_force().judge_address(address, port);
         let rule = match (&permit.holder, rule) {
             (_, AddressRule::Denied) | (None, _) => rule,

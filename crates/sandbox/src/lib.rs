@@ -16,6 +16,7 @@ pub mod local;
 pub mod ownership;
 mod place;
 pub mod project;
+pub mod removals;
 pub mod seccomp;
 mod toolchains;
 pub use agent_wire as wire;
@@ -29,7 +30,9 @@ pub use handle::{
     Tunnels, WalkOptions, reading_beside,
 };
 pub use place::{own_place, with_inside_paths};
-pub use wire::{Command, Entry, EntryKind, Facts, FileWrite, Finished, Node, Outcome, Program, TerminalSize};
+pub use wire::{
+    Attribute, Command, Entry, EntryKind, Facts, FileWrite, Finished, Node, Outcome, Program, TerminalSize,
+};
 
 use agent_base::hash::Hash;
 use agent_event::{Limits, SandboxInfo, Stream};

@@ -16,6 +16,7 @@ use agent_log::SessionId;
 use agent_network::Gateway;
 use agent_sandbox::{
     AddedMount, Backend, Channel, EntryKind, HomeFile, Sandbox, Spec, WorkspaceMount, layer, own_place,
+    removals,
 };
 use agent_tools::Reach;
 use agent_workspace::{AddedDirectory, CopyReport, Workspace, added, mode};
@@ -31,7 +32,8 @@ const START_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long it waits for the guest to end.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(1500);
 /// How long it waits until its sandbox is removed, whether or not the guest has answered: what has ended is still an object of a
-/// cluster, and counts for its quota. Otherwise the guest's idle timeout and a later sweep remove it.
+/// cluster, and counts for its quota. After that the removal goes on beside it; the guest's idle timeout and a later sweep remove what
+/// this process does not.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A sandbox that is up, with the workspace in it.
@@ -202,8 +204,8 @@ impl Startup {
         if let Ok(Ok(ready)) = started {
             let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, ready.sandbox.shutdown()).await;
         }
-        // Usually the guest has removed it already; a later sweep retries what failed.
-        let _ = tokio::time::timeout(REMOVAL_TIMEOUT, self.backend.destroy(&self.session)).await;
+        // Usually the guest has removed it already.
+        removals::remove(&self.backend, &self.session, REMOVAL_TIMEOUT).await;
     }
 }
 
@@ -242,6 +244,7 @@ impl Start {
     /// Starts it in the background.
     fn begin(self, population: Population) -> Starting {
         let backend = Arc::clone(&self.backend);
+        removals::give_up(&self.spec.session);
         let task = tokio::spawn(self.run(population));
         sweep_once(&backend);
         let ready = async move {

@@ -21,8 +21,8 @@
 //! transfer.
 //!
 //! A request's stream ends with exactly one terminal message of the guest: `Finished`, `JobStarted`, `JobState`,
-//! `Stated`, `Entries { last: Some(_) }`, `Updated`, `MissingAre`, `Done`, `FactsAre` or `Failed`. What the host sends on
-//! a stream that has ended is ignored.
+//! `Stated`, `Entries { last: Some(_) }`, `Updated`, `MissingAre`, `AttributesAre`, `Done`, `FactsAre` or `Failed`. What the host
+//! sends on a stream that has ended is ignored.
 //!
 //! A connection's stream (`Connect` → `Opened` or `Failed`; `Open` → `Opened` or `Failed`) ends when each side
 //! has sent its last frame, `Eof` or `Reset`. A side that receives `Reset` and has not ended yet answers with `Reset`.
@@ -306,6 +306,15 @@ record! {
 }
 
 record! {
+    /// An extended attribute of a file.
+    Attribute {
+        /// Its name behind the prefix that was asked for.
+        name: OsString,
+        value: Vec<u8>,
+    }
+}
+
+record! {
     /// The size of a terminal in characters.
     #[derive(Copy)]
     TerminalSize {
@@ -498,6 +507,17 @@ tagged! {
         },
         /// Kill everything that runs but the guest: commands, jobs and what they left running. `Done`.
         0x23 = EndProcesses {},
+        /// Read the extended attributes whose names begin with `prefix`. `AttributesAre`.
+        0x24 = Attributes {
+            paths: Vec<PathBuf>,
+            prefix: OsString,
+        },
+        /// Give a file these extended attributes, and no others whose names begin with `prefix`. `Done`.
+        0x25 = SetAttributes {
+            path: PathBuf,
+            prefix: OsString,
+            attributes: Vec<Attribute>,
+        },
 
         /// Output of a command. At most [`CHUNK`].
         0x30 = Output {
@@ -555,6 +575,11 @@ tagged! {
         0x3c = MissingAre {
             /// Indexes into `Missing`, ascending.
             indexes: Vec<u32>,
+        },
+        0x3d = AttributesAre {
+            /// Those of the first paths of `Attributes`, of one at least: more do not fit, and are asked for again. A file that
+            /// cannot be read has none.
+            files: Vec<Vec<Attribute>>,
         },
     }
 }

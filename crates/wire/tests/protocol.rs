@@ -130,6 +130,10 @@ fn facts() -> impl Strategy<Value = Facts> {
     })
 }
 
+fn attributes() -> impl Strategy<Value = Vec<Attribute>> {
+    vec((word(), bytes()).prop_map(|(name, value)| Attribute { name, value }), 0..3)
+}
+
 fn both_ways() -> impl Strategy<Value = Message> {
     prop_oneof![
         any::<([u8; 4], u16)>().prop_map(|(magic, version)| Message::Hello { magic, version }),
@@ -182,6 +186,12 @@ fn requests() -> impl Strategy<Value = Message> {
             depth
         }),
         vec(text(), 0..5).prop_map(|tools| Message::GetFacts { tools }),
+        (vec(path(), 0..4), word()).prop_map(|(paths, prefix)| Message::Attributes { paths, prefix }),
+        (path(), word(), attributes()).prop_map(|(path, prefix, attributes)| Message::SetAttributes {
+            path,
+            prefix,
+            attributes
+        }),
         any::<u16>().prop_map(|port| Message::Connect { port }),
         (any::<u16>(), vec((word(), word()), 0..4)).prop_map(|(port, env)| Message::Listen { port, env }),
         Just(Message::Shutdown {}),
@@ -209,6 +219,7 @@ fn answers() -> impl Strategy<Value = Message> {
         (vec(failure, 0..4), any::<bool>())
             .prop_map(|(failures, aborted)| Message::Updated { failures, aborted }),
         vec(any::<u32>(), 0..9).prop_map(|indexes| Message::MissingAre { indexes }),
+        vec(attributes(), 0..4).prop_map(|files| Message::AttributesAre { files }),
         Just(Message::Done {}),
         facts().prop_map(|facts| Message::FactsAre { facts }),
         Just(Message::Open {}),

@@ -21,6 +21,7 @@ use crate::lock::Lock;
 use crate::log::Store;
 use crate::machine::Machine;
 use crate::model::Limiter;
+use crate::sandbox::removals;
 use crate::sanitise::one_line;
 use crate::session::CheckRules;
 use clap::{Args, Subcommand};
@@ -30,6 +31,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
+
+/// How long the end of a batch waits until the sandboxes of its tasks are removed.
+const REMOVALS: Duration = Duration::from_secs(120);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -144,6 +148,11 @@ async fn run(machine: &Arc<Machine>, options: &Options, arguments: &BatchArgs) -
     let batch = Batch { file, output, settings, models, budget, observer, halt: Arc::clone(&halt) };
     let listening = listen(halt, Arc::clone(&display))?;
     let result = batch.run().await;
+    let left = removals::settle(REMOVALS).await;
+    if left > 0 {
+        display
+            .notice(&format!("sandboxes that could not be removed: {left}; `agent sandbox list` shows them"));
+    }
     listening.abort();
     display.progress.clear();
     display.written()?;

@@ -495,8 +495,10 @@ impl Provider for Modal {
             None => self.image(spec.image.as_deref().unwrap_or(IMAGE), on_progress).await?,
         };
         let (definition, missing) = definition(creation, image);
-        let tags = creation.labels.iter();
-        let tags = tags.map(|(name, value)| SandboxTag { tag_name: name.clone(), tag_value: value.clone() });
+        let tags = creation
+            .labels
+            .iter()
+            .map(|(name, value)| SandboxTag { tag_name: name.clone(), tag_value: value.replace(':', COLON) });
         let question =
             SandboxCreateV2Request { app_id: app, definition: Some(definition), tags: tags.collect() };
         Ok((self.post_creation(creation, &question).await?, missing))
@@ -592,6 +594,9 @@ fn seconds(time: Duration) -> u32 {
     u32::try_from(time.as_secs()).unwrap_or(u32::MAX)
 }
 
+/// Stands for a colon in the value of a tag, which has letters, digits, `-`, `_` and `.` alone. Our labels do not have it.
+const COLON: &str = "__";
+
 /// Reads a description of a sandbox in a list; `None` where it has ended, or is not understood.
 fn instance(info: SandboxInfo) -> Option<Instance> {
     let task = info.task_info.unwrap_or_default();
@@ -602,7 +607,7 @@ fn instance(info: SandboxInfo) -> Option<Instance> {
     (is_known && !has_ended).then(|| Instance {
         id: info.id,
         state: Some(State::Running),
-        labels: info.tags.into_iter().map(|tag| (tag.tag_name, tag.tag_value)).collect(),
+        labels: info.tags.into_iter().map(|tag| (tag.tag_name, tag.tag_value.replace(COLON, ":"))).collect(),
         created: created.to_string(),
         address: None,
         token: None,

@@ -3,6 +3,7 @@
 use super::Empty;
 use super::json::{event_type, file_type, int64, timestamp};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The request of `Stat`, `MakeDir` and `Remove`.
 #[derive(Clone, PartialEq, prost::Message, Serialize, Deserialize)]
@@ -91,6 +92,9 @@ pub struct EntryInfo {
     #[prost(string, optional, tag = "10")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub symlink_target: Option<String>,
+    #[prost(btree_map = "string, string", tag = "11")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub metadata: BTreeMap<String, String>,
 }
 
 /// The request of `WatchDir` and `CreateWatcher`.
@@ -103,6 +107,8 @@ pub struct WatchRequest {
     pub recursive: bool,
     #[prost(bool, tag = "3")]
     pub include_entry: bool,
+    #[prost(bool, tag = "4")]
+    pub allow_network_mounts: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]

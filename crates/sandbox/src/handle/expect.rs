@@ -18,6 +18,7 @@ pub(super) enum Expect {
     Done,
     Updated,
     Missing,
+    Attributes,
     Entries,
     Facts,
     /// Nothing but `Opened` or `Failed` first, then bytes.
@@ -42,6 +43,7 @@ impl Expect {
             | (Self::File { begun: true } | Self::Files | Self::Done, Message::Done {})
             | (Self::Updated, Message::Updated { .. })
             | (Self::Missing, Message::MissingAre { .. })
+            | (Self::Attributes, Message::AttributesAre { .. })
             | (Self::Facts, Message::FactsAre { .. }) => Some(true),
             (Self::File { begun }, Message::FileIs { .. }) => {
                 (!std::mem::replace(begun, true)).then_some(false)

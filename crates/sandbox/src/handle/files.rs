@@ -3,9 +3,10 @@
 use super::connection::Connection;
 use super::expect::Expect;
 use super::stream::ANSWER_TIMEOUT;
+use super::tree::in_frames;
 use super::{Sandbox, unexpected_answer};
-use agent_base::error::Result;
-use agent_wire::{Entry, Message};
+use agent_base::error::{Error, Kind, Result};
+use agent_wire::{Attribute, Entry, Message};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -69,6 +70,47 @@ impl Sandbox {
             Message::Stated { entry } => Ok(checked(entry)),
             _ => Err(unexpected_answer()),
         }
+    }
+
+    /// The extended attributes of these files whose names begin with `prefix`, one list each, in order. Of what a symbolic link leads
+    /// to; a file that cannot be read has none.
+    ///
+    /// # Errors
+    ///
+    /// The connection is broken.
+    pub async fn attributes(&self, paths: &[PathBuf], prefix: &str) -> Result<Vec<Vec<Attribute>>> {
+        let paths = paths.iter().map(|path| self.based(path)).collect();
+        let mut files = Vec::new();
+        for mut paths in in_frames(paths, |path| path.as_os_str().len()) {
+            while !paths.is_empty() {
+                let request = Message::Attributes { paths: paths.clone(), prefix: prefix.into() };
+                let Message::AttributesAre { files: first } = self.ask(&request, Expect::Attributes).await?
+                else {
+                    return Err(unexpected_answer());
+                };
+                if first.is_empty() || first.len() > paths.len() {
+                    let connection = self.link.latest();
+                    connection.fail("the guest violates the protocol (attributes of other files)");
+                    return Err(connection.error());
+                }
+                paths.drain(..first.len());
+                files.extend(first);
+            }
+        }
+        Ok(files)
+    }
+
+    /// Gives a file these extended attributes, and no others whose names begin with `prefix`.
+    ///
+    /// # Errors
+    ///
+    /// It is not there, or its file system has none.
+    pub async fn set_attributes(&self, path: &Path, prefix: &str, attributes: Vec<Attribute>) -> Result<()> {
+        if self.read_only {
+            return Err(Error::new(Kind::InSandbox, "the workspace is read-only"));
+        }
+        let request = Message::SetAttributes { path: self.based(path), prefix: prefix.into(), attributes };
+        self.ask(&request, Expect::Done).await.map(drop)
     }
 
     /// Reads at most `limit` bytes of a regular file, from byte `offset`. Symbolic links are followed. Never waits

@@ -345,7 +345,7 @@ fn results(count: usize, failures: Vec<ChangeFailure>, aborted: bool) -> Option<
 }
 
 /// Items in groups that each fit a message.
-fn in_frames<T>(items: Vec<T>, length: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
+pub(super) fn in_frames<T>(items: Vec<T>, length: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
     let mut groups = Vec::new();
     let mut size = MAX_FRAME;
     for item in items {

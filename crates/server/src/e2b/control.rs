@@ -1,8 +1,9 @@
 //! The control plane: creating, finding, pausing and removing sandboxes.
 
 use super::create;
+use super::egress;
 use super::fleet::Fleet;
-use super::hosted::Hosted;
+use super::hosted::{Hosted, Pausing};
 use super::list;
 use super::metrics;
 use super::reply::{Refusal, answer, empty, error, final_error, json_response};
@@ -86,9 +87,8 @@ async fn of_sandbox(
     match rest {
         [] if get => json_response(StatusCode::OK, &list::detail(hosted)),
         [] if method == Method::DELETE => match server.fleet.remove(&hosted.id).await {
-            Ok(true) => empty(StatusCode::NO_CONTENT),
-            Ok(false) => error(StatusCode::NOT_FOUND, "the sandbox was not found"),
-            Err(failed) => failure(&failed).response(),
+            true => empty(StatusCode::NO_CONTENT),
+            false => error(StatusCode::NOT_FOUND, "the sandbox was not found"),
         },
         ["timeout"] if post => answer(set_timeout(server, hosted, body, false)),
         ["refreshes"] if post => answer(set_timeout(server, hosted, body, true)),
@@ -98,10 +98,8 @@ async fn of_sandbox(
         ["pause"] if post && hosted.life().is_paused => {
             error(StatusCode::CONFLICT, "the sandbox is paused already")
         }
-        ["pause"] if post => match hosted.pause().await {
-            Ok(()) => empty(StatusCode::NO_CONTENT),
-            Err(failed) => failure(&failed).response(),
-        },
+        ["pause"] if post => answer(pause(hosted, body).await),
+        ["network"] if method == Method::PUT => answer(egress::update(server, hosted, body).await),
         ["metrics"] if get => metrics::metrics(hosted, query).await,
         ["logs"] if get => json_response(StatusCode::OK, &json!({ "logs": [], "logEntries": [] })),
         _ => not_offered(),
@@ -138,6 +136,18 @@ fn set_timeout(server: &Server, hosted: &Hosted, body: &Bytes, extends: bool) ->
     let named = asked.timeout.or(asked.duration);
     let seconds = named.ok_or_else(|| Refusal::bad_request("the request names no time"))?;
     hosted.live_for(time(server, seconds)?, extends);
+    Ok(empty(StatusCode::NO_CONTENT))
+}
+
+#[derive(Default, Deserialize)]
+struct PauseWanted {
+    memory: Option<bool>,
+}
+
+async fn pause(hosted: &Hosted, body: &Bytes) -> Result<Response, Refusal> {
+    let asked: PauseWanted = parse(body)?;
+    let keeping = if asked.memory == Some(false) { Pausing::Files } else { Pausing::Memory };
+    hosted.pause(keeping).await.map_err(|failed| failure(&failed))?;
     Ok(empty(StatusCode::NO_CONTENT))
 }
 

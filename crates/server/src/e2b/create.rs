@@ -2,15 +2,15 @@
 
 use super::Server;
 use super::control::{failure, parse, sandbox, time};
-use super::hosted::Wanted;
+use super::egress::EgressWanted;
+use super::hosted::{Pausing, Wanted};
 use super::reply::{Refusal, json_response};
 use agent_base::error::Error;
 use agent_base::hash::Hash;
 use agent_base::lock::Lock;
-use agent_sandbox::Network;
 use axum::response::Response;
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
@@ -40,6 +40,10 @@ struct NewSandbox {
     timeout: Option<u64>,
     #[serde(rename = "autoPause")]
     auto_pause: Option<bool>,
+    #[serde(rename = "autoPauseMemory")]
+    auto_pause_memory: Option<bool>,
+    #[serde(rename = "autoResume")]
+    auto_resume: Option<AutoResume>,
     #[serde(alias = "allowInternetAccess")]
     allow_internet_access: Option<bool>,
     network: Option<NetworkWanted>,
@@ -54,13 +58,18 @@ struct NewSandbox {
 }
 
 #[derive(Default, Deserialize)]
+#[serde(default)]
+struct AutoResume {
+    enabled: bool,
+}
+
+#[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct NetworkWanted {
-    allow_out: Option<Vec<String>>,
-    deny_out: Option<Vec<String>>,
+    #[serde(flatten)]
+    egress: EgressWanted,
     allow_public_traffic: Option<bool>,
-    egress_proxy: Option<Value>,
-    rules: Option<Value>,
+    mask_request_host: Option<String>,
 }
 
 /// The creations that carried a key, the newest last.
@@ -113,7 +122,7 @@ pub async fn create(
         Some(seconds) => time(server, seconds)?,
         None => default_timeout.min(server.max_time),
     };
-    let wanted = wanted(new, timeout, &server.network).map_err(Refusal::bad_request)?;
+    let wanted = wanted(new, timeout).map_err(Refusal::bad_request)?;
     let snapshot = server.snapshots.of_template(&wanted.template)?;
     let fleet = Arc::clone(&server.fleet);
     let create = async move || fleet.create(wanted, snapshot).await.map(|hosted| sandbox(&hosted));
@@ -132,29 +141,25 @@ pub async fn create(
 }
 
 /// Returns what is asked for, or what of it the server does not have.
-fn wanted(new: NewSandbox, timeout: Duration, network: &Network) -> Result<Wanted, String> {
+fn wanted(new: NewSandbox, timeout: Duration) -> Result<Wanted, String> {
     let is_given = |value: &Option<Value>| value.as_ref().is_some_and(|value| !value.is_null());
     let given = [
         ("mcp", is_given(&new.mcp)),
         ("iam", is_given(&new.iam)),
         ("secrets", is_given(&new.secrets)),
         ("volumeMounts", new.volumes.is_some_and(|volumes| !volumes.is_empty())),
-        ("network.egressProxy", new.network.as_ref().is_some_and(|network| is_given(&network.egress_proxy))),
-        ("network.rules", new.network.as_ref().is_some_and(|network| is_given(&network.rules))),
     ];
     if let Some((name, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
         return Err(format!("agent serve does not support {name}"));
     }
-    let NetworkWanted { allow_out, deny_out, allow_public_traffic, .. } = new.network.unwrap_or_default();
+    let NetworkWanted { mut egress, allow_public_traffic, mask_request_host } =
+        new.network.unwrap_or_default();
+    egress.allow_internet_access = egress.allow_internet_access.or(new.allow_internet_access);
+    let egress = egress.egress()?;
     let has_private_ports = allow_public_traffic == Some(false);
-    let (allowed, denied) = (allow_out.unwrap_or_default(), deny_out.unwrap_or_default());
-    let denies_all = denied.iter().any(|range| range == "0.0.0.0/0");
-    let is_isolated = new.allow_internet_access == Some(false) || denies_all;
-    // Without a network nothing is reached, which is stricter than any list.
-    if *network != Network::None
-        && !(denied.is_empty() && allowed.is_empty() || denies_all && allowed.is_empty())
-    {
-        return Err("agent serve does not support lists of addresses: the server's --network decides".into());
+    let masked_host = mask_request_host.filter(|host| !host.is_empty());
+    if masked_host.as_ref().is_some_and(|host| HeaderValue::from_str(host).is_err()) {
+        return Err("network.maskRequestHost is not a valid host".into());
     }
     let (metadata, env) = (new.metadata.unwrap_or_default(), new.env.unwrap_or_default());
     let remembered: usize = metadata.iter().chain(&env).map(|(name, value)| name.len() + value.len()).sum();
@@ -165,16 +170,33 @@ fn wanted(new: NewSandbox, timeout: Duration, network: &Network) -> Result<Wante
         return Err("a name in envVars is not valid".into());
     }
     let template = new.template.filter(|name| name.len() <= 256).unwrap_or_else(|| "base".into());
-    let auto_pause = new.auto_pause.unwrap_or(false);
-    Ok(Wanted { template, metadata, env, is_isolated, has_private_ports, auto_pause, timeout })
+    let auto_pause = new.auto_pause.unwrap_or(false).then(|| match new.auto_pause_memory {
+        Some(false) => Pausing::Files,
+        _ => Pausing::Memory,
+    });
+    let auto_resume = new.auto_resume.is_some_and(|auto_resume| auto_resume.enabled);
+    if auto_resume && auto_pause == Some(Pausing::Files) {
+        return Err("a sandbox that is paused without its memory cannot be resumed by a request".into());
+    }
+    Ok(Wanted {
+        template,
+        metadata,
+        env,
+        egress,
+        has_private_ports,
+        masked_host,
+        auto_pause,
+        auto_resume,
+        timeout,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn asked(body: &str, network: &Network) -> Result<Wanted, String> {
-        wanted(serde_json::from_str(body).unwrap(), V2_TIMEOUT, network)
+    fn asked(body: &str) -> Result<Wanted, String> {
+        wanted(serde_json::from_str(body).unwrap(), V2_TIMEOUT)
     }
 
     #[test]
@@ -184,19 +206,17 @@ mod tests {
             (r#"{"volumeMounts":[{"name":"v","path":"/v"}]}"#, "volumeMounts"),
             (r#"{"network":{"rules":{}}}"#, "network.rules"),
         ] {
-            assert!(asked(body, &Network::None).unwrap_err().contains(name), "{body}");
+            assert!(asked(body).unwrap_err().contains(name), "{body}");
         }
-        assert!(asked(r#"{"mcp":null,"volumeMounts":[]}"#, &Network::None).is_ok());
+        assert!(asked(r#"{"mcp":null,"volumeMounts":[]}"#).is_ok());
     }
 
     #[test]
-    fn a_client_can_only_take_from_the_servers_network() {
-        let isolated = |body| asked(body, &Network::Full).unwrap().is_isolated;
-        assert!(!isolated("{}") && !isolated(r#"{"allow_internet_access":true}"#));
-        assert!(isolated(r#"{"allow_internet_access":false}"#));
-        assert!(isolated(r#"{"network":{"denyOut":["0.0.0.0/0"]}}"#));
-        let list = r#"{"network":{"allowOut":["1.1.1.1"],"denyOut":["0.0.0.0/0"]}}"#;
-        assert!(asked(list, &Network::Full).is_err());
-        assert!(asked(list, &Network::None).unwrap().is_isolated);
+    fn a_sandbox_without_its_memory_is_not_resumed_by_a_request() {
+        let body = |memory| {
+            format!(r#"{{"autoPause":true,"autoPauseMemory":{memory},"autoResume":{{"enabled":true}}}}"#)
+        };
+        assert!(asked(&body("null")).unwrap().auto_resume && asked(&body("true")).is_ok());
+        assert!(asked(&body("false")).unwrap_err().contains("memory"));
     }
 }

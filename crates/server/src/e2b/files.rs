@@ -3,6 +3,7 @@
 use super::connect::{Code, Failure};
 use super::filesystem::{failure, write_one};
 use super::hosted::Hosted;
+use super::metadata::{self, Metadata};
 use super::reply::{error, json_response};
 use super::secret::Secret;
 use super::upload_budget::{self, Held};
@@ -178,24 +179,27 @@ pub async fn upload(hosted: &Arc<Hosted>, query: &Query, headers: &HeaderMap, bo
     let content_type =
         headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let stream = Arc::new(Lock::new(body.into_data_stream()));
-    let result = match multer::parse_boundary(content_type) {
-        Ok(boundary) => upload_parts(hosted, query, &stream, boundary).await,
-        Err(_) if query.path.is_empty() => Err(Failure::new(Code::InvalidArgument, "there is no path")),
-        Err(_) => {
-            let mut held = upload_budget::enter();
-            match collect(headers, &stream, &mut held).await {
-                Ok(content) => write(hosted, &query.path, content).await.map(|file| vec![file]),
-                Err(failure) => Err(failure),
+    let upload = async {
+        let metadata = metadata::wanted(headers)?;
+        match multer::parse_boundary(content_type) {
+            Ok(boundary) => upload_parts(hosted, query, &metadata, &stream, boundary).await,
+            Err(_) if query.path.is_empty() => Err(Failure::new(Code::InvalidArgument, "there is no path")),
+            Err(_) => {
+                let mut held = upload_budget::enter();
+                let content = collect(headers, &stream, &mut held).await?;
+                write(hosted, &query.path, content, &metadata).await.map(|file| vec![file])
             }
         }
     };
-    match result {
+    match upload.await {
         Ok(files) => json_response(StatusCode::OK, &Value::Array(files)),
         Err(failure) => {
             // Many clients send all of it before they read why it is refused.
             drain(&stream, MAX_DRAINED).await;
             let status = match failure.code {
-                Code::InvalidArgument | Code::PermissionDenied => StatusCode::BAD_REQUEST,
+                Code::InvalidArgument | Code::PermissionDenied | Code::FailedPrecondition => {
+                    StatusCode::BAD_REQUEST
+                }
                 Code::NotFound => StatusCode::NOT_FOUND,
                 Code::ResourceExhausted => StatusCode::INSUFFICIENT_STORAGE,
                 Code::DeadlineExceeded => StatusCode::REQUEST_TIMEOUT,
@@ -224,13 +228,19 @@ async fn drain(source: &Source, most: usize) -> bool {
     true
 }
 
-async fn write(hosted: &Hosted, path: &str, content: Vec<u8>) -> Result<Value, Failure> {
+async fn write(hosted: &Hosted, path: &str, content: Vec<u8>, metadata: &Metadata) -> Result<Value, Failure> {
     let inside = hosted.paths.resolve(path);
     let shown = hosted.paths.shown(&inside);
     let node = Node::Regular(content);
-    write_one(hosted, FileWrite { path: inside, node, mode: None, mtime_ns: None, follow: true }).await?;
+    let file = FileWrite { path: inside.clone(), node, mode: None, mtime_ns: None, follow: true };
+    write_one(hosted, file).await?;
+    metadata::set(hosted, &inside, metadata).await?;
     let name = shown.file_name().unwrap_or_default().to_string_lossy();
-    Ok(json!({ "path": shown.to_string_lossy(), "name": name, "type": "file" }))
+    let mut written = json!({ "path": shown.to_string_lossy(), "name": name, "type": "file" });
+    if !metadata.is_empty() {
+        written["metadata"] = json!(metadata);
+    }
+    Ok(written)
 }
 
 /// A body that is the file, compressed or not.
@@ -298,6 +308,7 @@ async fn piece(source: &Source) -> Result<Option<Bytes>, Failure> {
 async fn upload_parts(
     hosted: &Hosted,
     query: &Query,
+    metadata: &Metadata,
     stream: &Source,
     boundary: String,
 ) -> Result<Vec<Value>, Failure> {
@@ -332,7 +343,7 @@ async fn upload_parts(
             held.grow(piece.len())?;
             content.extend_from_slice(&piece);
         }
-        files.push(write(hosted, &path, content).await?);
+        files.push(write(hosted, &path, content, metadata).await?);
         held.clear();
     }
     // What follows the form is read as well, without which the connection could not be used again.

@@ -2,6 +2,7 @@
 
 use super::connect::{self, Code, Codec, Failure, Incoming, Wire};
 use super::hosted::Hosted;
+use super::metadata::{self, Metadata};
 use super::watch::{Watch, Watching};
 use agent_base::error::{Error, Kind};
 use agent_envd::messages::Empty;
@@ -85,7 +86,9 @@ async fn unary<Q: Wire, A: Wire>(
 async fn entry(hosted: &Hosted, path: &str) -> Result<EntryResponse, Failure> {
     let path = hosted.paths.resolve(path);
     let entry = hosted.sandbox.stat(&path).await.map_err(|error| failure(&error))?;
-    Ok(EntryResponse { entry: Some(followed(hosted, &path, &entry).await) })
+    let mut info = followed(hosted, &path, &entry).await;
+    info.metadata = metadata::of(hosted, &[path]).await?.pop().unwrap_or_default();
+    Ok(EntryResponse { entry: Some(info) })
 }
 
 /// An entry, which has the type of what it leads to if it is a link: a client that lists programs does not leave out `/bin`. One
@@ -131,9 +134,13 @@ async fn list(hosted: &Hosted, request: ListDirRequest) -> Result<ListDirRespons
         _ => failure(&error),
     })?;
     entries.sort_by(|one, other| one.path.cmp(&other.path));
-    let entries =
-        entries.into_iter().map(async |entry| followed(hosted, &root.join(&entry.path), &entry).await);
-    Ok(ListDirResponse { entries: stream::iter(entries).buffered(LINKS_AT_A_TIME).collect().await })
+    let paths: Vec<PathBuf> = entries.iter().map(|entry| root.join(&entry.path)).collect();
+    let metadata = metadata::of(hosted, &paths).await?;
+    let infos = entries.into_iter().zip(metadata).map(async |(entry, metadata)| {
+        let path = root.join(&entry.path);
+        EntryInfo { metadata, ..followed(hosted, &path, &entry).await }
+    });
+    Ok(ListDirResponse { entries: stream::iter(infos).buffered(LINKS_AT_A_TIME).collect().await })
 }
 
 async fn make_dir(hosted: &Hosted, request: PathRequest) -> Result<EntryResponse, Failure> {
@@ -242,6 +249,7 @@ pub fn info(hosted: &Hosted, path: &Path, entry: &Entry) -> EntryInfo {
             nanos: entry.mtime_ns.rem_euclid(1_000_000_000) as i32,
         }),
         symlink_target,
+        metadata: Metadata::new(),
     }
 }
 

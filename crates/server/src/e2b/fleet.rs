@@ -17,10 +17,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// How often the removal of a sandbox is tried while an engine refuses, and the pause in between.
-const END_ATTEMPTS: u32 = 20;
-const END_PAUSE: Duration = Duration::from_millis(250);
-
 /// All sandboxes.
 pub struct Fleet {
     settings: SandboxSettings,
@@ -80,7 +76,7 @@ impl Fleet {
                 None => false,
             };
             if !is_kept {
-                end(&hosted).await?;
+                hosted.end().await;
                 return Err(Error::new(Kind::Terminated, "the server is ending"));
             }
             tokio::spawn(Arc::clone(&fleet).watch(Arc::clone(&hosted)));
@@ -108,30 +104,23 @@ impl Fleet {
     }
 
     /// Removes a sandbox. Whether there was one.
-    ///
-    /// # Errors
-    /// The backend does not remove it.
-    pub async fn remove(&self, id: &str) -> Result<bool> {
+    pub async fn remove(&self, id: &str) -> bool {
         let removed = self.sandboxes.lock().as_mut().and_then(|sandboxes| sandboxes.remove(id));
         match removed {
             Some(hosted) => {
                 hosted.changed.notify_one();
-                // Also if the client does not wait for it.
-                let ended = tokio::spawn(async move { end(&hosted).await });
-                ended
-                    .await
-                    .map_err(|error| Error::unexpected("a sandbox was not removed").caused_by(error))??;
-                Ok(true)
+                // Also if the client does not wait for it. One that cannot be removed now is tried again beside it.
+                let _ = tokio::spawn(async move { hosted.end().await }).await;
+                true
             }
-            None => Ok(false),
+            None => false,
         }
     }
 
     /// Removes all of them; no further one is made.
     pub async fn end(&self) {
         let all = self.sandboxes.lock().take().unwrap_or_default();
-        // What cannot be removed is swept later.
-        join_all(all.values().map(|hosted| end(hosted))).await;
+        join_all(all.values().map(|hosted| hosted.end())).await;
     }
 
     /// Ends a sandbox when its time is over.
@@ -153,26 +142,14 @@ impl Fleet {
             if life.is_paused || !until(life.ends).is_zero() {
                 continue;
             }
-            if hosted.wanted.auto_pause && hosted.pause().await.is_ok() {
+            if let Some(keeping) = hosted.wanted.auto_pause
+                && hosted.pause(keeping).await.is_ok()
+            {
                 continue;
             }
-            // What cannot be removed is swept later.
-            let _ = self.remove(&hosted.id).await;
+            self.remove(&hosted.id).await;
         }
     }
-}
-
-/// Removes a sandbox, also while its engine refuses because it is ending.
-async fn end(hosted: &Hosted) -> Result<()> {
-    let mut result = hosted.end().await;
-    for _ in 1..END_ATTEMPTS {
-        if result.is_ok() {
-            break;
-        }
-        tokio::time::sleep(END_PAUSE).await;
-        result = hosted.destroy().await;
-    }
-    result
 }
 
 /// How long it is until `time`.

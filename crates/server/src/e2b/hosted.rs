@@ -1,6 +1,7 @@
 //! One sandbox of a client: what it was created with, its life, and what runs in it.
 
 use super::contexts::Contexts;
+use super::egress::Egress;
 use super::metrics::Measurements;
 use super::paths::{CLIENT_HOME, Paths};
 use super::processes::Processes;
@@ -13,17 +14,18 @@ use agent_base::machine::Machine;
 use agent_event::{Events, Limits};
 use agent_log::SessionId;
 use agent_network::{self as network, Gateway};
-use agent_sandbox::{Backend, EntryKind, HOME, Network, Sandbox};
+use agent_sandbox::{Backend, EntryKind, HOME, Network, Sandbox, removals};
 use agent_session::SandboxSettings;
 use jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore, watch};
 
-/// How long a sandbox may take to end by itself.
+/// How long a sandbox may take to end by itself, and its removal after that.
 const SHUTDOWN: Duration = Duration::from_secs(5);
 
 /// Connections to the ports of one sandbox at a time.
@@ -36,13 +38,26 @@ pub struct Wanted {
     pub template: String,
     pub metadata: BTreeMap<String, String>,
     pub env: BTreeMap<String, String>,
-    /// Set if it must have no network, whatever the server offers.
-    pub is_isolated: bool,
+    /// What is left of the server's network at the start.
+    pub egress: Egress,
     /// Set if its ports answer only those who show its traffic token.
     pub has_private_ports: bool,
-    /// Set if it is paused at the end of its time instead of removed.
-    pub auto_pause: bool,
+    /// The `Host` that programs at its ports are shown, in which `${PORT}` is the port.
+    pub masked_host: Option<String>,
+    /// How it is paused at the end of its time; `None` where it is removed then.
+    pub auto_pause: Option<Pausing>,
+    /// Set if a request to one of its ports resumes it.
+    pub auto_resume: bool,
     pub timeout: Duration,
+}
+
+/// What a pause keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pausing {
+    /// Everything.
+    Memory,
+    /// The files: processes are ended before.
+    Files,
 }
 
 /// Whether it runs, and until when.
@@ -50,6 +65,14 @@ pub struct Wanted {
 pub struct Life {
     pub ends: Timestamp,
     pub is_paused: bool,
+    /// Set if its processes continue where they were when it is resumed.
+    keeps_memory: bool,
+}
+
+impl Life {
+    fn until(ends: Timestamp) -> Self {
+        Self { ends, is_paused: false, keeps_memory: true }
+    }
 }
 
 /// A sandbox.
@@ -58,7 +81,8 @@ pub struct Hosted {
     pub wanted: Wanted,
     pub started: Timestamp,
     pub limits: Limits,
-    pub network: Network,
+    /// Set if it has a network.
+    has_network: AtomicBool,
     /// Below which its names are.
     pub domain: Option<Arc<str>>,
     /// The token that clients of envd show.
@@ -101,12 +125,11 @@ impl Hosted {
     ) -> Result<Self> {
         let backend = Arc::clone(&settings.backend);
         let mut spec = settings.spec(&SessionId::parse(&id)?);
-        if wanted.is_isolated {
-            spec.network = Network::None;
-        }
+        spec.network = wanted.egress.network(&spec.network);
         backend.capabilities().check(backend.name(), &spec)?;
         let gateway = Gateway::new(&spec.network, Arc::new(Events::new(1)), network::Limits::default())?;
         gateway.through_proxy_of(machine);
+        wanted.egress.apply(&gateway);
         let (channel, _) = backend.start(&spec, &|_, _, _| {}).await?;
         let connected = async {
             let sandbox = Sandbox::connect(channel).await?.with_env(&settings.env);
@@ -129,11 +152,11 @@ impl Hosted {
         };
         let started = Timestamp::now();
         Ok(Self {
-            life: Lock::new(Life { ends: after(started, wanted.timeout), is_paused: false }),
+            life: Lock::new(Life::until(after(started, wanted.timeout))),
             wanted,
             started,
             limits: spec.limits,
-            network: spec.network,
+            has_network: AtomicBool::new(spec.network != Network::None),
             domain: None,
             access: Secret::generate("")?,
             traffic: Secret::generate("")?,
@@ -167,6 +190,22 @@ impl Hosted {
         self.changed.notify_one();
     }
 
+    /// Returns whether anything can be reached from it.
+    pub fn has_network(&self) -> bool {
+        self.has_network.load(Ordering::Relaxed)
+    }
+
+    /// Replaces what it was left with of the server's network. Connections that are open stay.
+    ///
+    /// # Errors
+    /// It was created with all of the network, or is gone.
+    pub async fn replace_egress(&self, egress: Egress, server: &Network) -> Result<()> {
+        let _changing = self.ended.lock().await;
+        egress.replace(&self.gateway, &self.sandbox, server).await?;
+        self.has_network.store(egress.is_open() && *server != Network::None, Ordering::Relaxed);
+        Ok(())
+    }
+
     /// The variables that its processes start with in `cwd`.
     pub fn variables(&self, cwd: &Path) -> Vec<(OsString, OsString)> {
         let own: [(&str, OsString); 6] = [
@@ -193,22 +232,27 @@ impl Hosted {
         }
     }
 
-    /// Freezes everything in it.
+    /// Freezes everything in it; of the files alone, after its processes have been ended.
     ///
     /// # Errors
     /// The backend cannot, or it is gone.
-    pub async fn pause(&self) -> Result<()> {
+    pub async fn pause(&self, keeping: Pausing) -> Result<()> {
         let ended = self.ended.lock().await;
         if *ended {
             return Err(Error::sandbox("the sandbox was removed"));
         }
         if !self.life().is_paused {
+            if keeping == Pausing::Files {
+                self.sandbox.end_processes().await?;
+            }
             self.sandbox.set_frozen(true);
             if let Err(error) = self.backend.pause(&self.id).await {
                 self.sandbox.set_frozen(false);
                 return Err(error);
             }
-            self.life.lock().is_paused = true;
+            let mut life = self.life.lock();
+            (life.is_paused, life.keeps_memory) = (true, keeping == Pausing::Memory);
+            drop(life);
             self.changed.notify_one();
         }
         Ok(())
@@ -229,19 +273,25 @@ impl Hosted {
         }
         self.backend.resume(&self.id).await?;
         self.sandbox.set_frozen(false);
-        *self.life.lock() = Life { ends: after(Timestamp::now(), timeout), is_paused: false };
+        *self.life.lock() = Life::until(after(Timestamp::now(), timeout));
         self.changed.notify_one();
         Ok(true)
     }
 
-    /// Removes it with everything in it.
-    ///
-    /// # Errors
-    /// The backend does not remove it; a sweep retries.
-    pub async fn end(&self) -> Result<()> {
+    /// Resumes it for its time where it is paused and a request may do that. Whether it runs.
+    pub async fn wake(&self) -> bool {
+        let life = self.life();
+        !life.is_paused
+            || self.wanted.auto_resume
+                && life.keeps_memory
+                && self.resume_for(self.wanted.timeout).await.is_ok()
+    }
+
+    /// Removes it with everything in it. What its backend does not remove in time is tried again.
+    pub async fn end(&self) {
         let mut ended = self.ended.lock().await;
         if std::mem::replace(&mut *ended, true) {
-            return Ok(());
+            return;
         }
         self.removed.send_replace(true);
         self.processes.end();
@@ -249,15 +299,7 @@ impl Hosted {
         if !self.life().is_paused {
             let _ = tokio::time::timeout(SHUTDOWN, self.sandbox.shutdown()).await;
         }
-        self.destroy().await
-    }
-
-    /// Removes what is left of it on its backend.
-    ///
-    /// # Errors
-    /// The backend refuses.
-    pub async fn destroy(&self) -> Result<()> {
-        self.backend.destroy(&self.id).await
+        removals::remove(&self.backend, &self.id, SHUTDOWN).await;
     }
 }
 

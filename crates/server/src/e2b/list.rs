@@ -4,7 +4,6 @@ use super::ENVD_VERSION;
 use super::fleet::Fleet;
 use super::hosted::Hosted;
 use super::reply::{error, json_response};
-use agent_sandbox::Network;
 use axum::response::Response;
 use http::{HeaderValue, StatusCode};
 use jiff::Timestamp;
@@ -121,10 +120,10 @@ pub fn detail(hosted: &Hosted) -> Value {
         "envdVersion": ENVD_VERSION,
         "domain": hosted.domain,
         "metadata": hosted.wanted.metadata,
-        "allowInternetAccess": hosted.network != Network::None,
+        "allowInternetAccess": hosted.has_network(),
         "lifecycle": {
-            "autoResume": false,
-            "onTimeout": if hosted.wanted.auto_pause { "pause" } else { "kill" },
+            "autoResume": hosted.wanted.auto_resume,
+            "onTimeout": if hosted.wanted.auto_pause.is_some() { "pause" } else { "kill" },
         },
     })
 }

@@ -9,12 +9,14 @@ pub mod connect;
 mod contexts;
 mod control;
 mod create;
+mod egress;
 mod files;
 mod filesystem;
 mod fleet;
 mod hosted;
 mod interpreter;
 mod list;
+mod metadata;
 mod metrics;
 mod paths;
 mod ports;
@@ -52,8 +54,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The version of envd that is imitated: the newest without what the guest does not have (extended attributes).
-const ENVD_VERSION: &str = "0.6.1";
+/// The version of envd that is imitated.
+const ENVD_VERSION: &str = "0.6.4";
 /// envd's port.
 const ENVD_PORT: u16 = 49983;
 
@@ -195,6 +197,9 @@ fn query(parts: &Parts) -> Option<Query> {
 }
 
 async fn file(hosted: &Arc<Hosted>, parts: &Parts, query: &Query, body: Body) -> Response {
+    if !hosted.wake().await {
+        return gone(&hosted.id);
+    }
     if !is_known_user(Some(&query.username)) {
         return error(StatusCode::UNAUTHORIZED, "there is no such user");
     }
@@ -208,11 +213,9 @@ async fn file(hosted: &Arc<Hosted>, parts: &Parts, query: &Query, body: Body) ->
 /// envd's own port.
 async fn envd(hosted: &Arc<Hosted>, parts: &Parts, body: Body) -> Response {
     let path = parts.uri.path();
-    if hosted.life().is_paused {
-        return gone(&hosted.id);
-    }
     if path == "/health" {
-        return empty(StatusCode::NO_CONTENT);
+        // A question about its state changes nothing.
+        return if hosted.life().is_paused { gone(&hosted.id) } else { empty(StatusCode::NO_CONTENT) };
     }
     let token = parts.headers.get("x-access-token").and_then(|value| value.to_str().ok());
     let is_owner = token.is_some_and(|token| hosted.access.matches(token));
@@ -228,6 +231,9 @@ async fn envd(hosted: &Arc<Hosted>, parts: &Parts, body: Body) -> Response {
     if !is_owner {
         return error(StatusCode::UNAUTHORIZED, "the access token is missing or wrong");
     }
+    if !hosted.wake().await {
+        return gone(&hosted.id);
+    }
     match path.trim_start_matches('/').split_once('/') {
         Some((service @ ("process.Process" | "filesystem.Filesystem"), method)) => {
             rpc(hosted, service, method, parts, body).await
@@ -240,14 +246,14 @@ async fn envd(hosted: &Arc<Hosted>, parts: &Parts, body: Body) -> Response {
 
 /// The code interpreter's port. Not all calls of the SDKs carry the token of envd.
 async fn code(hosted: &Arc<Hosted>, parts: &Parts, body: Body) -> Response {
-    if hosted.life().is_paused {
-        return gone(&hosted.id);
-    }
     let shown = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
     let is_owner = shown("x-access-token").is_some_and(|token| hosted.access.matches(token))
         || shown("e2b-traffic-access-token").is_some_and(|token| hosted.traffic.matches(token));
     if !is_owner {
         return error(StatusCode::FORBIDDEN, "the traffic access token is missing or wrong");
+    }
+    if !hosted.wake().await {
+        return gone(&hosted.id);
     }
     interpreter::call(hosted, parts, body).await
 }

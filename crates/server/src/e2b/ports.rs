@@ -6,7 +6,7 @@ use super::reply::{error, json_response};
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
-use http::{HeaderMap, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use hyper::client::conn::http1;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
@@ -27,12 +27,12 @@ const PAUSES: [u64; 4] = [100, 200, 300, 400];
 
 /// Carries a request to a port.
 pub async fn forward(hosted: &Hosted, port: u16, mut request: Request) -> Response {
-    if hosted.life().is_paused {
-        return gone(&hosted.id);
-    }
     let token = request.headers().get(TRAFFIC_TOKEN).and_then(|value| value.to_str().ok());
     if hosted.wanted.has_private_ports && !token.is_some_and(|token| hosted.traffic.matches(token)) {
         return error(StatusCode::FORBIDDEN, "the traffic access token is missing or wrong");
+    }
+    if !hosted.wake().await {
+        return gone(&hosted.id);
     }
     let Ok(connection) = Arc::clone(&hosted.connections).try_acquire_owned() else {
         let message = json!({
@@ -43,6 +43,11 @@ pub async fn forward(hosted: &Hosted, port: u16, mut request: Request) -> Respon
     };
     let Some(stream) = open(hosted, port).await else { return closed(&hosted.id, port) };
     strip(request.headers_mut());
+    if let Some(host) = &hosted.wanted.masked_host
+        && let Ok(host) = HeaderValue::from_str(&host.replace("${PORT}", &port.to_string()))
+    {
+        request.headers_mut().insert(header::HOST, host);
+    }
     let Some(address) = request.uri().path_and_query().cloned() else {
         return error(StatusCode::BAD_REQUEST, "the address is malformed");
     };

@@ -3,10 +3,13 @@
 use super::connect::{Code, Events, Failure};
 use super::filesystem::{failure, info};
 use super::hosted::Hosted;
+use super::metadata;
 use super::secret::random_text;
 use agent_base::lock::Lock;
 use agent_envd::messages::Empty;
-use agent_envd::messages::filesystem::{EventType, FilesystemEvent, WatchEvent, WatchRequest, WatchResponse};
+use agent_envd::messages::filesystem::{
+    EntryInfo, EventType, FilesystemEvent, WatchEvent, WatchRequest, WatchResponse,
+};
 use agent_sandbox::{Entry, EntryKind};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
@@ -88,6 +91,15 @@ impl Watch {
                     }
                 }
             }
+        }
+        let entries = events.iter_mut().filter_map(|event| {
+            let path = self.root.join(&event.name);
+            event.entry.as_mut().map(|entry| (path, entry))
+        });
+        let (paths, entries): (Vec<PathBuf>, Vec<&mut EntryInfo>) = entries.unzip();
+        if !paths.is_empty() {
+            let metadata = metadata::of(hosted, &paths).await?;
+            entries.into_iter().zip(metadata).for_each(|(entry, metadata)| entry.metadata = metadata);
         }
         events.sort_by(|one, other| (&one.name, one.kind).cmp(&(&other.name, other.kind)));
         self.seen = now;
