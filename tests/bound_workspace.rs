@@ -5,9 +5,10 @@ use crate::support::endpoint::endpoint;
 use crate::support::terminal::terminal;
 use serde_json::json;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A prompt of the session `k`, whose model runs `command`.
 fn prompt(call: Agent, command: &str) -> Finished {
@@ -89,6 +90,28 @@ fn what_the_user_wrote_is_never_taken_back() {
     assert_eq!(next.host_file("b.txt").as_deref(), Some("user\n"));
 }
 
+/// The user writes into a directory of the session's, into a file of the session's after a resume, and rights that are taken away.
+#[test]
+fn what_the_user_wrote_where_the_session_did_is_never_taken_back() {
+    let call = agent().file("run.sh", "true\n");
+    let first =
+        prompt(call, "mkdir src; echo session > src/a.txt; echo session > src/b.txt; chmod 777 run.sh");
+    let workspace = first.again().workspace().to_owned();
+    fs::write(workspace.join("src/mine.txt"), "user\n").expect("written");
+    fs::write(workspace.join("src/b.txt"), "user\n").expect("written");
+    let second = prompt(first.again(), "echo session > other.txt");
+    undo(&second, 0);
+    assert_eq!(second.host_file("other.txt"), None);
+    let refused = undo(&second, 7);
+    assert!(refused.stderr.contains("src/b.txt") && !refused.stderr.contains("run.sh"), "{}", refused.stderr);
+    fs::write(workspace.join("src/b.txt"), "session\n").expect("written");
+    undo(&second, 0);
+    assert_eq!(second.host_file("src/mine.txt").as_deref(), Some("user\n"));
+    assert_eq!((second.host_file("src/a.txt"), second.host_file("src/b.txt")), (None, None));
+    let mode = fs::metadata(workspace.join("run.sh")).expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o644);
+}
+
 #[test]
 fn git_history_is_left_alone() {
     let call = agent().file("a.txt", "old\n");
@@ -115,7 +138,9 @@ fn what_a_killed_process_recorded_is_taken_back() {
     let call = call.args(["run", "--workspace-mode", "bind", "change it"]);
     let next = call.again();
     let running = call.start();
+    let deadline = Instant::now() + Duration::from_secs(120);
     while model.chat_requests().len() < 2 {
+        assert!(Instant::now() < deadline, "the first command does not end");
         std::thread::sleep(Duration::from_millis(10));
     }
     running.signal(libc::SIGKILL);
@@ -144,6 +169,10 @@ fn the_repl_takes_back_the_files_themselves() {
     }
     terminal.wait_for_prompt();
     fs::write(workspace.join("b.txt"), "user\n").expect("written");
+    // Looking at it makes it nothing of the session's.
+    terminal.type_line("/diff");
+    terminal.wait_for("+user");
+    terminal.wait_for_prompt();
     terminal.type_line("/undo");
     terminal.wait_for("taken back in your files: a.txt");
     terminal.wait_for_prompt();

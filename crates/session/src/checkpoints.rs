@@ -44,7 +44,7 @@ impl Checkpoints {
         let mut state = self.state.lock().await;
         let ready = self.startup.ready().await?;
         if ready.workspace.is_in_place() {
-            return undo_in_place(&ready, prompts, 0).await;
+            return self.undo_in_place(&ready, prompts, 0).await;
         }
         self.record(&mut state).await?;
         let (list, at) = ready.workspace.checkpoints().await;
@@ -65,7 +65,7 @@ impl Checkpoints {
         let mut state = self.state.lock().await;
         let Some(ready) = self.startup.if_ready() else { return Ok(None) };
         if ready.workspace.is_in_place() {
-            let undone = undo_in_place(&ready, usize::MAX, prompt).await?;
+            let undone = self.undo_in_place(&ready, usize::MAX, prompt).await?;
             return Ok(undone.map(|(restored, _)| restored));
         }
         self.record(&mut state).await?;
@@ -82,6 +82,23 @@ impl Checkpoints {
         let restored = ready.workspace.undo(&ready.sandbox, steps).await?;
         state.undone.push(prompts.len());
         Ok(Some(restored))
+    }
+
+    /// As [`Checkpoints::undo`], where the sandbox writes straight into the user's files, of prompts since number `since`. What the user
+    /// wrote since then is not recorded, so that it is a conflict and is not taken back with it.
+    async fn undo_in_place(
+        &self,
+        ready: &Ready,
+        prompts: usize,
+        since: u64,
+    ) -> Result<Option<(Restored, usize)>> {
+        let (files, undone, conflict) = ready.workspace.undo_prompts(prompts, since).await?;
+        if let Some(conflict) = conflict {
+            self.frontend.always_notice(format!("The prompt before is not undone: {conflict}"))?;
+        }
+        let (list, at) = ready.workspace.checkpoints().await;
+        let checkpoint = list.get(at).filter(|_| undone > 0).cloned();
+        Ok(checkpoint.map(|checkpoint| (Restored { checkpoint, files }, undone)))
     }
 
     /// Redoes what was undone last; of an undo by an earlier process, one prompt.
@@ -137,12 +154,20 @@ impl Checkpoints {
         state.prompt = prompt;
         match moment {
             Moment::BetweenTurns if state.too_early().is_some() => Ok(()),
-            _ => self.record(&mut state).await,
+            _ => self.record_prompt(&mut state).await,
         }
     }
 
-    /// Records the workspace, if it changed since the last time.
+    /// Records the workspace, if it changed since the last time. Where the sandbox writes straight into the user's files, only a prompt's
+    /// end does: at any other time it may be the user who changed them.
     async fn record(&self, state: &mut State) -> Result<()> {
+        match self.startup.if_ready() {
+            Some(ready) if ready.workspace.is_in_place() => Ok(()),
+            _ => self.record_prompt(state).await,
+        }
+    }
+
+    async fn record_prompt(&self, state: &mut State) -> Result<()> {
         let Some(ready) = self.startup.if_ready() else { return Ok(()) };
         let started = Instant::now();
         let checkpoint = ready.workspace.checkpoint(&ready.sandbox, state.prompt).await?;
@@ -171,15 +196,6 @@ impl State {
         let since = self.last?.elapsed();
         (self.cost * MAX_SHARE).checked_sub(since).filter(|wait| !wait.is_zero())
     }
-}
-
-/// As [`Checkpoints::undo`], where the sandbox writes straight into the user's files, of prompts since number `since`. What the user wrote
-/// since then is not recorded, so that it is a conflict and is not taken back with it.
-async fn undo_in_place(ready: &Ready, prompts: usize, since: u64) -> Result<Option<(Restored, usize)>> {
-    let (files, undone) = ready.workspace.undo_prompts(prompts, since).await?;
-    let (list, at) = ready.workspace.checkpoints().await;
-    let checkpoint = list.get(at).filter(|_| undone > 0).cloned();
-    Ok(checkpoint.map(|checkpoint| (Restored { checkpoint, files }, undone)))
 }
 
 fn not_kept() -> Error {

@@ -143,7 +143,10 @@ impl ChangeSet {
             let in_tree =
                 |changed: &Delta| changed.get(path).cloned().unwrap_or_else(|| base.get(path).cloned());
             let before = in_tree(accepted);
-            let after = in_tree(delta).map(|node| without_new_rights(node, before.as_ref()));
+            let after = in_tree(delta).map(|node| match exclusions.in_place {
+                true => node,
+                false => without_new_rights(node, before.as_ref()),
+            });
             if before == after || path.names().any(|name| name == b".git") {
                 continue;
             }

@@ -139,6 +139,8 @@ struct State {
     /// Differences of the host from the base that an apply wrote.
     accepted: Delta,
     applied: Vec<Record>,
+    /// Where the sandbox writes straight into the host's tree: the differences from the base that no prompt under way has made.
+    in_place: Delta,
     /// The findings of the last look beside the changes.
     skipped: Skipped,
 }
@@ -177,6 +179,7 @@ impl State {
             origin: Delta::new(),
             accepted: Delta::new(),
             applied: Vec::new(),
+            in_place: Delta::new(),
             skipped: Skipped::default(),
         }
     }
@@ -603,10 +606,9 @@ impl Workspace {
         prompt: Option<u64>,
     ) -> Result<Option<Checkpoint>> {
         let State { base, history, .. } = state;
-        let former = self.is_in_place().then(|| history.delta().clone());
         let mut checkpoint = history.record(delta, &base.nodes, prompt, &self.store)?;
-        if let (Some(former), Some(prompt), Some(_)) = (former, prompt, &checkpoint) {
-            self.record_written(state, &former, prompt).await?;
+        if let Some(prompt) = prompt.filter(|_| self.is_in_place()) {
+            self.record_written(state, prompt).await?;
         }
         if checkpoint.is_some() || (prompt.is_some() && state.has_unsaved_edits) {
             self.save(BASE, state.base.clone()).await?;

@@ -3,7 +3,7 @@
 
 use super::{APPLIED, Record, State, Workspace, review};
 use crate::base::Base;
-use crate::changes::ChangeSet;
+use crate::changes::{Change, ChangeSet};
 use crate::host_dir::HostDir;
 use crate::manifest::{Delta, Node};
 use crate::mode::Mode;
@@ -12,11 +12,14 @@ use crate::store::Store;
 use crate::tree_path::TreePath;
 use agent_base::count_text::counted;
 use agent_base::error::{Error, Result};
+use agent_sandbox::Sandbox;
 
 /// Bytes of a tree that is kept; what git ignores and git's own files do not count.
 const MAX_BYTES: u64 = 1 << 30;
 /// Files of it.
 const MAX_FILES: usize = 50_000;
+/// Prompts that can be taken back.
+const MAX_RECORDS: usize = 100;
 
 /// Checks that a tree is small enough to be kept.
 ///
@@ -34,7 +37,7 @@ pub fn check(selection: &Selection) -> Result<()> {
         return Ok(());
     }
     Err(Error::usage(format!(
-        "--workspace-mode bind keeps the workspace's files as they were, and these are too many for that: {}, {} MiB \
+        "--workspace-mode bind keeps the workspace as it was, and it is too large for that: {}, {} MiB \
          (at most {MAX_FILES} and {} MiB)",
         counted(files, "file"),
         bytes >> 20,
@@ -60,49 +63,90 @@ impl Workspace {
         self.mode == Mode::Bind
     }
 
-    /// Records what prompt number `prompt` changed beyond `former`, together with what it changed before.
-    pub(super) async fn record_written(&self, state: &mut State, former: &Delta, prompt: u64) -> Result<()> {
-        let ChangeSet { mut changes, .. } = review(state, &self.store, former)?;
+    /// Before a prompt, or before anything runs: takes what the user has changed since the session looked last into the base. The files.
+    pub(super) async fn follow_user(&self, state: &mut State, sandbox: &Sandbox) -> Result<Vec<TreePath>> {
+        // All of it: what is in a directory that the session made is in no list of the host's yet.
+        self.look(state, sandbox, None).await?;
+        let State { history, base, in_place, .. } = &mut *state;
+        let changed = history.files_differing(in_place, &base.nodes);
+        let mut delta = history.delta().clone();
+        for path in &changed {
+            // What the session has changed before remains a change of the session, even if the user wrote it last.
+            if !in_place.contains_key(path) {
+                match delta.remove(path).flatten() {
+                    Some(node) => base.nodes.insert(path.clone(), node),
+                    None => base.nodes.remove(path),
+                };
+            }
+        }
+        if !changed.is_empty() {
+            history.record(delta, &base.nodes, None, &self.store)?;
+            state.has_unsaved_edits = true;
+        }
+        state.in_place = state.history.delta().clone();
+        Ok(changed)
+    }
+
+    /// Records what prompt number `prompt` has changed, together with what it changed before.
+    pub(super) async fn record_written(&self, state: &mut State, prompt: u64) -> Result<()> {
+        let ChangeSet { mut changes, .. } = review(state, &self.store, &state.in_place)?;
         match &state.view {
             // What git ignored before the prompt is the user's, whatever the rules say now.
             Some(view) => changes.retain(|path, _| !view.ignores(path)),
             None => changes.retain(|_, change| change.before.is_some()),
         }
+        state.in_place = state.history.delta().clone();
         if changes.is_empty() {
             return Ok(());
         }
-        let of_prompt = state.applied.pop_if(|record| record.prompt == Some(prompt));
-        let mut written = of_prompt.map(|record| record.written).unwrap_or_default();
+        let goes_on = |record: &mut Record| {
+            let written = &record.written.changes;
+            let is_as_left = |(path, change): (&TreePath, &Change)| {
+                written.get(path).is_none_or(|former| former.after == change.before)
+            };
+            record.prompt == Some(prompt) && changes.iter().all(is_as_left)
+        };
+        let mut written = state.applied.pop_if(goes_on).map(|record| record.written).unwrap_or_default();
         for (path, change) in changes {
             let before = written.changes.remove(&path).map_or(change.before, |former| former.before);
             if before != change.after {
-                written.changes.insert(path, crate::changes::Change { before, after: change.after });
+                written.changes.insert(path, Change { before, after: change.after });
             }
         }
-        let time = agent_event::now();
-        state.applied.push(Record { time, written, accepted: Delta::new(), prompt: Some(prompt) });
+        if !written.changes.is_empty() {
+            let time = agent_event::now();
+            state.applied.push(Record { time, written, accepted: Delta::new(), prompt: Some(prompt) });
+            let excess = state.applied.len().saturating_sub(MAX_RECORDS);
+            state.applied.drain(..excess);
+        }
         self.save(APPLIED, state.applied.clone()).await
     }
 
     /// Notes that the files of `record` are as they were before it.
     pub(super) fn forget_written(&self, state: &mut State, record: &Record) -> Result<()> {
-        let State { history, base, .. } = state;
+        let State { history, base, in_place, .. } = state;
         let mut delta = history.delta().clone();
-        for (path, change) in &record.written.changes {
-            match base.nodes.get(path) == change.before.as_ref() {
-                true => delta.remove(path),
-                false => delta.insert(path.clone(), change.before.clone()),
-            };
+        for changed in [&mut delta, in_place] {
+            for (path, change) in &record.written.changes {
+                match base.nodes.get(path) == change.before.as_ref() {
+                    true => changed.remove(path),
+                    false => changed.insert(path.clone(), change.before.clone()),
+                };
+            }
         }
         history.record(delta, &base.nodes, None, &self.store).map(drop)
     }
 
     /// Takes back in the user's files what the last `prompts` prompts changed there, none of them older than prompt number `since`: the
-    /// files, and how many prompts that were.
+    /// files, how many prompts that were, and why it were not more.
     ///
     /// # Errors
-    /// `Conflict`: one of the files is not as the prompt left it. Nothing of that prompt is taken back.
-    pub async fn undo_prompts(&self, prompts: usize, since: u64) -> Result<(Vec<TreePath>, usize)> {
+    /// `Conflict`: one of the files is not as the last prompt left it. Nothing is taken back.
+    pub async fn undo_prompts(
+        &self,
+        prompts: usize,
+        since: u64,
+    ) -> Result<(Vec<TreePath>, usize, Option<Error>)> {
         let (mut files, mut undone) = (Vec::new(), 0);
         while undone < prompts {
             let paths = {
@@ -111,18 +155,16 @@ impl Workspace {
                 let Some(last) = last else { break };
                 last.written.changes.keys().cloned().collect::<Vec<_>>()
             };
-            self.undo_apply().await.map_err(|error| match undone {
-                0 => error,
-                _ => {
-                    error.context(&format!("{} undone, and the one before is not", counted(undone, "prompt")))
-                }
-            })?;
-            files.extend(paths);
+            match self.undo_apply().await {
+                Ok(_) => files.extend(paths),
+                Err(error) if undone == 0 => return Err(error),
+                Err(error) => return Ok((files, undone, Some(error))),
+            }
             undone += 1;
         }
         files.sort();
         files.dedup();
-        Ok((files, undone))
+        Ok((files, undone, None))
     }
 }
 

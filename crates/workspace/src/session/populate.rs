@@ -108,6 +108,10 @@ impl Workspace {
     pub(super) async fn own_copy_in(&self, sandbox: &Sandbox, on_copied: OnCopied<'_>) -> Result<CopyReport> {
         let mut state = self.state().await?;
         let report = self.fill(&mut state, sandbox, on_copied).await?;
+        if self.is_in_place() {
+            // What the user changed while the sandbox started.
+            self.follow_user(&mut state, sandbox).await?;
+        }
         // What was not copied shows by its own stamps that it is the host's.
         if state.copies {
             let State { base, scanner, .. } = &mut *state;
@@ -220,9 +224,8 @@ impl Workspace {
         let mut state = self.state().await?;
         if let WorkspaceMount::Bind(_) = state.mount {
             // What differs from what the session recorded last is the user's.
-            let former = state.history.delta().clone();
-            self.look(&mut state, sandbox, None).await?;
-            self.follow_edits(&mut state, &former)?;
+            state.in_place = state.history.delta().clone();
+            self.follow_user(&mut state, sandbox).await?;
             self.store.mark(FILLED, &())?;
             return Ok(CopyReport::default());
         }

@@ -161,41 +161,14 @@ impl Workspace {
 
     /// Sandbox and host are the same tree: what changed since the last look was changed on the host.
     async fn refresh_bound(&self, state: &mut State, sandbox: &Sandbox) -> Result<Refreshed> {
-        let HostChanges { paths, left_out } = self.host_changes(state).await?;
-        if paths.is_empty() && left_out.is_empty() {
-            return Ok(Refreshed::default());
-        }
-        // The base stays what it was, also of what the session changed.
+        let HostChanges { paths, .. } = self.host_changes(state).await?;
         if let Some(view) = &mut state.view {
             paths
                 .iter()
                 .for_each(|(path, picked)| view.know(path, picked.as_ref().map(|picked| picked.stamp)));
         }
-        let former = state.history.delta().clone();
-        self.look_at(state, sandbox, &paths.keys().cloned().collect()).await?;
-        let followed = self.follow_edits(state, &former)?;
+        let followed = self.follow_user(state, sandbox).await?;
         Ok(Refreshed { followed, ..Refreshed::default() })
-    }
-
-    /// Takes into the base what differs from the session's `former` changes in a tree that it shares with the user. The files.
-    pub(super) fn follow_edits(&self, state: &mut State, former: &Delta) -> Result<Vec<TreePath>> {
-        let State { history, base, .. } = state;
-        let changed = history.files_differing(former, &base.nodes);
-        let mut delta = history.delta().clone();
-        for path in &changed {
-            // What the session has changed before remains a change of the session, even if the user wrote it last.
-            if !former.contains_key(path) {
-                match delta.remove(path).flatten() {
-                    Some(node) => base.nodes.insert(path.clone(), node),
-                    None => base.nodes.remove(path),
-                };
-            }
-        }
-        if !changed.is_empty() {
-            history.record(delta, &base.nodes, None, &self.store)?;
-            state.has_unsaved_edits = true;
-        }
-        Ok(changed)
     }
 
     async fn refresh_copy(&self, state: &mut State, sandbox: &Sandbox) -> Result<Refreshed> {

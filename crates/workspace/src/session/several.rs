@@ -574,9 +574,7 @@ impl Workspace {
             }
         }
         match last.is_empty() {
-            true if self.is_in_place() => {
-                Err(Error::usage("this session has changed nothing that is not taken back already"))
-            }
+            true if self.is_in_place() => Err(Error::usage("there is nothing to undo in this session")),
             true => Err(Error::usage("nothing of this session was applied").hint("`agent apply` applies it")),
             false => Ok(undone),
         }
