@@ -7,6 +7,7 @@ import urllib.request
 from e2b import (
     CommandExitException,
     FileNotFoundException,
+    FilesystemEventType,
     FileType,
     InvalidArgumentException,
     RateLimitException,
@@ -132,6 +133,10 @@ def watching(sandbox):
     until(lambda: seen.extend(watch.get_new_events()) or any(event.name == "new" for event in seen))
     entry = next(event.entry for event in seen if event.name == "new")
     assert (entry.path, entry.metadata) == ("/home/user/watched/new", {"a": "b"}), entry
+    until(lambda: not watch.get_new_events())
+    # No event said that a mode had changed.
+    sandbox.commands.run("chmod 600 watched/new")
+    until(lambda: [event.type for event in watch.get_new_events()] == [FilesystemEventType.CHMOD])
     watch.stop()
 
 

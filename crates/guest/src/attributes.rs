@@ -3,7 +3,7 @@
 use crate::client::Failure;
 use crate::files::resolve;
 use crate::sys;
-use agent_wire::{Attribute, CHUNK};
+use agent_wire::{Attribute, CHUNK, Message};
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -14,8 +14,21 @@ use std::path::{Path, PathBuf};
 const MAX_ATTRIBUTES: usize = 256;
 const MAX_BYTES: usize = 32 << 10;
 
+/// Answers a request that is about them. Another is one that the guest does not know.
+pub fn answer(request: Message) -> Result<Message, Failure> {
+    match request {
+        Message::Attributes { paths, prefix } => {
+            Ok(Message::AttributesAre { files: of_files(paths, &prefix) })
+        }
+        Message::SetAttributes { path, prefix, attributes } => {
+            replace(path, &prefix, &attributes).map(|()| Message::Done {})
+        }
+        _ => Err(Failure::new("the guest does not understand the request")),
+    }
+}
+
 /// Those of the first of these files whose names begin with `prefix`, as many as fit into an answer.
-pub fn of_files(paths: Vec<PathBuf>, prefix: &OsStr) -> Vec<Vec<Attribute>> {
+fn of_files(paths: Vec<PathBuf>, prefix: &OsStr) -> Vec<Vec<Attribute>> {
     let (mut files, mut size) = (Vec::new(), 0);
     for path in paths {
         if size > CHUNK {
@@ -29,7 +42,7 @@ pub fn of_files(paths: Vec<PathBuf>, prefix: &OsStr) -> Vec<Vec<Attribute>> {
 }
 
 /// Gives a file these attributes, and no others whose names begin with `prefix`.
-pub fn replace(path: PathBuf, prefix: &OsStr, attributes: &[Attribute]) -> Result<(), Failure> {
+fn replace(path: PathBuf, prefix: &OsStr, attributes: &[Attribute]) -> Result<(), Failure> {
     let path = resolve(path);
     let replace = || {
         let new: BTreeSet<&OsStr> = attributes.iter().map(|attribute| attribute.name.as_os_str()).collect();

@@ -107,13 +107,6 @@ impl Server {
             Message::Missing { files } => {
                 return Ok(Some(Message::MissingAre { indexes: update::missing(files, &mut self.hashes) }));
             }
-            Message::Attributes { paths, prefix } => {
-                return Ok(Some(Message::AttributesAre { files: attributes::of_files(paths, &prefix) }));
-            }
-            Message::SetAttributes { path, prefix, attributes } => {
-                attributes::replace(path, &prefix, &attributes)?;
-                return Ok(Some(Message::Done {}));
-            }
             Message::Walk { root, hash, exclude, max_entries, since, depth } => {
                 let exclude = exclude.into_iter().collect();
                 let root = resolve(root);
@@ -136,7 +129,7 @@ impl Server {
                 self.replace(stream.client, &nonce);
                 return Ok(Some(Message::Done {}));
             }
-            _ => return Err(Failure::new("the guest does not understand the request")),
+            request => return attributes::answer(request).map(Some),
         };
         self.activities.insert(stream, activity);
         Ok(None)

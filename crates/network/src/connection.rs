@@ -87,7 +87,7 @@ impl Refusal {
 
     /// The client that the sandbox was made for has denied it.
     pub fn narrowed() -> Self {
-        Self { reason: "whoever has created this sandbox denied it".to_owned(), remedy: Remedy::None }
+        Self { reason: "the client that created this sandbox denied it".to_owned(), remedy: Remedy::None }
     }
 
     /// No entry of the list that the program goes by covers the target.

@@ -170,10 +170,8 @@ fn wanted(new: NewSandbox, timeout: Duration) -> Result<Wanted, String> {
         return Err("a name in envVars is not valid".into());
     }
     let template = new.template.filter(|name| name.len() <= 256).unwrap_or_else(|| "base".into());
-    let auto_pause = new.auto_pause.unwrap_or(false).then(|| match new.auto_pause_memory {
-        Some(false) => Pausing::Files,
-        _ => Pausing::Memory,
-    });
+    let keeping = if new.auto_pause_memory == Some(false) { Pausing::Files } else { Pausing::Memory };
+    let auto_pause = new.auto_pause.unwrap_or(false).then_some(keeping);
     let auto_resume = new.auto_resume.is_some_and(|auto_resume| auto_resume.enabled);
     if auto_resume && auto_pause == Some(Pausing::Files) {
         return Err("a sandbox that is paused without its memory cannot be resumed by a request".into());
