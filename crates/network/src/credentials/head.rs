@@ -152,11 +152,7 @@ fn request_line(line: &[u8]) -> Result<(Method, String, Option<String>), Malform
     if version != "HTTP/1.1" {
         return Err(Malformed {
             status: StatusCode::HTTP_VERSION_NOT_SUPPORTED,
-            reason: match method {
-                // How a connection of HTTP/2 begins.
-                "PRI" => "it is HTTP/2, and hosts with credentials are served over HTTP/1.1",
-                _ => "it is not HTTP/1.1",
-            },
+            reason: "it is not HTTP/1.1",
         });
     }
     if !target.starts_with('/') || method == "CONNECT" {
