@@ -28,7 +28,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 pub(super) const ALPN: &[u8] = b"h2";
 /// What a connection begins with.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Streams at a time: what servers commonly allow, and clients take for granted before they are told.
+/// Streams at a time: what servers commonly allow, and clients assume before they know the limit.
 const MAX_STREAMS: u32 = 100;
 /// Requests at a time, and connections to the host; other streams wait.
 const MAX_REQUESTS: usize = 32;
@@ -66,7 +66,7 @@ pub(super) async fn serve(
     let streams = Arc::new(Streams {
         host_side: Lock::new(host_side),
         idle: Lock::default(),
-        room: Arc::new(Semaphore::new(MAX_REQUESTS)),
+        permits: Arc::new(Semaphore::new(MAX_REQUESTS)),
     });
     let service = service_fn(move |request| {
         let streams = Arc::clone(&streams);
@@ -106,7 +106,7 @@ struct Streams {
     host_side: Lock<HostSide>,
     /// Connections that serve no request.
     idle: Lock<Vec<SendRequest<Upload>>>,
-    room: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 impl Streams {
@@ -127,7 +127,7 @@ impl Streams {
     }
 
     async fn send(self: &Arc<Self>, mut request: Request<Upload>) -> io::Result<Response<Download>> {
-        let permit = Arc::clone(&self.room).acquire_owned().await.map_err(io::Error::other)?;
+        let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(io::Error::other)?;
         let mut lease = Lease { sender: None, streams: Arc::clone(self), _permit: permit };
         loop {
             let known = self.idle().await;
@@ -198,7 +198,7 @@ async fn carry(
     let _ = connection.await;
 }
 
-/// A connection while it serves a request, and the room that this takes.
+/// A connection while it serves a request, and the permit for that.
 struct Lease {
     sender: Option<SendRequest<Upload>>,
     streams: Arc<Streams>,
