@@ -329,7 +329,7 @@ mod tests {
             ("OPTIONS * HTTP/1.1", "", "proxy"),
             ("GET / HTTP/1.0", "", "HTTP/1.1"),
             ("GET / HTTP/2.0", "", "HTTP/1.1"),
-            ("PRI * HTTP/2.0", "", "it is HTTP/2"),
+            ("PRI * HTTP/2.0", "", "not HTTP/1.1"),
             ("GET  / HTTP/1.1", "", "first line"),
             ("GET /\u{e9} HTTP/1.1", "", "first line"),
             ("get / HTTP/1.1", "", "first line"),

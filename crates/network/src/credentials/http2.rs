@@ -338,3 +338,47 @@ impl Body for Upload {
         self.body.size_hint()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::head::read;
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The head as the client of HTTP/1.1 writes it.
+    fn written(head: &Parts) -> Vec<u8> {
+        let mut bytes = format!("{} {} HTTP/1.1\r\n", head.method, head.uri).into_bytes();
+        for (name, value) in &head.headers {
+            bytes.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
+        }
+        bytes.extend(b"\r\n");
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn a_head_is_read_as_what_it_was(
+            method in "GET|POST|PUT|M-SEARCH|CONNECT",
+            target in "(https://(a|b)\\.test(:[0-9]{1,4})?)?/[a-z0-9%./;=&?#~é]{0,20}",
+            fields in proptest::collection::vec(("host|cookie|content-length|te|expect|x[_-][a-z]{1,4}", "[ -~é]{0,12}|a\\.test|[0-9]"), 0..6),
+            has_body: bool,
+        ) {
+            let mut request = Request::builder().method(&*method).uri(&*target);
+            for (name, value) in &fields {
+                request = request.header(name, value);
+            }
+            let Ok(request) = request.body(()) else { return Ok(()) };
+            let (head, ()) = request.into_parts();
+            let (authority, path) = (head.uri.authority().cloned(), head.uri.path().to_owned());
+            let Ok(head) = translated(head, has_body) else { return Ok(()) };
+            let bytes = written(&head);
+            let Ok(Some(read)) = read(&bytes) else { return Ok(()) };
+            prop_assert_eq!((read.length, &read.method, &read.path), (bytes.len(), &head.method, &path));
+            prop_assert!(read.fields.get_all(header::COOKIE).iter().count() <= 1);
+            if let Some(authority) = authority {
+                let hosts: Vec<_> = read.fields.get_all(header::HOST).iter().collect();
+                prop_assert!(hosts.len() == 1 && hosts[0] == authority.as_str(), "{hosts:?}");
+            }
+        }
+    }
+}
