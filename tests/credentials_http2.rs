@@ -145,15 +145,15 @@ for case in json.load(open("cases.json")):
     print(json.dumps(outcome(stream, connection)), flush=True)
 "#;
 
-#[test]
-fn requests_that_http1_could_not_write_or_servers_read_differently_are_refused() {
-    if !has_h2() {
-        return;
-    }
-    let long = "a".repeat(100_000);
-    let many: Vec<Value> = (0..150).map(|number| json!([format!("x-{number}"), "y"])).collect();
-    let fields = |fields: Value| json!({ "fields": fields });
-    let cases = [
+/// A case for the client, and parts of what comes back, of which one has to be there.
+type Case = (Value, &'static str);
+
+fn fields(fields: Value) -> Value {
+    json!({ "fields": fields })
+}
+
+fn hosts_and_methods() -> Vec<Case> {
+    vec![
         // What goes to another host.
         (fields(json!([[":authority", "other.test"]])), "names another host than the connection"),
         (fields(json!([[":authority"], ["host", "other.test"]])), "names another host than the connection"),
@@ -171,6 +171,11 @@ fn requests_that_http1_could_not_write_or_servers_read_differently_are_refused()
         (fields(json!([[":method", "PUT"]])), "403 "),
         (fields(json!([["x-http-method-override", "DELETE"]])), "asks for another method or path"),
         (fields(json!([["x_forwarded", "y"], ["content_length", "1"]])), "servers read differently"),
+    ]
+}
+
+fn lines_and_connections() -> Vec<Case> {
+    vec![
         // What ends a line.
         (fields(json!([["x", "a\r\ntransfer-encoding: chunked"]])), "reset|ended|closed"),
         (fields(json!([["x", "a\nb"]])), "reset|ended|closed"),
@@ -188,6 +193,13 @@ fn requests_that_http1_could_not_write_or_servers_read_differently_are_refused()
         (fields(json!([["te", "gzip"]])), "reset"),
         (fields(json!([["expect", "a-surprise"]])), "expects something"),
         (fields(json!([["trailer", "x"]])), "announces trailers"),
+    ]
+}
+
+fn bodies() -> Vec<Case> {
+    let long = "a".repeat(100_000);
+    let many: Vec<Value> = (0..150).map(|number| json!([format!("x-{number}"), "y"])).collect();
+    vec![
         // Bodies that are not what was said.
         (json!({ "fields": [["content-length", "5"]], "body": "abc" }), "reset"),
         (json!({ "fields": [["content-length", "2"]], "body": "abc" }), "reset"),
@@ -203,7 +215,15 @@ fn requests_that_http1_could_not_write_or_servers_read_differently_are_refused()
         (fields(json!([["x", long]])), "431|reset|ended|closed"),
         (json!({ "fields": many }), "too many fields"),
         (fields(json!([["content-type", "application/grpc+proto"], ["te", "trailers"]])), "it is gRPC"),
-    ];
+    ]
+}
+
+#[test]
+fn requests_that_http1_could_not_write_or_servers_read_differently_are_refused() {
+    if !has_h2() {
+        return;
+    }
+    let cases = [hosts_and_methods(), lines_and_connections(), bodies()].concat();
     let site = PrivateSite::start(TOKEN, None).file("/x", "x\n");
     let only: Vec<&Value> = cases.iter().map(|(case, _)| case).collect();
     let call = || configured(&site, "methods = [\"GET\", \"POST\"]").file("client.py", RAW_CLIENT);

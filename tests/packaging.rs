@@ -197,7 +197,7 @@ fn the_formula_names_both_archives_with_their_hashes() {
     for expected in
         [&*format!("sha256 \"{intel}\""), &*format!("sha256 \"{arm}\""), "version \"1.2.3\"", address]
     {
-        assert!(formula.contains(&expected), "{formula}");
+        assert!(formula.contains(expected), "{formula}");
     }
     fs::write(&sums, &lines[0]).unwrap();
     let missing = Command::new(packaging("homebrew.sh")).arg("1.2.3").arg(&sums).output().unwrap();
