@@ -5,11 +5,12 @@ version=$1 sums=$2
 hash_of() { sed -n "s/^\([0-9a-f]\{64\}\) [ *]agent-$1-unknown-linux-musl.tar.gz\$/\1/p" "$sums"; }
 x86_64=$(hash_of x86_64) aarch64=$(hash_of aarch64)
 [ -n "$x86_64" ] && [ -n "$aarch64" ] || { echo "homebrew.sh: $sums lacks a hash" >&2; exit 1; }
-releases=https://github.com/OWNER/agent/releases/download
+home=https://github.com/${GITHUB_REPOSITORY:-OWNER/agent}
+releases=$home/releases/download
 cat <<END
 class Agentsandbox < Formula
   desc "Coding agent for the terminal: run anything in a sandbox, review one diff"
-  homepage "https://github.com/OWNER/agent"
+  homepage "$home"
   version "$version"
   license any_of: ["MIT", "Apache-2.0"]
   depends_on :linux

@@ -15,13 +15,16 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-const TOKEN: &str = "ghp_r3alT0kenOfTheUsers0123456789abcd";
+pub const TOKEN: &str = "ghp_r3alT0kenOfTheUsers0123456789abcd";
 
 /// A call whose configuration has the credential `site` for a host.
-fn configured(site: &PrivateSite, rule: &str) -> Agent {
+pub fn configured(site: &PrivateSite, rule: &str) -> Agent {
+    configured_for(&site.host(), rule)
+}
+
+pub fn configured_for(host: &str, rule: &str) -> Agent {
     let config = format!(
-        "[credentials.site]\nhosts = [\"{}\"]\nenv = \"A_TOKEN\"\nvariables = [\"TOKEN\"]\nca = \"{AUTHORITY}\"\n{rule}\n",
-        site.host(),
+        "[credentials.site]\nhosts = [\"{host}\"]\nenv = \"A_TOKEN\"\nvariables = [\"TOKEN\"]\nca = \"{AUTHORITY}\"\n{rule}\n"
     );
     agent().config(&config).env("A_TOKEN", TOKEN)
 }
@@ -35,12 +38,16 @@ fn named(site: &PrivateSite, rule: &str) -> Agent {
 }
 
 /// Runs a script inside, in which `$H` is the host, with the credential. Nothing that comes out has the token.
-fn exec(site: &PrivateSite, rule: &str, flag: &str, script: &str) -> Finished {
+pub fn exec(site: &PrivateSite, rule: &str, flag: &str, script: &str) -> Finished {
     exec_by(configured(site, rule), site, flag, script)
 }
 
-fn exec_by(call: Agent, site: &PrivateSite, flag: &str, script: &str) -> Finished {
-    let script = format!("H={}\n{script}", site.host());
+pub fn exec_by(call: Agent, site: &PrivateSite, flag: &str, script: &str) -> Finished {
+    exec_at(call, &site.host(), flag, script)
+}
+
+pub fn exec_at(call: Agent, host: &str, flag: &str, script: &str) -> Finished {
+    let script = format!("H={host}\n{script}");
     let finished = call.args(["exec", "--credential", flag, "--", "sh", "-c", &script]).run();
     for form in forms(TOKEN) {
         assert!(!finished.stdout.contains(&form), "{form}: {}", finished.stdout);
@@ -49,7 +56,7 @@ fn exec_by(call: Agent, site: &PrivateSite, flag: &str, script: &str) -> Finishe
     finished
 }
 
-fn has(program: &str) -> bool {
+pub fn has(program: &str) -> bool {
     has_by(program, "--version")
 }
 
@@ -225,43 +232,6 @@ fn requests_that_servers_read_differently_are_refused() {
     );
     assert!(whole.iter().all(|answer| answer.contains("agent did not pass on")), "{whole:?}");
     assert!(site.requests().is_empty());
-}
-
-#[test]
-fn clients_of_http2_fall_back_and_those_that_do_not_are_told() {
-    let site = PrivateSite::start(TOKEN, None).file("/x", "x\n");
-    let script = "curl -sS --http2 -w '%{http_version}\\n' -H \"Authorization: Bearer $TOKEN\" https://$H/x";
-    let finished = exec(&site, "", "site", script);
-    assert_eq!(finished.stdout, "x\n1.1\n", "{}", finished.stderr);
-    if Command::new("/usr/bin/python3").args(["-c", "import httpx, h2"]).status().is_ok_and(|it| it.success())
-    {
-        let script = "/usr/bin/python3 -c 'import httpx, os, ssl, sys
-with httpx.Client(http2=True, verify=ssl.create_default_context()) as client:
-    answer = client.get(sys.argv[1], headers={\"Authorization\": \"Bearer \" + os.environ[\"TOKEN\"]})
-    print(answer.text.strip(), answer.http_version)' https://$H/x";
-        let finished = exec(&site, "", "site", script);
-        assert_eq!(finished.stdout, "x HTTP/1.1\n", "{}", finished.stderr);
-        assert_eq!(site.requests().len(), 2);
-    } else {
-        missing("python3-httpx and python3-h2");
-    }
-    // As a client of gRPC begins, with the protocol in its greeting and without.
-    let preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-    let answer = raw(&site, &[preface]).remove(0);
-    assert!(answer.starts_with("HTTP/1.1 505 ") && answer.contains("it is HTTP/2"), "{answer}");
-    let script = "python3 -c 'import socket, ssl, sys
-plain = socket.create_connection((\"127.0.0.1\", 3128), timeout=30)
-plain.sendall(f\"CONNECT {sys.argv[1]} HTTP/1.1\\r\\n\\r\\n\".encode())
-plain.recv(4096)
-context = ssl.create_default_context()
-context.set_alpn_protocols([\"h2\"])
-try:
-    context.wrap_socket(plain, server_hostname=sys.argv[1].split(\":\")[0])
-except OSError:
-    print(\"refused\")' $H";
-    let finished = exec(&site, "", "site", script);
-    assert_eq!(finished.stdout, "refused\n", "{}", finished.stderr);
-    assert!(finished.stderr.contains("speaks HTTP/2 alone"), "{}", finished.stderr);
 }
 
 #[test]

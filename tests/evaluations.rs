@@ -2,7 +2,9 @@
 
 use crate::support::agent::{agent, binary};
 use crate::support::counterpart::{PYTHONS, python, python_of, root};
+use crate::support::debian_image::{DebianImage, docker, succeeded};
 use crate::support::endpoint::{Script, endpoint};
+use crate::support::engine::engine;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
@@ -90,6 +92,80 @@ fn instances_of_swe_bench_become_predictions_and_a_table() {
     let gold = predictions("gold");
     std::fs::write(work.join("gold.patch"), gold[0]["model_patch"].as_str().unwrap()).unwrap();
     git(&work.join("clones/o__r"), "git apply --check ../../gold.patch");
+}
+
+/// The command by which the grader decides about an instance: it reads the lines that begin with a status.
+fn instance_with_image(id: &str, factor: u32, commit: &str, image: &str) -> Value {
+    let patch = |line: &str| {
+        format!("diff --git a/m.py b/m.py\n--- a/m.py\n+++ b/m.py\n@@ -1 +1 @@\n-x = 1\n+{line}\n")
+    };
+    let eval = format!(
+        "#!/bin/bash\nset -uxo pipefail\ncd /testbed\n: '>>>>> Start Test Output'\n\
+         if grep -q 'x = {factor}' m.py; then echo 'PASSED t::x'; else echo 'FAILED t::x'; fi\n: '>>>>> End Test Output'\ngit status\n"
+    );
+    json!({
+        "instance_id": id, "repo": "o/r", "base_commit": commit, "problem_statement": "x is wrong", "image": image,
+        "patch": patch(&format!("x = {factor}")), "test_patch": "", "hints_text": "", "created_at": "", "version": "1",
+        "FAIL_TO_PASS": "[\"t::x\"]", "PASS_TO_PASS": "[]", "environment_setup_commit": commit,
+        "log_parser": "parse_log_pytest", "eval_type": "pass_and_fail", "eval_script": eval,
+    })
+}
+
+/// Two instances in an image of this machine's packages, of which the model solves one; the gold patches solve both.
+#[tokio::test]
+async fn the_grader_of_swe_bench_itself_reads_the_predictions() {
+    let Some(python) = python("swebench") else { return };
+    if engine().await.is_none() || !Path::new("/var/lib/dpkg/status").exists() {
+        return;
+    }
+    let place = agent();
+    let work = place.workspace().to_owned();
+    let directory = tempfile::tempdir().unwrap();
+    let Some(base) = DebianImage::of(&["git"], directory.path()) else { return };
+    let commit = git(
+        &work,
+        "git init -q clones/o__r; cd clones/o__r; echo 'x = 1' > m.py; git add -A; \
+         git -c user.name=A -c user.email=a@example.org commit -qm one; git rev-parse HEAD; \
+         mkdir ../../image; cp -r . ../../image/testbed; printf '[safe]\\n\\tdirectory = *\\n' > ../../image/gitconfig",
+    );
+    let image = DebianImage(format!("local.test/graded-{}:1", std::process::id()));
+    let dockerfile =
+        format!("FROM {}\nCOPY gitconfig /etc/gitconfig\nCOPY testbed /testbed\nWORKDIR /testbed\n", base.0);
+    std::fs::write(work.join("image/Dockerfile"), dockerfile).unwrap();
+    succeeded(&docker(&["build", "--tag", &image.0, &work.join("image").display().to_string()]));
+    let instances =
+        [("o__r-1", 2), ("o__r-2", 3)].map(|(id, factor)| instance_with_image(id, factor, &commit, &image.0));
+    std::fs::write(work.join("set.json"), json!(instances).to_string()).unwrap();
+    let model = writes("m.py", "x = 2\n").start();
+    let call = |arguments: &[&str]| {
+        let call = place.again().driven_by(&script("swebench.py")).endpoint(&model);
+        let all = ["set.json", "--repositories", "clones", "--agent", &binary().display().to_string()]
+            .map(str::to_owned);
+        call.args(all).args(arguments).deadline(DEADLINE).run().expect_code(0);
+    };
+    call(&["--out", "out", "--sandbox", "docker", "--image-template", "{image}"]);
+    call(&["--out", "gold", "--gold"]);
+    for (name, by, resolved) in
+        [("out", "test-model", json!(["o__r-1"])), ("gold", "gold", json!(["o__r-1", "o__r-2"]))]
+    {
+        let predictions = format!("{name}/predictions.jsonl");
+        let graded = std::process::Command::new(&python)
+            .args(["-m", "swebench.harness.run_evaluation", "--dataset_name", "set.json", "--run_id", name])
+            .args(["--max_workers", "2", "--predictions_path", &predictions])
+            .current_dir(&work)
+            .env("HF_HUB_OFFLINE", "1")
+            .env("HOME", directory.path())
+            .output()
+            .unwrap();
+        succeeded(&graded);
+        let report = std::fs::read_to_string(work.join(format!("{by}.{name}.json"))).unwrap();
+        let mut report: Value = serde_json::from_str(&report).unwrap();
+        report["resolved_ids"].as_array_mut().unwrap().sort_by_key(Value::to_string);
+        assert_eq!(
+            (&report["resolved_ids"], &report["error_ids"], &report["completed_instances"]),
+            (&resolved, &json!([]), &json!(2))
+        );
+    }
 }
 
 #[test]

@@ -30,6 +30,8 @@ mod conversation;
 mod corporate;
 mod credential_questions;
 mod credentials;
+mod credentials_http2;
+mod credentials_websocket;
 mod debian_libraries;
 mod delegate;
 mod demo;

@@ -86,6 +86,43 @@ fn the_script_installs_the_newest_release() {
     }
 }
 
+/// The files of a package, without what the program writes when it runs.
+#[test]
+fn the_debian_package_has_the_program_its_manual_page_and_completions() {
+    if Command::new("dpkg-deb").arg("--version").output().is_err() {
+        return skip::missing("dpkg-deb");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    release(directory.path());
+    let archive = archive_in(directory.path());
+    let mut script = Command::new(packaging("deb.sh"));
+    script.arg(VERSION).arg(archive).arg("amd64").arg(directory.path());
+    run(script.env("DPKG_DEB_COMPRESSOR_TYPE", "none"));
+    let package = directory.path().join(format!("agentsandbox_{VERSION}_amd64.deb"));
+    let field = |name: &str| stdout(&run(Command::new("dpkg-deb").arg("--field").arg(&package).arg(name)));
+    assert_eq!((field("Package"), field("Version")), ("agentsandbox".to_owned(), VERSION.to_owned()));
+    assert_eq!((field("Depends"), field("Description").lines().count()), (String::new(), 2));
+    let root = directory.path().join("root");
+    run(Command::new("dpkg-deb").arg("--raw-extract").arg(&package).arg(&root));
+    run(Command::new("md5sum").args(["--check", "--quiet", "DEBIAN/md5sums"]).current_dir(&root));
+    for path in [
+        "man/man1/agent.1.gz",
+        "doc/agentsandbox/copyright",
+        "bash-completion/completions/agent",
+        "zsh/vendor-completions/_agent",
+        "fish/vendor_completions.d/agent.fish",
+    ] {
+        assert!(
+            fs::metadata(root.join("usr/share").join(path)).is_ok_and(|found| found.len() > 100),
+            "{path}"
+        );
+    }
+    assert_eq!(
+        stdout(&run(Command::new(root.join("usr/bin/agent")).arg("--version"))),
+        format!("agent {VERSION}")
+    );
+}
+
 #[test]
 fn nothing_is_installed_whose_hash_is_not_that_of_the_release() {
     let directory = tempfile::tempdir().unwrap();
@@ -153,11 +190,14 @@ fn the_formula_names_both_archives_with_their_hashes() {
         format!("{arm}  agent-aarch64-unknown-linux-musl.tar.gz\n"),
     ];
     fs::write(&sums, lines.concat()).unwrap();
-    let formula = stdout(&run(Command::new(packaging("homebrew.sh")).arg("1.2.3").arg(&sums)));
+    let mut script = Command::new(packaging("homebrew.sh"));
+    let formula = stdout(&run(script.arg("1.2.3").arg(&sums).env("GITHUB_REPOSITORY", "somebody/agent")));
+    let address =
+        "https://github.com/somebody/agent/releases/download/v1.2.3/agent-x86_64-unknown-linux-musl.tar.gz";
     for expected in
-        [format!("sha256 \"{intel}\""), format!("sha256 \"{arm}\""), "version \"1.2.3\"".to_owned()]
+        [&*format!("sha256 \"{intel}\""), &*format!("sha256 \"{arm}\""), "version \"1.2.3\"", address]
     {
-        assert!(formula.contains(&expected), "{formula}");
+        assert!(formula.contains(expected), "{formula}");
     }
     fs::write(&sums, &lines[0]).unwrap();
     let missing = Command::new(packaging("homebrew.sh")).arg("1.2.3").arg(&sums).output().unwrap();
@@ -339,10 +379,12 @@ fn the_action_installs_for_its_job_and_leaves_the_users_receipt() {
     fs::create_dir_all(receipt.parent().unwrap()).unwrap();
     fs::write(&receipt, "the user's").unwrap();
     let output = Command::new(packaging("action/install.sh"))
-        .env("AGENT_RELEASES", files_of(&files))
+        .env("GITHUB_SERVER_URL", files_of(&files))
+        .env("ACTION_REPOSITORY", "somebody/agent")
         .envs([("HOME", &home), ("RUNNER_TEMP", &directory.path().join("temp"))])
         .env("GITHUB_OUTPUT", directory.path().join("output"))
         .env("PROGRAM", "")
+        .env_remove("AGENT_RELEASES")
         .env_remove("AGENT_HOME")
         .env_remove("XDG_DATA_HOME")
         .output()

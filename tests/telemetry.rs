@@ -173,14 +173,22 @@ fn check_metrics(collector: &Collector) {
     assert!(sum("gen_ai.client.operation.duration", "histogram", "sum") > 0.0);
 }
 
-/// Reads every body as the messages of OTLP, where an unknown field or a wrong type is an error.
+/// Reads every body as the messages of OTLP, where an unknown field or a wrong type is an error. What is not named `agent.` has a name that the
+/// conventions have published.
 fn decode(collector: &Collector) {
     const SCRIPT: &str = "
-import json, sys
+import importlib, json, pkgutil, re, sys
+import opentelemetry.semconv._incubating.attributes as attributes
 from google.protobuf.json_format import Parse
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
+modules = [importlib.import_module(attributes.__name__ + '.' + found.name) for found in pkgutil.iter_modules(attributes.__path__)]
+published = {value for module in [*modules, gen_ai_metrics] for value in vars(module).values() if isinstance(value, str)}
 for path, body in json.load(sys.stdin):
+    names = set(re.findall(r'\"key\":\"([^\"]+)\"', body)) | set(re.findall(r'\"name\":\"(gen_ai[^\"]+)\"', body))
+    unknown = {name for name in names if not name.startswith('agent.')} - published
+    assert names and not unknown, unknown
     Parse(body, {'/v1/traces': ExportTraceServiceRequest, '/v1/metrics': ExportMetricsServiceRequest}[path]())
     print(path)
 ";
@@ -202,13 +210,13 @@ for path, body in json.load(sys.stdin):
 
 /// A Python that has OpenTelemetry's own messages.
 fn python_with_messages() -> Option<PathBuf> {
-    let environment = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("otlp-1.44");
+    let environment = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("otlp-names-0.66");
     let python = environment.join("bin/python");
     if !environment.join("installed").exists() {
-        let install = "python3 -m venv \"$1\" && \"$1/bin/pip\" install -q --disable-pip-version-check opentelemetry-proto~=1.30 && touch \"$1/installed\"";
+        let install = "python3 -m venv \"$1\" && \"$1/bin/pip\" install -q --disable-pip-version-check opentelemetry-proto~=1.30 opentelemetry-semantic-conventions==0.66b2 && touch \"$1/installed\"";
         let installed = Command::new("sh").args(["-c", install, "sh"]).arg(&environment).output().unwrap();
         if !installed.status.success() {
-            skip::missing("opentelemetry-proto, from PyPI");
+            skip::missing("opentelemetry-proto and opentelemetry-semantic-conventions, from PyPI");
             return None;
         }
     }

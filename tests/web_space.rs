@@ -2,6 +2,7 @@
 
 use crate::support::agent::{DEADLINE, binary};
 use crate::support::counterpart::root;
+use crate::support::debian_image::{DebianImage, docker, succeeded};
 use crate::support::endpoint::{Endpoint, endpoint};
 use crate::support::engine::engine;
 use crate::support::serve::{KEY, Server};
@@ -19,50 +20,6 @@ const NAME: &str = "localhost:7860";
 const NAMESPACES: [&str; 4] =
     ["--security-opt", "seccomp=unconfined", "--security-opt", "systempaths=unconfined"];
 
-/// Makes the image $1: a small Debian of this machine's packages, whose own repository has no others. $2... are packages.
-const BASE: &str = r#"
-set -eu
-image=$1
-shift
-packages=$(apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces --no-enhances --installed \
-  apt base-files bash coreutils dash dpkg findutils grep gzip hostname login mawk passwd sed tar util-linux "$@" | grep '^[a-z]' | sort -u)
-dpkg-query -L $packages 2>/dev/null | grep -E '^/(etc|(usr/)?(bin|sbin|lib|lib64|libexec|share))/' |
-  grep -vE '^/usr/share/(doc|man|locale|info|zoneinfo)/' | sed -E 's#^/(bin|sbin|lib|lib64)/#/usr/\1/#' | sort -u |
-  while read -r file; do if [ -L "$file" ] || [ -f "$file" ]; then echo "$file"; fi; done > files
-mkdir image
-tar c --ignore-failed-read -T files 2>/dev/null | tar x -C image
-for directory in bin sbin lib lib64; do ln -s usr/$directory image/$directory; done
-mkdir -p image/etc/apt/preferences.d image/etc/ssl/certs image/var/lib/dpkg image/var/lib/apt image/var/cache/apt image/var/log image/tmp image/opt/repository image/home image/root
-chmod 1777 image/tmp
-cp -r /etc/alternatives /etc/ld.so.cache image/etc/
-cp /etc/ssl/certs/ca-certificates.crt image/etc/ssl/certs/
-cp /usr/share/base-passwd/passwd.master image/etc/passwd
-cp /usr/share/base-passwd/group.master image/etc/group
-[ -e image/usr/bin/awk ] || ln -sf mawk image/usr/bin/awk
-# Links of alternatives belong to no package.
-for known in /var/lib/dpkg/alternatives/*; do
-  link=$(sed -n 2p "$known")
-  case $link in /usr/lib/*) [ -e "image$link" ] || [ ! -d "image${link%/*}" ] || ln -s "/etc/alternatives/${known##*/}" "image$link" ;; esac
-done
-# What is not configured here would be there.
-sed -E 's/^Status: (install|hold) ok (unpacked|half-configured|triggers-.*)$/Status: install ok installed/' /var/lib/dpkg/status >image/var/lib/dpkg/status
-: > image/opt/repository/Packages
-echo 'deb [trusted=yes] file:/opt/repository ./' > image/etc/apt/sources.list
-tar c -C image --owner=0 --group=0 . | docker import - "$image" >/dev/null
-"#;
-
-/// Its tags are removed when the test ends, however it ends.
-struct Images {
-    base: String,
-    space: String,
-}
-
-impl Drop for Images {
-    fn drop(&mut self) {
-        let _ = docker(&["rmi", "--force", &self.space, &self.base]);
-    }
-}
-
 /// A container that is removed when the test ends.
 struct Container(String);
 
@@ -70,17 +27,6 @@ impl Drop for Container {
     fn drop(&mut self) {
         let _ = docker(&["rm", "--force", "--volumes", &self.0]);
     }
-}
-
-fn docker(arguments: &[&str]) -> Output {
-    Command::new("docker").args(arguments).stdin(Stdio::null()).output().expect("docker starts")
-}
-
-#[track_caller]
-fn succeeded(output: &Output) -> String {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
-    text(&output.stdout).trim().to_owned()
 }
 
 /// The packages that the Dockerfile installs.
@@ -92,41 +38,24 @@ fn packages(dockerfile: &str) -> Vec<&str> {
 }
 
 /// The image of the Space; `None` where this machine lacks what it is made of.
-fn build(directory: &Path) -> Option<Images> {
+fn build(directory: &Path) -> Option<(DebianImage, DebianImage)> {
     let example = root().join("examples/huggingface-space/Dockerfile");
     let text = std::fs::read_to_string(&example).expect("the Dockerfile");
     let packages = packages(&text);
-    for package in &packages {
-        let list = Command::new("dpkg-query").args(["-L", package]).output();
-        if !list.is_ok_and(|list| list.status.success()) {
-            crate::support::skip::missing(format!("{package} (Debian: apt install {package})"));
-            return None;
-        }
-    }
-    let tag = |what: &str| format!("local.test/{what}-{}:1", std::process::id());
-    let images = Images { base: tag("space-base"), space: tag("space") };
-    let mut base = Command::new("sh");
-    base.args(["-c", BASE, "sh", &images.base]).args(packages).current_dir(directory);
-    succeeded(&base.output().expect("a shell"));
+    let base = DebianImage::of(&packages, directory)?;
     let context = directory.join("space");
     std::fs::create_dir(&context).expect("a directory");
     for file in ["Dockerfile", "start"] {
         std::fs::copy(example.with_file_name(file), context.join(file)).expect("a copy");
     }
     std::fs::copy(binary(), context.join("agent")).expect("a copy");
-    let base = format!("BASE={}", images.base);
+    let base_argument = format!("BASE={}", base.0);
+    let space = DebianImage(format!("local.test/space-{}:1", std::process::id()));
     let context = context.display().to_string();
-    succeeded(&docker(&[
-        "build",
-        "--network",
-        "none",
-        "--build-arg",
-        &base,
-        "--tag",
-        &images.space,
-        &context,
-    ]));
-    Some(images)
+    let arguments =
+        ["build", "--network", "none", "--build-arg", &base_argument, "--tag", &space.0, &context];
+    succeeded(&docker(&arguments));
+    Some((base, space))
 }
 
 /// The command that runs the Space: as the user of its image, without rights, and with nothing that can be written to but its home and `/tmp`.
@@ -349,18 +278,18 @@ async fn the_image_of_the_space_serves_visitors_here_and_at_a_provider_and_refus
         return;
     }
     let directory = tempfile::tempdir().expect("a directory");
-    let Some(images) = build(directory.path()) else { return };
-    refuses(&images.space);
+    let Some((_base, space)) = build(directory.path()) else { return };
+    refuses(&space.0);
     let model = || {
         let loud = json!({"command": "tr a-z A-Z < list.txt > loud.txt; id -un; pwd"});
         endpoint().tool_call("run_commands", loud).text("I made it loud.").start()
     };
     let of_local = model();
-    let (container, address) = serve(&images.space, &of_local);
+    let (container, address) = serve(&space.0, &of_local);
     visit(address, "local");
     drop(container);
     // A bug: on an ordinary Space, where no namespaces can be made, it ended.
     let (of_provider, provider) = (model(), Server::start("local", &[]));
-    let (_container, address) = serve_at_a_provider(&images.space, &of_provider, &provider);
+    let (_container, address) = serve_at_a_provider(&space.0, &of_provider, &provider);
     visit(address, "novita");
 }

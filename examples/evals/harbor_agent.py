@@ -1,6 +1,7 @@
 """Harbor, the harness of Terminal-Bench, with `agent` as its agent. From this directory:
 
-    harbor run --dataset terminal-bench@2.0 --agent harbor_agent:Agent --model MODEL --ae AGENT_BASE_URL=URL --ae AGENT_API_KEY=KEY
+    PYTHONPATH=. harbor run --dataset terminal-bench@2.0 --agent harbor_agent:Agent --model MODEL \
+        --extra-docker-compose harbor-compose.yaml --ae AGENT_BASE_URL=URL --ae AGENT_API_KEY=KEY
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ _LIMIT = 5
 class Agent(BaseInstalledAgent):
     """Runs `agent` inside of the task's container, on its working directory.
 
-    The container has to allow user namespaces, which the sandbox for commands is made of; `sandbox` names another backend. The
-    change is written into the directory when the model has finished, or has reached a limit. What a task asks for outside of
+    The container has to allow namespaces, which the sandbox for commands is made of: `harbor-compose.yaml` beside this file lets
+    it; `sandbox` names another backend. The change is written into the directory when the model has finished, or has reached a limit. What a task asks for outside of
     that directory, such as installed packages, is not there for its tests.
     """
 

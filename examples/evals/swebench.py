@@ -4,10 +4,11 @@
     examples/evals/swebench.py INSTANCES --out DIR [--image-template T] [--repositories DIR] [--parallel N] [AGENT OPTION …]
 
 INSTANCES is a file of JSON lines, or of one JSON list, with `instance_id`, `repo`, `base_commit` and `problem_statement`, as the sets are published
-(`datasets.load_dataset("princeton-nlp/SWE-bench_Verified", split="test").to_json("instances.jsonl")`). The model gets the problem alone: neither
+(`datasets.load_dataset("SWE-bench/SWE-bench_Verified", split="test").to_json("instances.jsonl")`). The model gets the problem alone: neither
 hints, tests nor the gold patch. Each instance has a sandbox of its own, from the image with its dependencies where `--image-template` names it:
 
-    --image-template 'swebench/sweb.eval.x86_64.{id}:latest' --sandbox docker        ({id}: as those images are named)
+    --image-template '{image}' --sandbox docker                                      (the image that the instance itself names)
+    --image-template 'swebench/sweb.eval.x86_64.{id}:latest' --sandbox docker        (for sets without: {id}, as those images are named)
 
 `--repositories DIR` has clones as OWNER/NAME or OWNER__NAME, in place of github.com. `--gold` asks no model: the predictions are the gold patches, which
 the grader has to accept. DIR/predictions.jsonl is for
@@ -36,7 +37,7 @@ def main():
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--agent", default="agent")
     parser.add_argument("--only", default="", help="instances whose id contains this")
-    parser.add_argument("--image-template", help="the image of an instance; {id} is its id, in lower case and with _1776_ for __")
+    parser.add_argument("--image-template", help="the image of an instance; {image} is the one that it names, {id} its id, in lower case and with _1776_ for __")
     parser.add_argument("--repositories", type=Path, help="a directory with clones")
     parser.add_argument("--gold", action="store_true", help="write the gold patches as predictions")
     options, of_agent = parser.parse_known_args()
@@ -79,7 +80,9 @@ def task(instance, options):
         "commit": instance["base_commit"],
     }
     if options.image_template:
-        made["image"] = options.image_template.format(id=name.lower().replace("__", "_1776_"))
+        if "{image}" in options.image_template and not instance.get("image"):
+            sys.exit(f"{name} names no image")
+        made["image"] = options.image_template.format(id=name.lower().replace("__", "_1776_"), image=instance.get("image"))
     return made
 
 

@@ -101,6 +101,7 @@ impl ActionRun {
     fn value(&self, name: &str) -> String {
         match name.split('.').collect::<Vec<_>>()[..] {
             ["github", "token"] => "gh-secret".to_owned(),
+            ["github", "action_repository"] => "somebody/agent".to_owned(),
             ["inputs", input] => self.text(&self.inputs[input]),
             ["steps", step, "outputs", output] => {
                 self.outputs.get(step).and_then(|outputs| outputs.get(output)).cloned().unwrap_or_default()

@@ -12,6 +12,7 @@ pub mod client;
 pub mod cluster;
 pub mod counterpart;
 pub mod daytona;
+pub mod debian_image;
 pub mod e2b;
 pub mod egress;
 pub mod endpoint;

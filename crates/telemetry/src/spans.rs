@@ -17,16 +17,22 @@ const MAX_NAME: usize = 200;
 /// Characters of a content.
 const MAX_CONTENT: usize = 8 << 10;
 
-/// The names of the conventions for hosts that are well known; others are named by their host.
-const PROVIDERS: [(&str, &str); 8] = [
+/// The names of the conventions for hosts that are well known, with at most one `*`; others are named by their host.
+const PROVIDERS: [(&str, &str); 14] = [
     ("api.openai.com", "openai"),
     ("api.anthropic.com", "anthropic"),
     ("generativelanguage.googleapis.com", "gcp.gemini"),
+    ("*aiplatform.googleapis.com", "gcp.vertex_ai"),
+    ("*.openai.azure.com", "azure.ai.openai"),
+    ("*.services.ai.azure.com", "azure.ai.inference"),
+    ("bedrock-runtime.*.amazonaws.com", "aws.bedrock"),
     ("api.deepseek.com", "deepseek"),
     ("api.groq.com", "groq"),
     ("api.mistral.ai", "mistral_ai"),
     ("api.x.ai", "x_ai"),
     ("api.moonshot.ai", "moonshot_ai"),
+    ("api.perplexity.ai", "perplexity"),
+    ("api.cohere.ai", "cohere"),
 ];
 
 /// A span among those of its trace.
@@ -154,8 +160,7 @@ impl SessionSpans {
         (self.session, self.model) = (session.to_owned(), model.to_owned());
         let url = Url::parse(base_url).ok();
         let host = url.as_ref().and_then(Url::host_str).unwrap_or("recorded");
-        let known = PROVIDERS.iter().find(|(known, _)| *known == host);
-        self.provider = known.map_or(host, |(_, name)| name).to_owned();
+        self.provider = provider(host).to_owned();
         self.server = vec![text("server.address", host)];
         let port = url.as_ref().and_then(Url::port_or_known_default);
         self.server.extend(port.map(|port| number("server.port", i128::from(port))));
@@ -247,6 +252,14 @@ impl SessionSpans {
     }
 }
 
+fn provider(host: &str) -> &str {
+    let is_it = |(pattern, _): &&(&str, &str)| match pattern.split_once('*') {
+        Some((start, end)) => host.strip_prefix(start).is_some_and(|rest| rest.ends_with(end)),
+        None => *pattern == host,
+    };
+    PROVIDERS.iter().find(is_it).map_or(host, |(_, name)| name)
+}
+
 fn usage_of(usage: &Usage) -> Vec<Attribute> {
     let Usage { input, output, cached, written } = *usage;
     let counts = [
@@ -261,6 +274,21 @@ fn usage_of(usage: &Usage) -> Vec<Attribute> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hosts_of_providers_have_the_names_of_the_conventions() {
+        for (host, name) in [
+            ("api.openai.com", "openai"),
+            ("me.openai.azure.com", "azure.ai.openai"),
+            ("europe-west4-aiplatform.googleapis.com", "gcp.vertex_ai"),
+            ("aiplatform.googleapis.com", "gcp.vertex_ai"),
+            ("bedrock-runtime.eu-west-1.amazonaws.com", "aws.bedrock"),
+            ("s3.eu-west-1.amazonaws.com", "s3.eu-west-1.amazonaws.com"),
+            ("127.0.0.1", "127.0.0.1"),
+        ] {
+            assert_eq!(provider(host), name, "{host}");
+        }
+    }
 
     /// A tool is named as the model calls it, and a call by what the endpoint numbers it with.
     #[test]

@@ -152,11 +152,7 @@ fn request_line(line: &[u8]) -> Result<(Method, String, Option<String>), Malform
     if version != "HTTP/1.1" {
         return Err(Malformed {
             status: StatusCode::HTTP_VERSION_NOT_SUPPORTED,
-            reason: match method {
-                // How a connection of HTTP/2 begins.
-                "PRI" => "it is HTTP/2, and hosts with credentials are served over HTTP/1.1",
-                _ => "it is not HTTP/1.1",
-            },
+            reason: "it is not HTTP/1.1",
         });
     }
     if !target.starts_with('/') || method == "CONNECT" {
@@ -333,7 +329,7 @@ mod tests {
             ("OPTIONS * HTTP/1.1", "", "proxy"),
             ("GET / HTTP/1.0", "", "HTTP/1.1"),
             ("GET / HTTP/2.0", "", "HTTP/1.1"),
-            ("PRI * HTTP/2.0", "", "it is HTTP/2"),
+            ("PRI * HTTP/2.0", "", "not HTTP/1.1"),
             ("GET  / HTTP/1.1", "", "first line"),
             ("GET /\u{e9} HTTP/1.1", "", "first line"),
             ("get / HTTP/1.1", "", "first line"),

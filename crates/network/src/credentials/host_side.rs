@@ -92,6 +92,21 @@ impl HostSide {
         }
     }
 
+    /// Takes it for one connection of the program's. The one that stays connects when it is used.
+    pub(super) fn take(&mut self) -> Self {
+        let next = Self {
+            gateway: Arc::clone(&self.gateway),
+            credentials: Arc::clone(&self.credentials),
+            host: self.host.clone(),
+            port: self.port,
+            pass: self.pass.clone(),
+            meter: Arc::clone(&self.meter),
+            way: Way::Gone,
+            driver: Driver::default(),
+        };
+        std::mem::replace(self, next)
+    }
+
     /// Sends a request. Returns the beginning of the answer.
     ///
     /// # Errors

@@ -7,8 +7,9 @@ use super::host_side::{GREETING_TIMEOUT, HostSide};
 use super::judged::{self, Judged};
 use super::outgoing::Outgoing;
 use super::requests::{Requests, Rest, Unreadable};
-use super::{Bound, Credentials, exchange, looked_at, websocket};
+use super::{Bound, Credentials, exchange, http2, looked_at, websocket};
 use crate::connection::CloseReason;
+use crate::traffic::Rewound;
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
@@ -16,16 +17,13 @@ use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, split};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf, split};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 /// What a program may still send after it was refused, in bytes, and for how long.
 const MAX_DRAINED: usize = 16 << 20;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
-
-const ONLY_HTTP2: &str =
-    "the program speaks HTTP/2 alone, and hosts with credentials are served over HTTP/1.1";
 
 /// Why a connection is served no further.
 pub(super) enum End {
@@ -60,7 +58,7 @@ enum Offers {
 }
 
 /// A connection whose TLS has ended here.
-struct Served<R, W> {
+pub(super) struct Served<R, W> {
     requests: Requests<R>,
     to_program: W,
     host_side: HostSide,
@@ -74,40 +72,45 @@ struct Served<R, W> {
 /// Serves the requests of one connection.
 pub(crate) async fn serve(
     host_side: HostSide,
-    client: impl AsyncRead + AsyncWrite + Unpin + Send,
+    client: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
 ) -> Result<(), CloseReason> {
     let config = host_side.credentials.authority.server(&host_side.host).map_err(CloseReason::Failed)?;
     let accepted = timeout(GREETING_TIMEOUT, TlsAcceptor::from(config).accept(client)).await;
-    let client = match accepted {
+    let mut client = match accepted {
         Ok(Ok(client)) => client,
-        Ok(Err(error)) if speaks_no_http1(&error) => return Err(only_http2(&host_side)),
+        Ok(Err(error)) if speaks_no_http(&error) => {
+            return Err(CloseReason::Failed("the program speaks neither HTTP/1.1 nor HTTP/2".to_owned()));
+        }
         // What else it says is the program's.
         _ => {
             let reason = "the program did not accept the certificate of this session's credentials";
             return Err(CloseReason::Failed(reason.to_owned()));
         }
     };
-    let (from_program, to_program) = split(client);
-    let requests = Requests::new(from_program);
-    let (offers, once) = (Offers::Open, Vec::new());
-    Served { requests, to_program, host_side, offers, once, has_begun: false }.run().await
+    let (is_http2, begun) = http2::begins(&mut client).await.map_err(|_| CloseReason::Gone)?;
+    let client = Rewound::new(begun, client);
+    match is_http2 {
+        true => http2::serve(host_side, client).await,
+        false => Served::new(host_side, client).run().await,
+    }
 }
 
 /// Returns whether a program offered other protocols alone, in its greeting.
-fn speaks_no_http1(error: &std::io::Error) -> bool {
+fn speaks_no_http(error: &std::io::Error) -> bool {
     let error = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
     matches!(error, Some(rustls::Error::NoApplicationProtocol))
 }
 
-/// Reports a program that speaks HTTP/2 alone, as those of gRPC do.
-fn only_http2(HostSide { gateway, credentials, host, port, .. }: &HostSide) -> CloseReason {
-    let attempt = Attempt { host, port: *port, method: "HTTP/2", path: "" };
-    gateway.credential_refused(&names(&credentials.at(host, *port)), attempt, ONLY_HTTP2);
-    CloseReason::Failed(ONLY_HTTP2.to_owned())
+impl<C: AsyncRead + AsyncWrite> Served<ReadHalf<C>, WriteHalf<C>> {
+    pub fn new(host_side: HostSide, client: C) -> Self {
+        let (from_program, to_program) = split(client);
+        let requests = Requests::new(from_program);
+        Self { requests, to_program, host_side, offers: Offers::Open, once: Vec::new(), has_begun: false }
+    }
 }
 
 impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Served<R, W> {
-    async fn run(mut self) -> Result<(), CloseReason> {
+    pub async fn run(mut self) -> Result<(), CloseReason> {
         loop {
             self.has_begun = false;
             let (attempted, end) = match self.requests.head().await {
@@ -307,6 +310,7 @@ async fn with_placeholders(
     Ok(Response::from_parts(head, Full::from(body)))
 }
 
-fn names(bound: &[Arc<Bound>]) -> String {
+/// The names of credentials, for an event.
+pub(super) fn names(bound: &[Arc<Bound>]) -> String {
     bound.iter().map(|bound| bound.rule.name.as_str()).collect::<Vec<_>>().join(", ")
 }

@@ -1,8 +1,8 @@
 //! Credentials that programs inside use without holding them.
 //!
 //! Inside there is a placeholder, another one in each session. For the hosts that a credential is bound to, TLS ends here
-//! (`authority.rs`), each request is read strictly (`head.rs`, `chunks.rs`) and judged (`rule.rs`, `path.rs`); the value takes the placeholder's place where the rule
-//! says (`apply.rs`), and is replaced by it in what comes back (`scrub.rs`). All other connections stay as they are.
+//! (`authority.rs`), each request is read strictly (`head.rs`, `chunks.rs`, or `http2.rs` before them) and judged (`rule.rs`, `path.rs`); the value takes the
+//! placeholder's place where the rule says (`apply.rs`), and is replaced by it in what comes back (`scrub.rs`). All other connections stay as they are.
 
 mod answers;
 mod apply;
@@ -13,6 +13,7 @@ pub mod chunks;
 mod exchange;
 pub mod head;
 mod host_side;
+pub mod http2;
 mod inside;
 mod intercept;
 mod judged;

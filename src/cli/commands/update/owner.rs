@@ -78,7 +78,7 @@ fn foreign(program: &Path) -> Error {
     }
     if is_in_list(Path::new("/var/lib/dpkg/info/agentsandbox.list"), program) {
         return refuse("the Debian package's")
-            .hint("install the .deb of the new release: sudo apt install ./agent_….deb");
+            .hint("install the .deb of the new release: sudo apt install ./agentsandbox_….deb");
     }
     if prefix.join(".crates.toml").exists() {
         return refuse("cargo's").hint("cargo install --locked --force, from the sources that it came from");
