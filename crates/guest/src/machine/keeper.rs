@@ -267,38 +267,8 @@ impl Keeper {
                 Err(_) => return self.lost(),
             }
             for event in events.drain(..) {
-                match event {
-                    Event::Notice(Notice::Ready, _) if self.stage == Stage::Starting => {
-                        if let Err(error) = self.ready() {
-                            return End::Failure(format!("the virtual machine cannot be saved: {error}"));
-                        }
-                    }
-                    Event::Notice(Notice::Failed, why) => {
-                        let why = String::from_utf8_lossy(&why[..why.len().min(LAST_WORDS)]).into_owned();
-                        return End::Failure(format!("the virtual machine did not become a sandbox: {why}"));
-                    }
-                    Event::Notice(Notice::Ended, _) => return End::Clean,
-                    Event::Notice(Notice::Booted, _) if !self.has_booted => {
-                        self.has_booted = true;
-                        if let Err(error) = send_session(&mut self.mux) {
-                            return End::Failure(format!(
-                                "the virtual machine cannot be told its session: {error}"
-                            ));
-                        }
-                    }
-                    Event::Notice(Notice::Paused, _) if self.stage == Stage::Pausing => {
-                        if let Some(end) = self.sleep() {
-                            return end;
-                        }
-                    }
-                    // One who asks and does not read gets no answer.
-                    Event::Notice(Notice::Clock, _) if self.mux.has_space() => {
-                        self.mux.send(Notice::Clock, &now_in_bytes());
-                    }
-                    Event::Notice(Notice::Clock, _) => {}
-                    Event::Notice(Notice::Ping | Notice::Pong, _) => {}
-                    // What is said once is not said twice.
-                    Event::Notice(..) | Event::Opened(_) => return self.lost(),
+                if let Some(end) = self.obey(event) {
+                    return end;
                 }
             }
             // After the port, on which a machine that ends has said why.
@@ -318,6 +288,35 @@ impl Keeper {
             if let Some(end) = self.too_late() {
                 return end;
             }
+        }
+    }
+
+    /// Does what the machine says, if it may say that now.
+    fn obey(&mut self, event: Event) -> Option<End> {
+        match event {
+            Event::Notice(Notice::Ready, _) if self.stage == Stage::Starting => {
+                let failed = self.ready().err()?;
+                Some(End::Failure(format!("the virtual machine cannot be saved: {failed}")))
+            }
+            Event::Notice(Notice::Failed, why) => {
+                let why = String::from_utf8_lossy(&why[..why.len().min(LAST_WORDS)]).into_owned();
+                Some(End::Failure(format!("the virtual machine did not become a sandbox: {why}")))
+            }
+            Event::Notice(Notice::Ended, _) => Some(End::Clean),
+            Event::Notice(Notice::Booted, _) if !self.has_booted => {
+                self.has_booted = true;
+                let failed = send_session(&mut self.mux).err()?;
+                Some(End::Failure(format!("the virtual machine gets no session: {failed}")))
+            }
+            Event::Notice(Notice::Paused, _) if self.stage == Stage::Pausing => self.sleep(),
+            // One who asks and does not read gets no answer.
+            Event::Notice(Notice::Clock, _) if self.mux.has_space() => {
+                self.mux.send(Notice::Clock, &now_in_bytes());
+                None
+            }
+            Event::Notice(Notice::Clock | Notice::Ping | Notice::Pong, _) => None,
+            // What is said once is not said twice.
+            Event::Notice(..) | Event::Opened(_) => Some(self.lost()),
         }
     }
 

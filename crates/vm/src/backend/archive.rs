@@ -225,14 +225,24 @@ fn unpack_layer(layer: impl Read, root: &Path, space: &mut Space) -> io::Result<
             if fs::symlink_metadata(&here).is_ok_and(|found| !(is_directory && found.is_dir())) {
                 remove(root, &path)?;
             }
-            if !entry.unpack_in(root)? {
-                return Err(invalid("the image leads out of its directory"));
+            match entry.header().entry_type() {
+                EntryType::Link => link(root, &path, &cleaned(&entry.link_name()?.unwrap_or_default())?)?,
+                _ if !entry.unpack_in(root)? => return Err(invalid("the image leads out of its directory")),
+                _ => make_readable(&here)?,
             }
-            make_readable(&here)?;
             of_this_layer.extend(path.ancestors().map(Path::to_owned));
         }
     }
     Ok(())
+}
+
+/// Makes `path` another name of `target`. Both begin at the root, also where the archive says it with a slash.
+fn link(root: &Path, path: &Path, target: &Path) -> io::Result<()> {
+    let real = |path: &Path| -> io::Result<PathBuf> {
+        let parent = within(root, path.parent().unwrap_or(Path::new("")))?.ok_or(io::ErrorKind::NotFound)?;
+        Ok(parent.join(path.file_name().ok_or(io::ErrorKind::NotFound)?))
+    };
+    fs::hard_link(real(target)?, real(path)?)
 }
 
 /// The owner of what is unpacked is this user, who is to read it, and write below it.
@@ -323,12 +333,16 @@ mod tests {
         header
     }
 
-    /// A layer of files with their own names as content, directories (which end with `/`) and links (`name -> target`).
+    /// A layer of files with their own names as content, directories (which end with `/`), symlinks (`name -> target`) and links (`name = target`).
     fn layer(entries: &[&str]) -> Vec<u8> {
         let mut builder = tar::Builder::new(Vec::new());
         for entry in entries {
             if let Some((name, target)) = entry.split_once(" -> ") {
                 builder.append_link(&mut header(EntryType::Symlink, 0), name, target).unwrap();
+            } else if let Some((name, target)) = entry.split_once(" = ") {
+                let mut header = header(EntryType::Link, 0);
+                header.set_link_name_literal(target).unwrap();
+                builder.append_data(&mut header, name, io::empty()).unwrap();
             } else if entry.ends_with('/') {
                 builder.append_data(&mut header(EntryType::Directory, 0), entry, io::empty()).unwrap();
             } else {
@@ -368,6 +382,8 @@ mod tests {
         let is_there = |path: &str| fs::symlink_metadata(root.path().join(path)).is_ok();
         assert!(is_there("opt/new") && is_there("bin/sh/inner") && is_there("lib"));
         assert!(!is_there("opt/old") && !is_there("etc/one"));
+        let linked = unpacked(&[&["bin/", "bin/perl"], &["bin/other = /bin/perl"]]).unwrap();
+        assert_eq!(fs::read_to_string(linked.path().join("bin/other")).unwrap(), "bin/perl");
     }
 
     #[test]
@@ -375,7 +391,9 @@ mod tests {
         let outside = tempfile::tempdir().unwrap();
         fs::write(outside.path().join("file"), "").unwrap();
         let link = format!("out -> {}", outside.path().display());
-        for second in ["out/new", "out/.wh.file", "out/.wh..wh..opq"] {
+        for second in
+            ["out/new", "out/.wh.file", "out/.wh..wh..opq", "link = out/file", "out/link = out/file"]
+        {
             assert!(unpacked(&[&[&link], &[second]]).is_err(), "{second}");
         }
         assert!(outside.path().join("file").exists() && !outside.path().join("new").exists());
