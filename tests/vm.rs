@@ -3,7 +3,7 @@
 use crate::support::agent::{agent, share_images};
 use crate::support::backends::{output_of, shell, spec, virtual_machines, vm_cache};
 use agent::machine::Machine;
-use agent::sandbox::vm::{Settings, Vm};
+use agent::sandbox::vm::{Board, Settings, Vm};
 use agent::sandbox::{Backend, Outcome, Sandbox, Spec, State};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -112,6 +112,154 @@ async fn a_machine_that_does_not_boot_shows_its_console() {
     assert!(!vm.list().await.expect("the list").iter().any(|listed| listed.session == spec.session));
 }
 
+/// A cache with what is in that of all tests, but for what has another content (`Some`) or is left out (an empty one).
+fn cache_but(changed: impl Fn(&str) -> Option<Vec<u8>>) -> tempfile::TempDir {
+    let cache = tempfile::tempdir_in(vm_cache().parent().expect("a directory")).expect("a directory");
+    for entry in fs::read_dir(vm_cache()).expect("images").map(|entry| entry.expect("an image")) {
+        let (name, here) = (entry.file_name(), cache.path().join(entry.file_name()));
+        match changed(&name.to_string_lossy()) {
+            None => fs::hard_link(entry.path(), here).expect("linked"),
+            Some(content) if content.is_empty() => {}
+            Some(content) => fs::write(&here, content).expect("written"),
+        }
+    }
+    cache
+}
+
+/// The backend over another cache.
+fn with_cache(cache: &tempfile::TempDir) -> Vm {
+    let machine = Arc::new(Machine::of_this_process());
+    Settings { cache: Some(cache.path().to_owned()), ..Settings::default() }.keep(&machine);
+    Vm::connect(machine).expect("QEMU and a kernel are there")
+}
+
+/// Has images, kernel and state be there.
+async fn prepared(vm: &Vm) {
+    let before = spec();
+    drop(started(vm, &before).await);
+    vm.destroy(&before.session).await.expect("removed");
+}
+
+#[tokio::test]
+async fn a_kernel_that_panics_is_named_with_its_last_words() {
+    let Some(vm) = virtual_machines() else { return };
+    prepared(&vm).await;
+    let cache = cache_but(|name| {
+        if name.starts_with("state-") || name.starts_with("disk-") {
+            return Some(Vec::new());
+        }
+        let mut kernel =
+            name.starts_with("kernel-").then(|| fs::read(vm_cache().join(name)).expect("a kernel"))?;
+        // A kernel that finds no program to start.
+        for (found, other) in [("rdinit=", "rdinix="), ("/init\0", "/inix\0")] {
+            let mut at = 0;
+            while let Some(next) =
+                kernel[at..].windows(found.len()).position(|bytes| bytes == found.as_bytes())
+            {
+                at += next;
+                kernel[at..at + found.len()].copy_from_slice(other.as_bytes());
+            }
+        }
+        Some(kernel)
+    });
+    let spec = spec();
+    let error =
+        with_cache(&cache).start(&spec, &|_, _, _| {}).await.err().expect("it does not boot").to_string();
+    let expected = "the kernel of the virtual machine has panicked: Kernel panic - not syncing: ";
+    assert!(error.starts_with(expected), "{error}");
+    assert!(!vm.list().await.expect("the list").iter().any(|listed| listed.session == spec.session));
+}
+
+#[test]
+fn a_disk_without_space_ends_a_machine_by_name() {
+    if virtual_machines().is_none() || !rustix::process::geteuid().is_root() {
+        return; // Mounting a small file system needs root.
+    }
+    let command = ["exec", "--sandbox", "vm", "--", "sh", "-c", "head -c 200M /dev/urandom > big; sync"];
+    let call = agent().deadline(LONG).args(command);
+    if !crate::support::backends::is_vm() {
+        share_images(&call.home("cache"));
+    }
+    let home = call.home("data");
+    let machines = home.join("machines");
+    fs::create_dir_all(&machines).expect("a directory");
+    let mount = |arguments: &[&str]| {
+        let status = std::process::Command::new("mount").args(arguments).arg(&machines).status();
+        assert!(status.expect("mount runs").success(), "mount {arguments:?}");
+    };
+    // The state has been made by then, or is made now, and has space.
+    mount(&["-t", "tmpfs", "-o", "size=1g", "tmpfs"]);
+    let _unmounted = Unmount(machines.clone());
+    let running = call.start();
+    let mut found = None;
+    wait_until("QEMU runs", || {
+        // Not the one whose state is saved.
+        found = only_machine(&home).filter(|(directory, _)| !directory.to_string_lossy().contains("state-"));
+        found.is_some()
+    });
+    mount(&["-o", "remount,size=64m"]);
+    let finished = running.wait();
+    assert_ne!(finished.code, 0);
+    assert!(finished.stderr.contains("this machine has no space left for its disk"), "{}", finished.stderr);
+    let (directory, qemu) = found.expect("it ran");
+    wait_until("QEMU and its directory are gone", || !is_there(qemu) && !directory.exists());
+}
+
+struct Unmount(PathBuf);
+
+impl Drop for Unmount {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+/// The keeper of a machine.
+fn keeper_of(session: &str) -> Option<i32> {
+    let data = crate::support::machine().data_dir().expect("a data directory");
+    let processes = fs::read_to_string(data.join("machines").join(session).join("processes")).ok()?;
+    processes.lines().nth(1)?.split(' ').next()?.parse().ok()
+}
+
+#[tokio::test]
+async fn a_paused_machine_is_a_file_whose_processes_go_on_also_without_its_keeper() {
+    let Some(vm) = virtual_machines() else { return };
+    let spec = Spec { ephemeral: false, idle_ttl: Duration::from_secs(60), ..spec() };
+    let (sandbox, qemu) = started(&vm, &spec).await;
+    let count = "n=0; while :; do n=$((n + 1)); echo $n > count; sleep 0.1; done";
+    output_of(
+        &sandbox,
+        &format!("(setsid sh -c '{count}' >/dev/null 2>&1 &); until [ -s count ]; do sleep 0.1; done"),
+    )
+    .await;
+    let goes_on = "n=$(cat count); until [ \"$(cat count)\" -gt $((n + 2)) ]; do sleep 0.1; done; echo $n";
+    let first: u32 = output_of(&sandbox, goes_on).await.parse().expect("a number");
+    let directory = crate::support::machine().data_dir().unwrap().join("machines").join(&spec.session);
+    let state = directory.join("workspace/state");
+
+    vm.pause(&spec.session).await.expect("paused");
+    assert!(state.is_file() && !is_there(qemu), "it is a file");
+    vm.pause(&spec.session).await.expect("it is paused already");
+    vm.resume(&spec.session).await.expect("resumed");
+    let second: u32 = output_of(&sandbox, goes_on).await.parse().expect("a number");
+    assert!(second > first, "{first}, {second}");
+    assert!(!state.exists(), "what was restored is gone");
+
+    // As where this machine is switched off meanwhile.
+    let keeper = keeper_of(&spec.session).expect("a keeper");
+    signal(keeper, libc::SIGUSR1);
+    wait_until("it is saved", || state.is_file());
+    signal(keeper, libc::SIGKILL);
+    wait_until("its keeper is gone", || !is_there(keeper));
+    drop(sandbox);
+    vm.resume(&spec.session).await.expect("resumed by another keeper");
+    let sandbox = Sandbox::connect(vm.attach(&spec.session).await.expect("a stream")).await.expect("a guest");
+    let third: u32 = output_of(&sandbox, goes_on).await.parse().expect("a number");
+    assert!(third > second, "{second}, {third}");
+    let drift = drift(&sandbox).await;
+    assert!((-0.5..5.0).contains(&drift), "{drift} s");
+    vm.destroy(&spec.session).await.expect("removed");
+}
+
 #[tokio::test]
 async fn a_kept_machine_is_paused_and_after_its_end_started_again_with_its_disk() {
     let Some(vm) = virtual_machines() else { return };
@@ -178,32 +326,21 @@ async fn machines_of_one_state_share_no_random_number_and_know_the_time() {
 #[tokio::test]
 async fn a_machine_boots_where_its_state_is_damaged() {
     let Some(vm) = virtual_machines() else { return };
-    // So that there is a state.
-    let before = spec();
-    drop(started(&vm, &before).await);
-    vm.destroy(&before.session).await.expect("removed");
-    let cache = tempfile::tempdir_in(vm_cache().parent().expect("a directory")).expect("a directory");
-    let mut states = Vec::new();
-    for entry in fs::read_dir(vm_cache()).expect("images").map(|entry| entry.expect("an image")) {
-        let (name, here) = (entry.file_name(), cache.path().join(entry.file_name()));
-        match name.to_string_lossy().starts_with("state-") {
-            true => {
-                fs::write(&here, "no state").expect("written");
-                states.push(here);
-            }
-            false => fs::hard_link(entry.path(), here).expect("linked"),
-        }
-    }
-    let machine = Arc::new(Machine::of_this_process());
-    Settings { cache: Some(cache.path().to_owned()), ..Settings::default() }.keep(&machine);
-    let vm = Vm::connect(machine).expect("QEMU and a kernel are there");
+    prepared(&vm).await;
+    let cache = cache_but(|name| name.starts_with("state-").then(|| b"no state".to_vec()));
+    let vm = with_cache(&cache);
     let spec = spec();
     let (sandbox, qemu) = started(&vm, &spec).await;
     let arguments = fs::read_to_string(format!("/proc/{qemu}/cmdline")).expect("QEMU runs");
     assert!(arguments.contains("-kernel"), "{arguments}");
     assert_eq!(output_of(&sandbox, "echo booted").await, "booted");
     // Others like it boot at once from then on.
-    assert!(states.iter().any(|state| fs::metadata(state).is_ok_and(|found| found.len() == 0)), "{states:?}");
+    let mut files = fs::read_dir(cache.path()).expect("the cache").flatten();
+    let is_given_up = |file: fs::DirEntry| {
+        file.file_name().to_string_lossy().starts_with("state-")
+            && file.metadata().is_ok_and(|found| found.len() == 0)
+    };
+    assert!(files.any(is_given_up), "no state is given up");
     vm.destroy(&spec.session).await.expect("removed");
 }
 
@@ -246,6 +383,56 @@ fn a_machine_has_terminals_and_its_ports_are_forwarded() {
     forwarding.wait();
     let id = finished.events()[0]["session"].as_str().expect("an id").to_owned();
     finished.again().args(["sandbox", "rm", &id]).run().expect_code(0);
+}
+
+/// An archive as `docker save` writes it, with the shell of this machine and two layers.
+fn image_archive() -> tempfile::NamedTempFile {
+    let append = |builder: &mut tar::Builder<Vec<u8>>, name: &str, content: &[u8]| {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_mode(0o755);
+        builder.append_data(&mut header, name, content).expect("appended");
+    };
+    let libraries = std::process::Command::new("ldd").arg("/bin/sh").output().expect("ldd runs").stdout;
+    let libraries = String::from_utf8(libraries).expect("text");
+    let mut below = tar::Builder::new(Vec::new());
+    for file in libraries.split_whitespace().filter(|word| word.starts_with('/')).chain(["/bin/sh"]) {
+        append(&mut below, file.trim_start_matches('/'), &fs::read(file).expect("a file"));
+    }
+    append(&mut below, "etc/below", b"below");
+    let mut above = tar::Builder::new(Vec::new());
+    append(&mut above, "etc/.wh.below", b"");
+    append(&mut above, "etc/above", b"above\n");
+    let mut archive = tar::Builder::new(Vec::new());
+    let config = br#"{"architecture": "amd64", "config": {"Env": ["PATH=/bin", "OF_IMAGE=yes"]}}"#;
+    let manifest = br#"[{"Config": "config.json", "Layers": ["1/layer.tar", "2/layer.tar"]}]"#;
+    append(&mut archive, "config.json", config);
+    append(&mut archive, "manifest.json", manifest);
+    append(&mut archive, "1/layer.tar", &below.into_inner().expect("a layer"));
+    append(&mut archive, "2/layer.tar", &above.into_inner().expect("a layer"));
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    fs::write(file.path(), archive.into_inner().expect("an archive")).expect("written");
+    file
+}
+
+#[tokio::test]
+async fn an_archive_of_an_image_is_the_root_on_either_board() {
+    let Some(_) = virtual_machines() else { return };
+    let archive = image_archive();
+    let look = "read x < /etc/above; echo $x $OF_IMAGE $PATH; [ -e /etc/below ] || echo hidden; \
+        [ -e /usr/bin/env ] || echo no other program; (echo x > /bin/new) 2>/dev/null || echo read-only; echo y > file && echo written";
+    for board in [Board::Microvm, Board::Q35] {
+        let machine = Arc::new(Machine::of_this_process());
+        Settings { cache: Some(vm_cache()), board: Some(board), ..Settings::default() }.keep(&machine);
+        let vm = Vm::connect(machine).expect("QEMU and a kernel are there");
+        let spec = Spec { image: Some(archive.path().display().to_string()), ..spec() };
+        let (sandbox, qemu) = started(&vm, &spec).await;
+        let arguments = fs::read_to_string(format!("/proc/{qemu}/cmdline")).expect("QEMU runs");
+        assert_eq!(arguments.contains("\0q35"), board == Board::Q35, "{arguments}");
+        let expected = "above yes /bin\nhidden\nno other program\nread-only\nwritten";
+        assert_eq!(output_of(&sandbox, look).await, expected, "{board:?}");
+        vm.destroy(&spec.session).await.expect("removed");
+    }
 }
 
 /// The private directory of the only machine of this home, and its QEMU.
@@ -291,7 +478,7 @@ fn what_a_machine_cannot_have_is_refused_by_name() {
     }
     for (options, expected) in [
         (["--network", "full"], "the vm sandbox cannot provide --network full"),
-        (["--image", "debian"], "the vm sandbox has no images"),
+        (["--image", "../no/archive"], "is not the name of an image"),
         (["--workspace-mode", "overlay"], "the workspace cannot be an overlay"),
     ] {
         let call = agent().args(["exec", "--sandbox", "vm"]).args(options).args(["--", "true"]);

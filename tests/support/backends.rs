@@ -335,8 +335,8 @@ impl TestSandbox {
         let is_other_engine = self.backend == "docker" && std::env::var_os(ONLY_BACKEND).is_some();
         let own = match (self.backend, &self.spec.workspace) {
             ("docker", WorkspaceMount::Bind(_)) => sandbox_ids(),
-            // Its own on every cluster, also for an ordinary user.
-            ("kubernetes", _) => ids,
+            // Its own on every cluster, also for an ordinary user; in a virtual machine there is no other.
+            ("kubernetes" | "vm", _) => ids,
             _ => session_ids(&self.spec.session),
         };
         assert!(ids == own || is_other_engine && ids == sandbox_ids(), "{ids:?}");

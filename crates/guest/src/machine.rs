@@ -5,5 +5,5 @@
 pub mod boot;
 pub mod keeper;
 mod modules;
+mod monitor;
 mod mux;
-mod saved;

@@ -1,5 +1,6 @@
 //! The backend: machines of this user's, one a session.
 
+mod archive;
 mod checks;
 mod cpio;
 mod disk;
@@ -8,6 +9,8 @@ mod images;
 mod initial;
 mod kernel;
 mod modules;
+mod named;
+mod pause;
 mod qemu;
 mod snapshot;
 mod start;
@@ -94,11 +97,11 @@ impl Backend for Vm {
     }
 
     async fn pause(&self, session: &str) -> Result<()> {
-        self.keeper.pause(session).await
+        pause::pause(self, session).await
     }
 
     async fn resume(&self, session: &str) -> Result<()> {
-        self.keeper.resume(session).await
+        pause::resume(self, session).await
     }
 
     async fn list(&self) -> Result<Vec<Listed>> {

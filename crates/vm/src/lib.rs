@@ -11,7 +11,7 @@ mod backend;
 
 #[cfg(feature = "qemu")]
 pub use backend::{Checks, Vm, checks};
-pub use settings::Settings;
+pub use settings::{Board, Settings};
 
 use agent_sandbox::{Capabilities, EnforcedLimits, Networks};
 
@@ -23,7 +23,7 @@ pub const CAPABILITIES: Capabilities = Capabilities {
     host_paths: false,
     own_paths: false,
     maps_owners: false,
-    images: false,
+    images: true,
     runtimes: false,
     pause: true,
     // It has no network card.

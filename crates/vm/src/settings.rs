@@ -12,10 +12,22 @@ pub struct Settings {
     pub kernel: Option<PathBuf>,
     /// The directory of that kernel's modules, instead of `/lib/modules/VERSION`.
     pub modules: Option<PathBuf>,
+    /// The board, instead of `microvm`, or `q35` where QEMU has no other.
+    pub board: Option<Board>,
     /// Where kernels and images are kept, instead of `vm` in the cache directory: they take as much space as `/usr` does.
     pub cache: Option<PathBuf>,
     /// The seconds that a machine may take to boot (default: 60, or 180 where the processor is emulated).
     pub boot_timeout: Option<u32>,
+}
+
+/// A board that QEMU emulates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Board {
+    /// Nothing but what a virtual machine needs: it boots soonest.
+    Microvm,
+    /// A PC with PCI Express.
+    Q35,
 }
 
 impl Settings {

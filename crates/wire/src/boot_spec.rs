@@ -1,5 +1,5 @@
-//! How the guest makes a sandbox of a virtual machine that it is process 1 of: a file in the initial file system, which is the same for
-//! all sessions, so that a machine can be kept that has booted and begun none; and what it is given of the session.
+//! How the guest makes a sandbox of a virtual machine that it is process 1 of: a file in the initial file system, and what it is given
+//! of the session once it has booted.
 
 use crate::codec::{self, Field, WireError, record};
 use crate::launch_spec::LaunchSpec;
@@ -8,9 +8,16 @@ use std::path::PathBuf;
 
 /// The path of the file in the initial file system.
 pub const FILE: &str = "/boot.spec";
-/// Files of a machine, named as the sandbox around QEMU sees them: the [`SessionSpec`], and the state that is saved.
+/// Files of a machine, named as the sandbox around QEMU sees them: the [`SessionSpec`]; the state that is saved; why it could not be.
 pub const SESSION_FILE: &str = "/workspace/session";
 pub const STATE_FILE: &str = "/workspace/state";
+pub const UNSAVED_FILE: &str = "/workspace/unsaved";
+/// The disk; and an empty file as long as nothing was written to it since the machine was saved whose state the disk came with.
+pub const DISK_FILE: &str = "/workspace/disk";
+pub const FRESH_FILE: &str = "/workspace/fresh";
+/// Signals to the keeper: save the machine and end it; let it go on. Linux's SIGUSR1 and SIGUSR2.
+pub const PAUSE_SIGNAL: i32 = 10;
+pub const RESUME_SIGNAL: i32 = 12;
 /// The name of the virtio port that carries the streams, and the serial number of the writable disk.
 pub const PORT: &str = "agent";
 pub const DISK: &str = "disk";

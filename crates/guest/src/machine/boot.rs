@@ -8,7 +8,7 @@ use crate::launch::sys::{self, MS_BIND, MS_MOVE, MS_NODEV, MS_NOEXEC, MS_NOSUID,
 use crate::sys::{Poll, reboot, synchronise};
 use agent_wire::boot_spec::{self, BootSpec, CGROUP, DISK, IMAGES, INITIAL, PORT, SessionSpec, WRITABLE};
 use agent_wire::launch_spec;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -71,8 +71,7 @@ fn run() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prepares all that is the same for every session, waits for one, and launches its sandbox. While it waits, the machine may be
-/// saved, and restored any number of times.
+/// Makes what the sandbox needs, waits for the session, and launches its sandbox.
 fn become_a_sandbox(spec: &BootSpec, mux: &mut Mux) -> Result<Child, Failure> {
     for index in 0..spec.images {
         let target = Path::new(IMAGES).join(index.to_string());
@@ -82,7 +81,6 @@ fn become_a_sandbox(spec: &BootSpec, mux: &mut Mux) -> Result<Child, Failure> {
     fs::write("/proc/sys/vm/overcommit_memory", "1").step("let memory be promised")?;
     fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+memory +pids").step("delegate control groups")?;
     fs::create_dir(CGROUP).step("make the control group")?;
-    let disk = Unbound::new(DISK).step("give up the disk")?;
     mux.send(Notice::Booted, &[]);
     let session = wait_for_session(mux).step("wait for the session")?;
     let Some((entropy, session)) = session.split_first_chunk::<ENTROPY>() else {
@@ -90,7 +88,6 @@ fn become_a_sandbox(spec: &BootSpec, mux: &mut Mux) -> Result<Child, Failure> {
     };
     crate::sys::add_entropy(entropy).step("stir the random numbers")?;
     let session = SessionSpec::decode(session).step("read the session")?;
-    disk.bind().step("take the disk")?;
     // The rest of the file is zeros already, and the machine need not write them.
     mount_disk(DISK, Path::new(WRITABLE), "ext4", MS_NOSUID | MS_NODEV, "noinit_itable")?;
     let limit = |name: &str, value: u64| {
@@ -126,25 +123,6 @@ fn wait_for_session(mux: &mut Mux) -> io::Result<Vec<u8>> {
                 _ => {}
             }
         }
-    }
-}
-
-/// A disk without its driver, which reads nothing of it and remembers nothing: the machine may be restored with another one in its place.
-struct Unbound(OsString);
-
-const DRIVER: &str = "/sys/bus/virtio/drivers/virtio_blk";
-
-impl Unbound {
-    fn new(serial: &str) -> io::Result<Self> {
-        let device = wait_for(|| find_disk(serial))?;
-        let block = Path::new("/sys/block").join(device.file_name().unwrap_or_default());
-        let virtio = fs::canonicalize(block.join("device"))?.file_name().unwrap_or_default().to_owned();
-        fs::write(Path::new(DRIVER).join("unbind"), virtio.as_encoded_bytes())?;
-        Ok(Self(virtio))
-    }
-
-    fn bind(self) -> io::Result<()> {
-        fs::write(Path::new(DRIVER).join("bind"), self.0.as_encoded_bytes())
     }
 }
 
@@ -250,10 +228,12 @@ fn launch(spec: &SessionSpec) -> Result<Child, Failure> {
     }
 }
 
-/// Carries streams until the sandbox has ended.
+/// Carries streams until the sandbox has ended. Meanwhile the machine may be saved, and is restored with another session's disk, or with
+/// its own a while later: it gets random bytes, and asks for the time, before anything moves.
 fn serve(mux: &mut Mux, mut launcher: Child) {
     let mut poll = Poll::default();
     let mut events = Vec::new();
+    let mut is_restored = false;
     while launcher.try_wait().is_ok_and(|ended| ended.is_none()) {
         poll.clear();
         mux.interest(&mut poll);
@@ -265,7 +245,23 @@ fn serve(mux: &mut Mux, mut launcher: Child) {
             match event {
                 Event::Opened(id) => connect(mux, id),
                 Event::Notice(Notice::Ping, content) => mux.send(Notice::Pong, &content),
-                Event::Notice(Notice::Clock, content) => set_clock(&content),
+                Event::Notice(Notice::Pause, _) => {
+                    mux.set_quiet(true);
+                    mux.send(Notice::Paused, &[]);
+                }
+                Event::Notice(Notice::Reset, _) => mux.reset(),
+                Event::Notice(Notice::Session, content) => {
+                    is_restored =
+                        content.first_chunk().is_some_and(|bytes| crate::sys::add_entropy(bytes).is_ok());
+                    mux.send(Notice::Clock, &[]);
+                }
+                Event::Notice(Notice::Clock, content) => {
+                    set_clock(&content);
+                    if std::mem::take(&mut is_restored) {
+                        mux.set_quiet(false);
+                        mux.send(Notice::Ready, &[]);
+                    }
+                }
                 Event::Notice(..) => {}
             }
         }

@@ -3,17 +3,21 @@
 //!
 //! The first byte that a client reads is `r`, after which comes the guest's protocol, or `f` and why there is no guest.
 
+use super::monitor::Monitor;
 use super::mux::{ENTROPY, Event, MAX_CONTENT, Mux, Notice};
-use super::saved::save;
 use crate::client::would_block;
-use crate::sys::{self, POLLIN, Poll};
-use agent_wire::boot_spec::{SESSION_FILE, STATE_FILE};
+use crate::sys::{self, POLLIN, Poll, Signals};
+use agent_wire::boot_spec::{
+    DISK_FILE, FRESH_FILE, PAUSE_SIGNAL, RESUME_SIGNAL, SESSION_FILE, STATE_FILE, UNSAVED_FILE,
+};
 use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -26,12 +30,16 @@ const SILENCE: Duration = Duration::from_secs(30);
 const TURN: Duration = Duration::from_secs(1);
 /// A turn that took longer than this was not the machine's fault: everything was frozen.
 const FROZEN: Duration = Duration::from_secs(4);
+/// A clock that differs more than this from what it should say was set, or this machine was suspended.
+const JUMP: Duration = Duration::from_millis(200);
 /// How long is said why the machine has ended, to clients that come back to ask.
 const LINGER: Duration = Duration::from_secs(5);
 /// How much longer than the guest inside this side waits for a client.
 const GRACE: Duration = Duration::from_secs(30);
 /// What is kept of the console, and of what QEMU says.
 const LAST_WORDS: usize = 4 << 10;
+
+const DISK_IS_FULL: &str = "the virtual machine has ended: this machine has no space left for its disk";
 
 struct Options {
     /// The guest inside ends after this time without a client.
@@ -40,7 +48,7 @@ struct Options {
     boot: Duration,
     /// Set where the machine is booted to be saved, and becomes nobody's.
     is_saved: bool,
-    /// The state to restore. Where it is not there any more, the machine boots.
+    /// The state to restore as long as nothing was written to the disk. Where it is not there any more, the machine boots.
     state: Option<String>,
     command: Vec<String>,
     /// What is added to the command where the machine boots.
@@ -70,21 +78,62 @@ impl Tail {
     }
 }
 
+/// This machine's clock, as it should go on.
+struct Clock {
+    at: Instant,
+    time: SystemTime,
+}
+
+impl Clock {
+    fn now() -> Self {
+        Self { at: Instant::now(), time: SystemTime::now() }
+    }
+
+    /// Returns whether the time is another one than it should be, once for each jump.
+    fn has_jumped(&mut self) -> bool {
+        let (should_be, is) = (self.time + self.at.elapsed(), SystemTime::now());
+        let difference = is.duration_since(should_be).unwrap_or_else(|error| error.duration());
+        let has_jumped = difference > JUMP;
+        if has_jumped {
+            *self = Self::now();
+        }
+        has_jumped
+    }
+}
+
+/// What the machine is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// It boots, or is being restored.
+    Starting,
+    /// Clients are served.
+    Ready,
+    /// It was asked to have nothing under way, to be saved.
+    Pausing,
+}
+
 struct Keeper {
     options: Options,
     listener: UnixListener,
+    signals: Signals,
     mux: Mux,
     machine: Child,
-    /// QEMU's monitor, where the machine is to be saved.
-    monitor: Option<UnixStream>,
+    monitor: Monitor,
     console: Option<File>,
     errors: Option<File>,
     console_tail: Tail,
     errors_tail: Tail,
     waiting: Vec<Waiting>,
+    /// It begins with a state, and stands still.
+    is_restored: bool,
     /// Set once the machine has booted, or was restored: it gets its session once.
     has_booted: bool,
-    is_ready: bool,
+    stage: Stage,
+    /// The first client is waited for: the machine is not started for nobody.
+    is_for_client: bool,
+    /// Set where the machine is to go on once it is saved.
+    is_wanted: bool,
+    clock: Clock,
     started: Instant,
     last_heard: Instant,
     last_ping: Instant,
@@ -111,7 +160,8 @@ pub fn main(arguments: impl Iterator<Item = String>) -> Result<(), String> {
     // Where the sandbox is started again, nobody is there yet.
     let is_client = input.metadata().is_ok_and(|found| !found.file_type().is_char_device());
     let waiting = is_client.then(|| Waiting { input: input.into(), output });
-    match Keeper::start(options, listener, waiting.into_iter().collect()) {
+    let signals = Signals::block(&[PAUSE_SIGNAL, RESUME_SIGNAL]).map_err(failed("cannot block signals"))?;
+    match Keeper::start(options, listener, signals, waiting.into_iter().collect()) {
         Ok(mut keeper) => {
             let end = keeper.keep();
             keeper.end(end);
@@ -148,16 +198,29 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String>
 type Started = Result<Keeper, (Vec<Waiting>, io::Error)>;
 
 impl Keeper {
-    fn start(options: Options, listener: UnixListener, waiting: Vec<Waiting>) -> Started {
-        let Launched { mux, machine, monitor, console, errors, is_restored } = match launch(&options) {
-            Ok(launched) => launched,
+    fn start(options: Options, listener: UnixListener, signals: Signals, waiting: Vec<Waiting>) -> Started {
+        let is_fresh = fs::remove_file(FRESH_FILE).is_ok();
+        let is_paused = !options.is_saved && Path::new(STATE_FILE).is_file();
+        let state = match &options.state {
+            _ if is_paused => Some(STATE_FILE),
+            state => state.as_deref().filter(|state| is_fresh && Path::new(state).is_file()),
+        };
+        let started =
+            launch(&options, state).and_then(|launched| Ok((Mux::new(launched.port)?, launched.rest)));
+        let (mut mux, Machine { machine, monitor, console, errors }) = match started {
+            Ok(started) => started,
             Err(error) => return Err((waiting, error)),
         };
+        if is_paused {
+            mux.send(Notice::Reset, &[]);
+        }
         let now = Instant::now();
         Ok(Self {
-            has_booted: is_restored,
+            is_restored: state.is_some(),
+            has_booted: state.is_some(),
             options,
             listener,
+            signals,
             mux,
             machine,
             monitor,
@@ -165,8 +228,11 @@ impl Keeper {
             errors,
             console_tail: Tail::default(),
             errors_tail: Tail::default(),
+            is_for_client: !waiting.is_empty(),
             waiting,
-            is_ready: false,
+            stage: Stage::Starting,
+            is_wanted: false,
+            clock: Clock::now(),
             started: now,
             last_heard: now,
             last_ping: now,
@@ -176,18 +242,24 @@ impl Keeper {
 
     /// Serves until the machine has ended, or has to.
     fn keep(&mut self) -> End {
-        let had_client = !self.waiting.is_empty();
+        if self.is_restored && self.go_on().is_err() {
+            return self.lost();
+        }
         let mut poll = Poll::default();
         let mut events = Vec::new();
         loop {
             let began = Instant::now();
             self.wait(&mut poll);
-            if began.elapsed() > FROZEN {
+            let was_frozen = began.elapsed() > FROZEN;
+            if was_frozen {
                 self.last_heard = Instant::now();
                 self.alone_since = Instant::now();
+            }
+            if self.stage == Stage::Ready && (self.clock.has_jumped() || was_frozen) {
                 self.mux.send(Notice::Clock, &now_in_bytes());
             }
             self.listen_to_machine(&poll);
+            self.obey_signals();
             self.accept(&poll);
             match self.mux.step(&poll, &mut events) {
                 Ok(true) => self.last_heard = Instant::now(),
@@ -195,35 +267,22 @@ impl Keeper {
                 Err(_) => return self.lost(),
             }
             for event in events.drain(..) {
-                match event {
-                    Event::Notice(Notice::Ready, _) if !self.is_ready => self.ready(),
-                    Event::Notice(Notice::Failed, why) => {
-                        let why = String::from_utf8_lossy(&why[..why.len().min(LAST_WORDS)]).into_owned();
-                        return End::Failure(format!("the virtual machine did not become a sandbox: {why}"));
-                    }
-                    Event::Notice(Notice::Ended, _) => return End::Clean,
-                    Event::Notice(Notice::Booted, _) if !self.has_booted => {
-                        self.has_booted = true;
-                        if let Err(error) = self.booted() {
-                            return End::Failure(format!("the virtual machine cannot be saved: {error}"));
-                        }
-                    }
-                    // One who asks and does not read gets no answer.
-                    Event::Notice(Notice::Clock, _) if self.mux.has_space() => {
-                        self.mux.send(Notice::Clock, &now_in_bytes());
-                    }
-                    Event::Notice(Notice::Clock, _) => {}
-                    Event::Notice(Notice::Ping | Notice::Pong, _) => {}
-                    // What is said once is not said twice.
-                    Event::Notice(Notice::Ready | Notice::Booted | Notice::Session, _) | Event::Opened(_) => {
-                        return self.lost();
-                    }
+                if let Some(end) = self.obey(event) {
+                    return end;
+                }
+            }
+            // After the port, on which a machine that ends has said why.
+            if poll.readable(self.monitor.fd()) {
+                match self.monitor.disk_is_full() {
+                    Ok(false) => {}
+                    Ok(true) => return End::Failure(DISK_IS_FULL.to_owned()),
+                    Err(_) => return self.lost(),
                 }
             }
             if self.machine.try_wait().is_ok_and(|ended| ended.is_some()) {
                 return self.lost();
             }
-            if !self.is_ready && had_client && !self.has_waiting_client(&poll) {
+            if self.stage == Stage::Starting && self.is_for_client && !self.has_waiting_client(&poll) {
                 return End::Clean;
             }
             if let Some(end) = self.too_late() {
@@ -232,10 +291,41 @@ impl Keeper {
         }
     }
 
+    /// Does what the machine says, if it may say that now.
+    fn obey(&mut self, event: Event) -> Option<End> {
+        match event {
+            Event::Notice(Notice::Ready, _) if self.stage == Stage::Starting => {
+                let failed = self.ready().err()?;
+                Some(End::Failure(format!("the virtual machine cannot be saved: {failed}")))
+            }
+            Event::Notice(Notice::Failed, why) => {
+                let why = String::from_utf8_lossy(&why[..why.len().min(LAST_WORDS)]).into_owned();
+                Some(End::Failure(format!("the virtual machine did not become a sandbox: {why}")))
+            }
+            Event::Notice(Notice::Ended, _) => Some(End::Clean),
+            Event::Notice(Notice::Booted, _) if !self.has_booted => {
+                self.has_booted = true;
+                let failed = send_session(&mut self.mux).err()?;
+                Some(End::Failure(format!("the virtual machine gets no session: {failed}")))
+            }
+            Event::Notice(Notice::Paused, _) if self.stage == Stage::Pausing => self.sleep(),
+            // One who asks and does not read gets no answer.
+            Event::Notice(Notice::Clock, _) if self.mux.has_space() => {
+                self.mux.send(Notice::Clock, &now_in_bytes());
+                None
+            }
+            Event::Notice(Notice::Clock | Notice::Ping | Notice::Pong, _) => None,
+            // What is said once is not said twice.
+            Event::Notice(..) | Event::Opened(_) => Some(self.lost()),
+        }
+    }
+
     fn wait(&mut self, poll: &mut Poll) {
         poll.clear();
         self.mux.interest(poll);
         poll.add(self.listener.as_raw_fd(), POLLIN);
+        poll.add(self.signals.fd(), POLLIN);
+        poll.add(self.monitor.fd(), POLLIN);
         for file in self.console.iter().chain(&self.errors) {
             poll.add(file.as_raw_fd(), POLLIN);
         }
@@ -269,29 +359,108 @@ impl Keeper {
         if self.waiting.len() + self.mux.clients() >= MAX_CLIENTS {
             return refuse(client, "the virtual machine has as many clients as it may have");
         }
-        match self.is_ready {
-            true => self.admit(client),
-            false => self.waiting.push(client),
+        match self.stage {
+            Stage::Ready => self.admit(client),
+            Stage::Starting | Stage::Pausing => self.waiting.push(client),
         }
     }
 
-    /// Saves the machine, which stands still from then on, or tells it whose it is.
-    fn booted(&mut self) -> io::Result<()> {
-        match self.monitor.take() {
-            Some(monitor) => {
-                save(monitor, File::create(STATE_FILE)?)?;
-                self.ready();
-            }
-            None => send_session(&mut self.mux)?,
+    /// Serves clients from now on. A machine that is nobody's is saved instead, and stands still.
+    fn ready(&mut self) -> io::Result<()> {
+        match self.options.is_saved {
+            true => self.monitor.save(&mut File::create(STATE_FILE)?)?,
+            // What it was restored from, if it was.
+            false => drop(fs::remove_file(STATE_FILE)),
         }
+        self.serve();
         Ok(())
     }
 
-    fn ready(&mut self) {
-        self.is_ready = true;
+    fn serve(&mut self) {
+        self.stage = Stage::Ready;
+        self.mux.set_quiet(false);
         for client in std::mem::take(&mut self.waiting) {
             self.admit(client);
         }
+    }
+
+    /// Lets a machine go on that was restored, with random bytes that nobody knows. It asks for the time then.
+    fn go_on(&mut self) -> io::Result<()> {
+        self.monitor.go_on()?;
+        self.mux.send(Notice::Session, &entropy()?);
+        Ok(())
+    }
+
+    /// Begins to pause the machine, or notes that it is to go on.
+    fn obey_signals(&mut self) {
+        while let Some(signal) = self.signals.next() {
+            match (signal.number, self.stage) {
+                (PAUSE_SIGNAL, Stage::Ready) => {
+                    self.stage = Stage::Pausing;
+                    self.is_wanted = false;
+                    self.mux.set_quiet(true);
+                    self.mux.send(Notice::Pause, &[]);
+                }
+                (PAUSE_SIGNAL, Stage::Starting) => say_unsaved("it has not started yet"),
+                (RESUME_SIGNAL, _) => self.is_wanted = true,
+                _ => {}
+            }
+        }
+    }
+
+    /// Saves the machine, which has nothing under way, and ends it; waits until it is wanted again, and restores it.
+    fn sleep(&mut self) -> Option<End> {
+        if let Err(error) = self.save_and_end() {
+            say_unsaved(&error.to_string());
+            self.stage = Stage::Starting;
+            self.is_for_client = false;
+            return self.go_on().is_err().then(|| self.lost());
+        }
+        let mut poll = Poll::default();
+        while !self.is_wanted {
+            poll.clear();
+            poll.add(self.listener.as_raw_fd(), POLLIN);
+            poll.add(self.signals.fd(), POLLIN);
+            poll.wait(None);
+            self.accept(&poll);
+            self.obey_signals();
+        }
+        match self.wake() {
+            Ok(()) => self.go_on().is_err().then(|| self.lost()),
+            Err(error) => {
+                Some(End::Failure(format!("the paused virtual machine could not be started: {error}")))
+            }
+        }
+    }
+
+    fn save_and_end(&mut self) -> io::Result<()> {
+        let unfinished = Path::new(STATE_FILE).with_extension("new");
+        let saved = File::create(&unfinished).and_then(|mut file| {
+            self.monitor.save(&mut file)?;
+            file.sync_all()?;
+            File::open(DISK_FILE)?.sync_all()
+        });
+        if let Err(error) = saved {
+            // It is the rest of a failure that is reported.
+            let _ = fs::remove_file(&unfinished);
+            return Err(error);
+        }
+        let _ = self.machine.kill();
+        let _ = self.machine.wait();
+        fs::rename(&unfinished, STATE_FILE)
+    }
+
+    /// Starts QEMU again with what was saved.
+    fn wake(&mut self) -> io::Result<()> {
+        let Launched { port, rest } = launch(&self.options, Some(STATE_FILE))?;
+        (self.machine, self.monitor) = (rest.machine, rest.monitor);
+        (self.console, self.errors) = (rest.console, rest.errors);
+        self.mux.move_to(port)?;
+        let now = Instant::now();
+        (self.started, self.last_heard, self.last_ping, self.alone_since) = (now, now, now, now);
+        (self.stage, self.is_for_client) = (Stage::Starting, false);
+        self.clock = Clock::now();
+        Ok(())
     }
 
     fn admit(&mut self, client: Waiting) {
@@ -305,7 +474,7 @@ impl Keeper {
     /// Pings where nothing was heard, and says where something has taken too long.
     fn too_late(&mut self) -> Option<End> {
         let now = Instant::now();
-        if !self.is_ready {
+        if self.stage == Stage::Starting {
             let is_late = now > self.started + self.options.boot;
             return is_late.then(|| {
                 let words = self.last_words();
@@ -326,7 +495,8 @@ impl Keeper {
                 "the virtual machine has not answered for {seconds} s: it is stopped, or its kernel hangs{words}"
             )));
         }
-        if now > self.last_heard + PING_AFTER && now > self.last_ping + PING_AFTER {
+        let is_silent = now > self.last_heard + PING_AFTER && now > self.last_ping + PING_AFTER;
+        if is_silent && self.stage == Stage::Ready {
             self.mux.send(Notice::Ping, &[]);
             self.mux.send(Notice::Clock, &now_in_bytes());
             self.last_ping = now;
@@ -351,7 +521,9 @@ impl Keeper {
                 let line = console[at..].lines().next().unwrap_or_default().trim_end();
                 format!("the kernel of the virtual machine has panicked: {line}{words}")
             }
-            None if self.is_ready => format!("the virtual machine has ended: QEMU, {status}{words}"),
+            None if self.stage != Stage::Starting => {
+                format!("the virtual machine has ended: QEMU, {status}{words}")
+            }
             None => format!("the virtual machine ended before it had booted: QEMU, {status}{words}"),
         })
     }
@@ -370,7 +542,7 @@ impl Keeper {
     /// Ends the machine, and tells why: those who wait, and those who come back because their stream was cut.
     fn end(mut self, end: End) {
         let _ = self.mux.flush();
-        if matches!(end, End::Clean) && self.is_ready {
+        if matches!(end, End::Clean) && self.stage == Stage::Ready {
             self.switched_off();
         }
         let _ = self.machine.kill();
@@ -407,37 +579,44 @@ impl Keeper {
 
 /// QEMU, and what it is connected by.
 struct Launched {
-    mux: Mux,
-    machine: Child,
-    monitor: Option<UnixStream>,
-    console: Option<File>,
-    errors: Option<File>,
-    is_restored: bool,
+    port: OwnedFd,
+    rest: Machine,
 }
 
-fn launch(options: &Options) -> io::Result<Launched> {
+struct Machine {
+    machine: Child,
+    monitor: Monitor,
+    console: Option<File>,
+    errors: Option<File>,
+}
+
+/// Starts QEMU, which boots or takes a state.
+fn launch(options: &Options, state: Option<&str>) -> io::Result<Launched> {
     let (port, of_machine) = UnixStream::pair()?;
-    let mut mux = Mux::new(port.into())?;
     let mut command = Command::new(&options.command[0]);
     command.args(&options.command[1..]);
     sys::keep_on_exec(of_machine.as_raw_fd())?;
     command.args(["-chardev", &format!("socket,id=port,fd={}", of_machine.as_raw_fd())]);
-    let state = options.state.as_ref().and_then(|path| File::open(path).ok());
+    let (monitor, of_monitor) = UnixStream::pair()?;
+    sys::keep_on_exec(of_monitor.as_raw_fd())?;
+    command.args(["-chardev", &format!("socket,id=monitor,fd={}", of_monitor.as_raw_fd())]);
+    command.args(["-mon", "chardev=monitor,mode=control"]);
+    let state = state.map(File::open).transpose()?;
     match &state {
         Some(state) => {
             sys::keep_on_exec(state.as_raw_fd())?;
             command.args(["-incoming", &format!("fd:{}", state.as_raw_fd())]);
-            send_session(&mut mux)?;
         }
         None => {
             command.args(&options.boot_arguments);
         }
     }
-    let monitor = if options.is_saved { Some(UnixStream::pair()?) } else { None };
-    if let Some((_, of_machine)) = &monitor {
-        sys::keep_on_exec(of_machine.as_raw_fd())?;
-        command.args(["-chardev", &format!("socket,id=monitor,fd={}", of_machine.as_raw_fd())]);
-        command.args(["-mon", "chardev=monitor,mode=control"]);
+    // SAFETY: it only sets the signals that the child blocks, and needs no memory.
+    unsafe {
+        command.pre_exec(|| {
+            sys::unblock_signals();
+            Ok(())
+        });
     }
     let mut machine = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let console = machine.stdout.take().map(OwnedFd::from).map(File::from);
@@ -445,20 +624,32 @@ fn launch(options: &Options) -> io::Result<Launched> {
     for file in console.iter().chain(&errors) {
         sys::set_nonblocking(file.as_raw_fd())?;
     }
-    let monitor = monitor.map(|(monitor, _)| monitor);
-    Ok(Launched { mux, machine, monitor, console, errors, is_restored: state.is_some() })
+    let rest = Machine { machine, monitor: Monitor::new(monitor)?, console, errors };
+    Ok(Launched { port: port.into(), rest })
 }
 
 /// Tells the machine whose it is.
 fn send_session(mux: &mut Mux) -> io::Result<()> {
-    let mut content = vec![0; ENTROPY];
-    File::open("/dev/urandom")?.read_exact(&mut content)?;
+    let mut content = entropy()?.to_vec();
     content.extend(fs::read(SESSION_FILE)?);
     if content.len() > MAX_CONTENT {
         return Err(io::Error::other("the specification of the session is too long"));
     }
     mux.send(Notice::Session, &content);
     Ok(())
+}
+
+/// Random bytes that nobody knows.
+fn entropy() -> io::Result<[u8; ENTROPY]> {
+    let mut bytes = [0; ENTROPY];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Tells who has asked for it why the machine is not paused, and goes on.
+fn say_unsaved(why: &str) {
+    // Who asked gives up after a while.
+    let _ = fs::write(UNSAVED_FILE, why);
 }
 
 fn now_in_bytes() -> [u8; 8] {
@@ -521,7 +712,8 @@ mod tests {
         };
         let copy = mine.try_clone().unwrap();
         let waiting = vec![Waiting { input: mine.into(), output: copy.into() }];
-        (Keeper::start(options, listener, waiting).map_err(|(_, error)| error).unwrap(), client)
+        let signals = Signals::block(&[]).unwrap();
+        (Keeper::start(options, listener, signals, waiting).map_err(|(_, error)| error).unwrap(), client)
     }
 
     /// What a client reads whose machine is this text of bash.
@@ -566,5 +758,27 @@ mod tests {
             "fthe kernel of the virtual machine has panicked: Kernel panic - not syncing: why\n\
              Kernel panic - not syncing: why\nCall Trace:"
         );
+    }
+    /// A machine that speaks all the time was not told that this one had been suspended.
+    #[test]
+    fn a_clock_that_jumps_is_told_to_the_machine() {
+        let ready = "\\x01\\0\\0\\0\\0\\0\\0\\0\\0";
+        // The first frame opens the client's stream; of the next one the kind is shown.
+        let script =
+            format!("printf '{ready}' >&$fd; head -c 9 <&$fd >/dev/null; head -c 1 <&$fd | od -An -tu1");
+        let (mut keeper, _client) = keeper_of(&script);
+        keeper.clock.time -= Duration::from_secs(3600);
+        let End::Failure(why) = keeper.keep() else { panic!("the machine ended as it should") };
+        assert!(why.trim_end().ends_with(&(Notice::Clock as u8).to_string()), "{why}");
+    }
+
+    #[test]
+    fn a_machine_whose_disk_finds_no_space_is_given_up() {
+        let event = r#"{"event": "BLOCK_IO_ERROR", "data": {"nospace": true}}"#;
+        // The monitor is the third of the arguments.
+        let (mut keeper, _client) = keeper_of(&format!("echo '{event}' >&${{3##*=}}; sleep 60"));
+        let End::Failure(why) = keeper.keep() else { panic!("the machine ended as it should") };
+        assert_eq!(why, DISK_IS_FULL);
+        keeper.end(End::Clean);
     }
 }

@@ -42,7 +42,26 @@ pub enum Notice {
     Session = 7,
     /// What time it is: nothing, or the nanoseconds since 1970 as the answer.
     Clock = 8,
+    /// The machine is about to be saved: nothing is to be under way. The answer is the last that is sent until the next session.
+    Pause = 9,
+    Paused = 14,
+    /// The clients of all streams are gone, with the side that opened them.
+    Reset = 15,
 }
+
+const NOTICES: [Notice; 11] = [
+    Notice::Ready,
+    Notice::Failed,
+    Notice::Ended,
+    Notice::Ping,
+    Notice::Pong,
+    Notice::Booted,
+    Notice::Session,
+    Notice::Clock,
+    Notice::Pause,
+    Notice::Paused,
+    Notice::Reset,
+];
 
 /// Random bytes before a session's specification: machines that were restored from one state have none of their own.
 pub const ENTROPY: usize = 64;
@@ -71,6 +90,8 @@ pub struct Mux {
     waiting: Vec<u8>,
     streams: BTreeMap<u32, Stream>,
     last_opened: u32,
+    /// Nothing is taken from the clients, or given to them.
+    is_quiet: bool,
     buffer: Vec<u8>,
 }
 
@@ -96,6 +117,7 @@ impl Mux {
             waiting: Vec::new(),
             streams: BTreeMap::new(),
             last_opened: 0,
+            is_quiet: false,
             buffer: vec![0; MAX_CONTENT],
         })
     }
@@ -134,9 +156,33 @@ impl Mux {
         frame(&mut self.waiting, CLOSE, id, &[]);
     }
 
+    /// Has the streams stand still, or go on.
+    pub fn set_quiet(&mut self, is_quiet: bool) {
+        self.is_quiet = is_quiet;
+    }
+
+    /// Closes all streams without a word: the other side knows none of them.
+    pub fn reset(&mut self) {
+        self.streams.clear();
+        self.last_opened = 0;
+    }
+
+    /// Continues at another port, to which the other side has moved while nothing was under way.
+    pub fn move_to(&mut self, port: OwnedFd) -> io::Result<()> {
+        if !self.received.is_empty() || !self.waiting.is_empty() {
+            return Err(wrong());
+        }
+        sys::set_nonblocking(port.as_raw_fd())?;
+        self.port = port.into();
+        Ok(())
+    }
+
     pub fn interest(&self, poll: &mut Poll) {
         let events = if self.waiting.is_empty() { POLLIN } else { POLLIN | POLLOUT };
         poll.add(self.port.as_raw_fd(), events);
+        if self.is_quiet {
+            return;
+        }
         let has_space = self.has_space();
         for stream in self.streams.values() {
             let Some(client) = &stream.client else { continue };
@@ -153,7 +199,8 @@ impl Mux {
     pub fn step(&mut self, poll: &Poll, events: &mut Vec<Event>) -> io::Result<bool> {
         let heard = if poll.readable(self.port.as_raw_fd()) { self.receive(events)? } else { false };
         let mut closed = Vec::new();
-        for (&id, stream) in &mut self.streams {
+        let moving = if self.is_quiet { None } else { Some(&mut self.streams) };
+        for (&id, stream) in moving.into_iter().flatten() {
             let Some(client) = &mut stream.client else { continue };
             let is_readable = poll.readable(client.input.as_raw_fd()) && self.waiting.len() < CONGESTED;
             let is_over = stream.give(id, &mut self.waiting).is_err()
@@ -193,6 +240,8 @@ impl Mux {
         let mut read = 0;
         while read < MAX_READ {
             match self.port.read(&mut self.buffer) {
+                // What was said before the end counts.
+                Ok(0) if read > 0 => break,
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(length) => {
                     self.received.extend_from_slice(&self.buffer[..length]);
@@ -225,17 +274,7 @@ impl Mux {
     }
 
     fn handle_frame(&mut self, kind: u8, id: u32, content: &[u8], events: &mut Vec<Event>) -> io::Result<()> {
-        let notices = [
-            Notice::Ready,
-            Notice::Failed,
-            Notice::Ended,
-            Notice::Ping,
-            Notice::Pong,
-            Notice::Booted,
-            Notice::Session,
-            Notice::Clock,
-        ];
-        if let Some(notice) = notices.into_iter().find(|notice| *notice as u8 == kind) {
+        if let Some(notice) = NOTICES.into_iter().find(|notice| *notice as u8 == kind) {
             events.push(Event::Notice(notice, content.to_vec()));
             return Ok(());
         }
@@ -391,6 +430,38 @@ mod tests {
         drop(slow);
         settle(&mut outside, &mut inside, &mut Vec::new());
         assert_eq!((outside.clients(), inside.clients()), (1, 1));
+    }
+
+    #[test]
+    fn streams_stand_still_while_a_machine_is_moved() {
+        let (mut outside, mut inside) = pair();
+        let mut mine = client(&mut outside);
+        let mut sockets = Vec::new();
+        settle(&mut outside, &mut inside, &mut sockets);
+        let mut theirs = sockets.remove(0);
+        theirs.set_nonblocking(true).unwrap();
+        for mux in [&mut outside, &mut inside] {
+            mux.set_quiet(true);
+        }
+        mine.write_all(b"question").unwrap();
+        theirs.write_all(b"answer").unwrap();
+        settle(&mut outside, &mut inside, &mut sockets);
+        let mut said = [0; 8];
+        assert!(mine.read(&mut said).is_err() && theirs.read(&mut said).is_err(), "nothing moves");
+        let (one, other) = UnixStream::pair().unwrap();
+        outside.move_to(one.into()).unwrap();
+        inside.move_to(other.into()).unwrap();
+        for mux in [&mut outside, &mut inside] {
+            mux.set_quiet(false);
+        }
+        settle(&mut outside, &mut inside, &mut sockets);
+        theirs.read_exact(&mut said).unwrap();
+        mine.read_exact(&mut said[..6]).unwrap();
+        assert_eq!((&said[..6], &said[6..]), (b"answer".as_slice(), b"on".as_slice()));
+        outside.send(Notice::Ping, &[]);
+        assert!(outside.move_to(UnixStream::pair().unwrap().0.into()).is_err(), "something is under way");
+        inside.reset();
+        assert_eq!(inside.clients(), 0);
     }
 
     #[test]

@@ -92,6 +92,23 @@ impl Keeper {
         self.local.directory(session).ok()?.processes().map(|(launcher, _)| launcher)
     }
 
+    /// Sends a signal to the program.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn signal(&self, session: &str, signal: i32) -> Result<()> {
+        let first = self.local.directory(session)?.running();
+        match first.is_some_and(|first| first.signal(signal)) {
+            true => Ok(()),
+            false => Err(Error::sandbox(format!("session {session} has no running sandbox"))),
+        }
+    }
+
+    /// Returns whether the program runs, or is frozen.
+    pub fn is_there(&self, session: &str) -> bool {
+        self.local.directory(session).is_ok_and(|directory| directory.running().is_some())
+    }
+
     /// Removes a sandbox that has failed, and waits until its launcher removes nothing any more: the session may get another one.
     pub async fn remove_failed(&self, session: &str, launcher: Option<ProcessId>) {
         // The failure is the one to tell; what cannot be removed now is swept later.

@@ -1,6 +1,7 @@
 //! The facts about virtual machines for `agent doctor`.
 
 use super::host::{Accelerator, Host};
+use crate::settings::Board;
 use agent_base::error::Result;
 use agent_base::machine::Machine;
 
@@ -29,6 +30,10 @@ pub fn checks(machine: &Machine) -> Result<Checks> {
             ),
         ),
     };
-    let found = format!("{}, kernel {}; {processor}", host.qemu.display(), host.kernel.display());
+    let board = match host.board {
+        Board::Microvm => "microvm",
+        Board::Q35 => "q35",
+    };
+    let found = format!("{} ({board}), kernel {}; {processor}", host.qemu.display(), host.kernel.display());
     Ok(Checks { found, is_slow })
 }

@@ -1,13 +1,14 @@
 //! What of this machine a virtual machine needs: QEMU, a kernel with its modules, tools.
 
 use super::{kernel, tool};
-use crate::settings::Settings;
+use crate::settings::{Board, Settings};
 use agent_base::error::{Error, Result};
 use agent_base::machine::Machine;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 /// QEMU for this processor.
 #[cfg(target_arch = "x86_64")]
@@ -26,6 +27,7 @@ pub struct Host {
     pub kernel: PathBuf,
     pub modules: PathBuf,
     pub accelerator: Accelerator,
+    pub board: Board,
     /// Seconds that a boot may take.
     pub boot_timeout: u32,
 }
@@ -64,8 +66,12 @@ impl Host {
         };
         let accelerator = accelerator(machine);
         let usual = if matches!(accelerator, Accelerator::Kvm { .. }) { 60 } else { 180 };
+        let board = match settings.board {
+            Some(board) => board,
+            None => board_of(machine, &qemu)?,
+        };
         let boot_timeout = settings.boot_timeout.unwrap_or(usual).max(1);
-        Ok(Self { qemu, kernel, modules, accelerator, boot_timeout })
+        Ok(Self { qemu, kernel, modules, accelerator, board, boot_timeout })
     }
 }
 
@@ -118,6 +124,33 @@ fn modules_of(machine: &Machine, kernel: &Path) -> Result<PathBuf> {
             Error::config(format!("the kernel {} has no modules in /lib/modules/{version}", kernel.display()))
                 .hint("install the package that has them (and depmod), or name their directory as modules in [sandbox.vm]")
         })
+}
+
+/// The file that says which board a QEMU has.
+const BOARD: &str = "board";
+
+/// The board that this QEMU has, which takes long to ask for.
+fn board_of(machine: &Machine, qemu: &Path) -> Result<Board> {
+    let failed =
+        |error: std::io::Error| Error::config(format!("{} does not start", qemu.display())).caused_by(error);
+    let metadata = fs::metadata(qemu).map_err(failed)?;
+    let id = format!("{} {} {} ", metadata.ino(), metadata.size(), metadata.mtime());
+    let known = super::start::cache(machine)?.join(BOARD);
+    let has_microvm = match fs::read_to_string(&known).ok().filter(|text| text.starts_with(&id)) {
+        Some(text) => text.ends_with("microvm"),
+        None => {
+            let output = Command::new(qemu).args(["-M", "help"]).env_clear().stdin(Stdio::null()).output();
+            let output = String::from_utf8_lossy(&output.map_err(failed)?.stdout).into_owned();
+            let has_microvm = output.lines().any(|line| line.starts_with("microvm "));
+            // Where it cannot be written down, it is asked for again.
+            let _ = super::images::write_whole(
+                &known,
+                format!("{id}{}", if has_microvm { "microvm" } else { "q35" }).as_bytes(),
+            );
+            has_microvm
+        }
+    };
+    Ok(if has_microvm { Board::Microvm } else { Board::Q35 })
 }
 
 /// The file that says in which boot of this machine KVM was found not to work.

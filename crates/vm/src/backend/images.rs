@@ -16,7 +16,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Directories that are looked at, from the outermost on, and entries in them.
 const LOOKED_AT: usize = 200;
@@ -68,7 +68,7 @@ pub async fn ready(
             let _lock = lock(cache, on_progress).await?;
             if !image.is_file() {
                 on_progress(&format!("making an image of {}, once", directory.display()), 0, 0);
-                make(directory, &image).await?;
+                make(directory, &image, &[]).await?;
                 remove_former(cache, &name);
             }
         }
@@ -134,9 +134,14 @@ fn libraries_of_python(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-async fn make(directory: &Path, image: &Path) -> Result<()> {
+/// Makes an image of a directory.
+///
+/// # Errors
+/// It cannot be made.
+pub async fn make(directory: &Path, image: &Path, options: &[&str]) -> Result<()> {
     let new = image.with_extension("new");
     let mut arguments: Vec<OsString> = ["--quiet", "-x-1", "--preserve-mtime"].map(OsString::from).into();
+    arguments.extend(options.iter().map(OsString::from));
     arguments.extend(unreadable(directory).into_iter().map(|path| {
         let mut option = OsString::from("--exclude-path=");
         option.push(path);
@@ -197,6 +202,29 @@ fn remove_former(cache: &Path, name: &Name) {
             // One that cannot be removed now is in nobody's way.
             let _ = fs::remove_file(entry.path());
         }
+    }
+}
+
+/// Removes all but the newest files whose names begin with `prefix`, each with the one that belongs to it. With an extension, they have that.
+pub fn remove_older(
+    cache: &Path,
+    prefix: &str,
+    extension: &str,
+    kept: usize,
+    other: impl Fn(&Path) -> PathBuf,
+) {
+    let mut found: Vec<(SystemTime, PathBuf)> = fs::read_dir(cache)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()))
+        .filter(|entry| entry.path().extension().unwrap_or_default() == extension)
+        .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
+        .collect();
+    found.sort();
+    for (_, path) in found.iter().rev().skip(kept) {
+        // One that cannot be removed now is in nobody's way.
+        let _ = fs::remove_file(path).and_then(|()| fs::remove_file(other(path)));
     }
 }
 

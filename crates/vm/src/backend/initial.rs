@@ -26,7 +26,7 @@ pub struct Shown {
     /// Binds of the sandbox in the machine.
     pub binds: Vec<(PathBuf, PathBuf)>,
     /// What is packed into the initial file system: the path here, and there.
-    small: Vec<(PathBuf, PathBuf)>,
+    pub small: Vec<(PathBuf, PathBuf)>,
 }
 
 impl Shown {
@@ -71,11 +71,11 @@ impl Shown {
     }
 }
 
-/// The archive.
+/// The archive of a machine with so many `images`.
 ///
 /// # Errors
 /// The small files take more than they may.
-pub fn archive(guest: &[u8], modules: Vec<Module>, shown: &Shown) -> Result<Vec<u8>> {
+pub fn archive(guest: &[u8], modules: Vec<Module>, shown: &Shown, images: usize) -> Result<Vec<u8>> {
     let mut archive = Archive::default();
     archive.file(Path::new("/init"), guest, true);
     let mut paths = Vec::new();
@@ -84,7 +84,7 @@ pub fn archive(guest: &[u8], modules: Vec<Module>, shown: &Shown) -> Result<Vec<
         archive.file(&path, &module.content, false);
         paths.push(path);
     }
-    let spec = BootSpec { modules: paths, images: shown.images.len() as u32 };
+    let spec = BootSpec { modules: paths, images: images as u32 };
     archive.file(Path::new(boot_spec::FILE), &spec.encode(), false);
     let mut space = Space { bytes: MAX_SMALL, files: MAX_FILES };
     for (host, there) in &shown.small {

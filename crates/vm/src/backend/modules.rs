@@ -1,14 +1,15 @@
 //! The kernel modules that a virtual machine needs, in the order in which they are loaded (modules.dep(5)).
 
+use crate::settings::Board;
 use agent_base::error::{Error, Result};
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// By name. Those that the kernel does not have as modules are built in, or not needed by it.
-const WANTED: [&str; 6] = ["virtio_mmio", "virtio_console", "virtio_blk", "crc32c_generic", "erofs", "ext4"];
-/// Without these there is no sandbox, so they are modules or built in.
-const NEEDED: [&str; 5] = ["virtio_mmio", "virtio_console", "virtio_blk", "erofs", "ext4"];
+const WANTED: [&str; 5] = ["virtio_console", "virtio_blk", "crc32c_generic", "erofs", "ext4"];
+/// Without these there is no sandbox, so they are modules or built in. The bus is needed as well.
+const NEEDED: [&str; 4] = ["virtio_console", "virtio_blk", "erofs", "ext4"];
 /// The most that one may take.
 const MAX_MODULE: u64 = 32 << 20;
 
@@ -18,11 +19,11 @@ pub struct Module {
     pub content: Vec<u8>,
 }
 
-/// Reads the modules of the directory `/lib/modules/VERSION`.
+/// Reads the modules of the directory `/lib/modules/VERSION` for this board.
 ///
 /// # Errors
 /// One is missing or compressed.
-pub fn read(directory: &Path) -> Result<Vec<Module>> {
+pub fn read(directory: &Path, board: Board) -> Result<Vec<Module>> {
     let failed = |path: &Path, error: std::io::Error| {
         Error::config(format!("the kernel module {} cannot be read", path.display())).caused_by(error)
     };
@@ -30,7 +31,11 @@ pub fn read(directory: &Path) -> Result<Vec<Module>> {
     let table = fs::read_to_string(&table).map_err(|error| failed(&table, error))?;
     // Where there is no such list, nothing is known to be built in.
     let built_in = fs::read_to_string(directory.join("modules.builtin")).unwrap_or_default();
-    order(&table, &built_in)?
+    let bus = match board {
+        Board::Microvm => "virtio_mmio",
+        Board::Q35 => "virtio_pci",
+    };
+    order(&table, &built_in, bus)?
         .into_iter()
         .map(|path| {
             let file = directory.join(&path);
@@ -47,13 +52,13 @@ pub fn read(directory: &Path) -> Result<Vec<Module>> {
 }
 
 /// The paths of the wanted modules and of what they depend on, each once, what others need first.
-fn order(table: &str, built_in: &str) -> Result<Vec<PathBuf>> {
+fn order(table: &str, built_in: &str, bus: &str) -> Result<Vec<PathBuf>> {
     let lines = table.lines().filter_map(|line| line.split_once(':'));
     let known: HashMap<String, (&str, &str)> =
         lines.map(|(path, needs)| (name_of(Path::new(path)), (path, needs))).collect();
     let is_built_in = |name: &str| built_in.lines().any(|line| name_of(Path::new(line)) == name);
     let mut ordered: Vec<PathBuf> = Vec::new();
-    for name in WANTED {
+    for name in std::iter::once(bus).chain(WANTED) {
         match known.get(name) {
             // What a module needs stands after it, the first to load last.
             Some((path, needs)) => {
@@ -63,7 +68,7 @@ fn order(table: &str, built_in: &str) -> Result<Vec<PathBuf>> {
                     }
                 }
             }
-            None if NEEDED.contains(&name) && !is_built_in(name) => {
+            None if (name == bus || NEEDED.contains(&name)) && !is_built_in(name) => {
                 return Err(Error::config(format!("the kernel has no module {name}"))
                     .hint("Debian's linux-image-cloud-amd64 has it; another kernel is named as kernel in [sandbox.vm]"));
             }
@@ -94,7 +99,7 @@ mod tests {
     #[test]
     fn what_others_need_is_loaded_first_and_once() {
         let names: Vec<String> =
-            order(TABLE, "k/ext4.ko\n").unwrap().iter().map(|path| name_of(path)).collect();
+            order(TABLE, "k/ext4.ko\n", "virtio_mmio").unwrap().iter().map(|path| name_of(path)).collect();
         let expected =
             ["virtio_ring", "virtio", "virtio_mmio", "virtio_console", "virtio_blk", "libcrc32c", "erofs"];
         assert_eq!(names, expected);
@@ -102,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_module_that_is_nowhere_is_named() {
-        let error = order(TABLE, "").unwrap_err();
+        let error = order(TABLE, "", "virtio_mmio").unwrap_err();
         assert_eq!(error.to_string(), "the kernel has no module ext4");
     }
 }

@@ -1,6 +1,7 @@
 //! The command line of QEMU.
 
 use super::host::{Accelerator, Host};
+use crate::settings::Board;
 use agent_wire::boot_spec::{DISK, PORT};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -35,7 +36,11 @@ pub fn command(host: &Host, parts: &Parts) -> Vec<OsString> {
     };
     let mut command = vec![host.qemu.clone().into_os_string()];
     let mut add = |name: &str, value: OsString| command.extend([OsString::from(name), value]);
-    add("-M", "microvm,isa-serial=on,rtc=on,pit=off,pic=off".into());
+    let (board, bus) = match host.board {
+        Board::Microvm => ("microvm,isa-serial=on,rtc=on,pit=off,pic=off", "device"),
+        Board::Q35 => ("q35,usb=off,smbus=off,sata=off", "pci"),
+    };
+    add("-M", board.into());
     add("-accel", accelerator.into());
     add("-cpu", processor.into());
     add("-smp", processors(parts.cpus).to_string().into());
@@ -49,7 +54,7 @@ pub fn command(host: &Host, parts: &Parts) -> Vec<OsString> {
     ] {
         add(name, value.into());
     }
-    add("-device", "virtio-serial-device".into());
+    add("-device", format!("virtio-serial-{bus}").into());
     add("-device", format!("virtserialport,chardev=port,name={PORT}").into());
     let images = parts.images.iter().enumerate();
     let images = images.map(|(index, image)| (format!("image{index}"), image, "on"));
@@ -57,7 +62,7 @@ pub fn command(host: &Host, parts: &Parts) -> Vec<OsString> {
         let mut drive = OsString::from(format!("if=none,id={serial},format=raw,readonly={readonly},file="));
         drive.push(file);
         add("-drive", drive);
-        add("-device", format!("virtio-blk-device,drive={serial},serial={serial}").into());
+        add("-device", format!("virtio-blk-{bus},drive={serial},serial={serial}").into());
     }
     command.extend(["-nodefaults", "-no-user-config", "-no-reboot"].map(OsString::from));
     command
@@ -65,7 +70,7 @@ pub fn command(host: &Host, parts: &Parts) -> Vec<OsString> {
 
 /// What is added where the machine boots, and is not restored.
 pub fn boot_arguments(host: &Host, kernel: &Path, initial: &Path) -> Vec<OsString> {
-    let append = kernel_arguments(&host.accelerator);
+    let append = kernel_arguments(host);
     ["-kernel".into(), kernel.into(), "-initrd".into(), initial.into(), "-append".into(), append.into()]
         .into()
 }
@@ -82,11 +87,11 @@ pub const KERNEL_ARGUMENTS: &str =
     "console=ttyS0 quiet reboot=t panic=-1 cryptomgr.notests rcupdate.rcu_expedited=1";
 
 /// What follows `--` is the guest's.
-fn kernel_arguments(accelerator: &Accelerator) -> String {
-    let clock = match accelerator {
-        Accelerator::Kvm { .. } => String::new(),
-        // An emulated machine has no timer that its kernel could measure the clock with, and hangs where it tries.
-        Accelerator::Emulated(_) => format!(" tsc_early_khz={}", clock_khz()),
+fn kernel_arguments(host: &Host) -> String {
+    let clock = match (&host.accelerator, host.board) {
+        (Accelerator::Kvm { .. }, _) | (_, Board::Q35) => String::new(),
+        // The emulated board has no timer that its kernel could measure the clock with, and hangs where it tries.
+        (Accelerator::Emulated(_), Board::Microvm) => format!(" tsc_early_khz={}", clock_khz()),
     };
     format!("{KERNEL_ARGUMENTS}{clock} rdinit=/init -- boot")
 }
@@ -125,6 +130,7 @@ mod tests {
             kernel: PathBuf::new(),
             modules: PathBuf::new(),
             accelerator: Accelerator::Emulated(String::new()),
+            board: Board::Microvm,
             boot_timeout: 1,
         };
         let parts = Parts { images: vec!["/a".into()], disk: "/d".into(), memory: (1 << 30) + 1, cpus: 0.5 };

@@ -1,23 +1,24 @@
-//! Machines that have booted and are nobody's yet: the state is saved once, in the cache, and restored at each start. Nothing of a
-//! session is in it.
+//! Machines in which a sandbox waits for its first client: state and disk are saved once, in the cache, and restored at each start.
+//! Nothing of a session is in them.
 //!
 //! Only where the processor is emulated: with KVM a machine boots about as soon as a state is restored.
 
-use super::start::{Plan, Way};
-use super::{Vm, images, qemu};
+use super::start::{Plan, Way, file_in};
+use super::{Vm, disk, images, qemu};
 use agent_base::error::{Error, Result};
 use agent_base::hash::Hash;
 use agent_sandbox::{OnProgress, Spec};
-use agent_wire::boot_spec::STATE_FILE;
+use agent_wire::boot_spec::{DISK_FILE, STATE_FILE};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 const PREFIX: &str = "state-";
-/// States of other memory sizes, or of before an update, are kept up to this number.
-const KEPT: usize = 3;
+const DISK_PREFIX: &str = "disk-";
+/// States of other limits, or of before an update, are kept up to this number.
+const KEPT: usize = 4;
 /// How long machines boot after a state could not be made or restored.
 const GIVEN_UP_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -34,7 +35,7 @@ pub(super) async fn ready(vm: &Vm, plan: &Plan, spec: &Spec, on_progress: OnProg
             if make(vm, plan, spec, &state).await.is_err() {
                 give_up(&state);
             }
-            remove_former(&plan.cache);
+            images::remove_older(&plan.cache, PREFIX, "", KEPT, disk_of);
         }
     }
     // An empty one was given up.
@@ -54,13 +55,20 @@ pub(super) fn give_up(state: &Path) {
     let _ = images::write_whole(state, &[]);
 }
 
+/// The disk that belongs to a state.
+pub(super) fn disk_of(state: &Path) -> PathBuf {
+    let name = state.file_name().unwrap_or_default().to_string_lossy();
+    state.with_file_name(name.replacen(PREFIX, DISK_PREFIX, 1))
+}
+
 /// A hash of everything that a state depends on.
 fn key(plan: &Plan) -> String {
     let file = |path: &Path| fs::metadata(path).map(|found| (found.ino(), found.size(), found.mtime())).ok();
     let processor = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let processor = processor.lines().find(|line| line.starts_with("model name")).unwrap_or_default();
     let parts = (qemu::command(&plan.host, &plan.parts), &plan.kernel, file(&plan.host.qemu), processor);
-    Hash::of(format!("{} {} {parts:?}", Hash::of(&plan.initial), qemu::KERNEL_ARGUMENTS)).short(8)
+    let (initial, session, is_kept) = (Hash::of(&plan.initial), Hash::of(&plan.session), plan.is_kept);
+    Hash::of(format!("{initial} {session} {is_kept} {} {parts:?}", qemu::KERNEL_ARGUMENTS)).short(8)
 }
 
 /// Boots a machine that becomes nobody's, and keeps its state.
@@ -71,8 +79,11 @@ async fn make(vm: &Vm, plan: &Plan, spec: &Spec, state: &Path) -> Result<()> {
     // The directory is there as long as there is a client.
     let client = vm.launch(plan, &spec, &Way::Saved).await?;
     let made = vm.keeper.directory(&spec.session).and_then(|directory| {
-        let saved = directory.join(Path::new(STATE_FILE).file_name().unwrap_or_default());
-        copy(&saved, state)
+        let disk = disk_of(state);
+        // That of a state that was given up.
+        let _ = fs::remove_file(&disk);
+        disk::copy(&file_in(&directory, DISK_FILE), &disk, None)
+            .and_then(|()| copy(&file_in(&directory, STATE_FILE), state))
             .map_err(|error| Error::sandbox("the state of a virtual machine cannot be kept").caused_by(error))
     });
     drop(client);
@@ -80,11 +91,13 @@ async fn make(vm: &Vm, plan: &Plan, spec: &Spec, state: &Path) -> Result<()> {
     made
 }
 
-/// Copies it as a whole or not at all; every user may read it.
+/// Copies it as a whole or not at all. Where this user is root, QEMU is another one and reads it too.
 fn copy(saved: &Path, state: &Path) -> io::Result<()> {
     let new = state.with_extension("new");
     let copied = io::copy(&mut File::open(saved)?, &mut File::create(&new)?).and_then(|_| {
-        fs::set_permissions(&new, fs::Permissions::from_mode(0o644))?;
+        // SAFETY: only reads the process's credentials.
+        let mode = if unsafe { libc::geteuid() } == 0 { 0o644 } else { 0o600 };
+        fs::set_permissions(&new, fs::Permissions::from_mode(mode))?;
         fs::rename(&new, state)
     });
     copied.inspect_err(|_| {
@@ -93,23 +106,10 @@ fn copy(saved: &Path, state: &Path) -> io::Result<()> {
     })
 }
 
-/// Removes all but the newest.
-fn remove_former(cache: &Path) {
-    let entries = fs::read_dir(cache).into_iter().flatten().flatten();
-    let mut states: Vec<(SystemTime, PathBuf)> = entries
-        .filter(|entry| entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()))
-        .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
-        .collect();
-    states.sort();
-    for (_, path) in states.iter().rev().skip(KEPT) {
-        // One that cannot be removed now is in nobody's way.
-        let _ = fs::remove_file(path);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::SystemTime;
 
     #[test]
     fn a_state_that_was_given_up_is_tried_again_after_a_day() {
@@ -132,11 +132,13 @@ mod tests {
             let file = File::create(cache.path().join(format!("{PREFIX}{age}"))).unwrap();
             file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(100 - age)).unwrap();
         }
-        File::create(cache.path().join("kernel-1")).unwrap();
-        remove_former(cache.path());
+        for other in ["kernel-1", "disk-0", "disk-4"] {
+            File::create(cache.path().join(other)).unwrap();
+        }
+        images::remove_older(cache.path(), PREFIX, "", KEPT, disk_of);
         let mut left: Vec<_> =
             fs::read_dir(cache.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         left.sort();
-        assert_eq!(left, ["kernel-1", "state-0", "state-1", "state-2"]);
+        assert_eq!(left, ["disk-0", "kernel-1", "state-0", "state-1", "state-2", "state-3"]);
     }
 }

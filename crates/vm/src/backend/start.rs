@@ -4,7 +4,7 @@ use super::Vm;
 use super::host::{self, Accelerator, Host};
 use super::initial::{self, Shown};
 use super::qemu::{self, OWN_MEMORY, Parts};
-use super::{disk, images, kernel, modules, snapshot, status};
+use super::{disk, images, kernel, modules, named, snapshot, status};
 use crate::settings::Settings;
 use crate::{CAPABILITIES, NAME};
 use agent_base::error::{Error, Result};
@@ -15,7 +15,7 @@ use agent_sandbox::ownership::sandbox_name;
 use agent_sandbox::{
     Channel, HOME, OnProgress, Spec, WORKSPACE, bootstrap, environment, run_bytes, seccomp, session_ids,
 };
-use agent_wire::boot_spec::{CGROUP, SESSION_FILE, SessionSpec};
+use agent_wire::boot_spec::{CGROUP, DISK_FILE, FRESH_FILE, SESSION_FILE, SessionSpec};
 use agent_wire::launch_spec::LaunchSpec;
 use std::ffi::OsString;
 use std::fs::DirBuilder;
@@ -26,9 +26,8 @@ use std::time::Duration;
 
 /// Where the sandbox that QEMU runs in shows the cache.
 const CACHE: &str = "/machine";
-/// The files of one machine, in its private directory.
-const DISK_FILE: &str = "disk";
-const INITIAL_FILE: &str = "initial";
+/// A machine's initial file system, in its private directory.
+const INITIAL_FILE: &str = "/workspace/initial";
 /// Threads of QEMU and its keeper.
 const THREADS: u64 = 128;
 /// Open files of a process, the same as on other backends.
@@ -76,7 +75,10 @@ impl Vm {
             }
             (launched, _) => launched?,
         };
-        Ok((self.reopened(channel, &spec.session), spec.describe(NAME, sandbox_name(&spec.session)?, None)))
+        Ok((
+            self.reopened(channel, &spec.session),
+            spec.describe(NAME, sandbox_name(&spec.session)?, spec.image.clone()),
+        ))
     }
 
     /// Launches QEMU in a sandbox, and waits until its keeper says that there is a guest.
@@ -85,22 +87,28 @@ impl Vm {
             memory: plan.parts.memory.saturating_add(OWN_MEMORY),
             cpus: spec.limits.cpus,
             pids: THREADS,
-            disk: disk::bytes(spec.limits.disk),
+            // Its state, where it is paused, is a file as well.
+            disk: disk::bytes(spec.limits.disk).max(plan.parts.memory.saturating_mul(2)),
         };
         let prepare = |directory: PathBuf, owner| async move {
-            disk::make(&directory.join(DISK_FILE), spec.limits.disk, owner, !spec.ephemeral).await?;
-            // Where a sandbox is kept, it may have to boot once its state is gone.
-            if !matches!(way, Way::Restored(_)) || !spec.ephemeral {
-                write_owned(&directory.join(INITIAL_FILE), &plan.initial, owner)?;
+            let there = |file: &str| file_in(&directory, file);
+            match way {
+                Way::Restored(state) => {
+                    disk::copy(&snapshot::disk_of(state), &there(DISK_FILE), Some(owner)).map_err(
+                        |error| {
+                            Error::sandbox("the virtual machine's disk cannot be copied").caused_by(error)
+                        },
+                    )?;
+                    write_owned(&there(FRESH_FILE), &[], owner)?;
+                }
+                Way::Booted | Way::Saved => {
+                    disk::make(&there(DISK_FILE), spec.limits.disk, owner, plan.is_kept).await?;
+                }
             }
-            if !matches!(way, Way::Saved) {
-                let session = SessionSpec {
-                    memory: spec.limits.memory,
-                    pids: spec.limits.pids,
-                    launch: inner_sandbox(&plan.tree, &plan.shown, spec)?.encode(),
-                };
-                let file = Path::new(SESSION_FILE).file_name().unwrap_or_default();
-                write_owned(&directory.join(file), &session.encode(), owner)?;
+            // Where a sandbox is kept, it boots when it is started again.
+            if !matches!(way, Way::Restored(_)) || plan.is_kept {
+                write_owned(&there(INITIAL_FILE), &plan.initial, owner)?;
+                write_owned(&there(SESSION_FILE), &plan.session, owner)?;
             }
             outer_sandbox(plan, spec, way)
         };
@@ -133,31 +141,62 @@ pub(super) struct Plan {
     pub parts: Parts,
     pub kernel: PathBuf,
     pub initial: Vec<u8>,
+    /// The session that the machine is given once it has booted: the same for all sessions with these limits.
+    pub session: Vec<u8>,
+    pub is_kept: bool,
     tree: Arc<HostTree>,
-    shown: Shown,
 }
 
 impl Plan {
     async fn make(vm: &Vm, host: &Host, spec: &Spec, on_progress: OnProgress<'_>) -> Result<Self> {
         let cache = cache(&vm.machine)?;
         let tree = host_tree(&vm.machine);
-        let shown = Shown::of(&tree);
         let kernel = in_cache(&kernel::ready(&host.kernel, &cache)?);
-        let images = images::ready(&shown.images, &cache, on_progress).await?;
+        let (inside, shown, images) = match spec.image.as_deref().filter(|image| *image != "host") {
+            None => {
+                let shown = Shown::of(&tree);
+                let images = images::ready(&shown.images, &cache, on_progress).await?;
+                (Arc::clone(&tree), shown, images)
+            }
+            Some(name) => {
+                let root = named::ready(&vm.machine, name, &cache, on_progress).await?;
+                (Arc::new(root.tree), root.shown, vec![root.image])
+            }
+        };
         let parts = Parts {
             images: images.iter().map(|image| in_cache(image)).collect(),
-            disk: Path::new(WORKSPACE).join(DISK_FILE),
+            disk: DISK_FILE.into(),
             memory: spec.limits.memory.saturating_add(qemu::kernel_memory(spec.limits.memory)),
             cpus: spec.limits.cpus,
         };
         let guest = bootstrap::bytes(&vm.machine)?;
-        let initial = initial::archive(&guest, modules::read(&host.modules)?, &shown)?;
-        Ok(Self { host: host.clone(), cache, parts, kernel, initial, tree, shown })
+        let initial =
+            initial::archive(&guest, modules::read(&host.modules, host.board)?, &shown, images.len())?;
+        let session = SessionSpec {
+            memory: spec.limits.memory,
+            pids: spec.limits.pids,
+            launch: inner_sandbox(&inside, &shown, spec)?.encode(),
+        };
+        Ok(Self {
+            host: host.clone(),
+            cache,
+            parts,
+            kernel,
+            initial,
+            session: session.encode(),
+            is_kept: !spec.ephemeral,
+            tree,
+        })
     }
 
     pub fn is_emulated(&self) -> bool {
         matches!(self.host.accelerator, Accelerator::Emulated(_))
     }
+}
+
+/// Where a machine's file, which the sandbox that QEMU runs in has at `file`, is on this machine: `directory` is the workspace there.
+pub(super) fn file_in(directory: &Path, file: &str) -> PathBuf {
+    directory.join(Path::new(file).file_name().unwrap_or_default())
 }
 
 /// Where a file of the cache is in the sandbox that QEMU runs in.
@@ -184,9 +223,9 @@ fn write_owned(path: &Path, content: &[u8], (uid, gid): (u32, u32)) -> Result<()
     written.map_err(|error| Error::sandbox(format!("{} cannot be written", path.display())).caused_by(error))
 }
 
-/// The sandbox in the machine: as on this machine, over images and a disk.
+/// The sandbox in the machine: as on this machine, over images and a disk. Its user is the same in all machines, which have no other.
 fn inner_sandbox(tree: &HostTree, shown: &Shown, spec: &Spec) -> Result<LaunchSpec> {
-    let (uid, gid) = session_ids(&spec.session);
+    let (uid, gid) = session_ids(NAME);
     let idle_ttl = spec.idle_ttl.as_secs().clamp(1, u64::from(u32::MAX)).to_string();
     let (disk, memory) = (spec.limits.disk.to_string(), spec.limits.memory);
     let argv = [
@@ -240,7 +279,7 @@ fn outer_sandbox(plan: &Plan, spec: &Spec, way: &Way<'_>) -> Result<LaunchSpec> 
     }
     argv.extend(qemu::command(host, &plan.parts));
     argv.push("--".into());
-    argv.extend(qemu::boot_arguments(host, &plan.kernel, &Path::new(WORKSPACE).join(INITIAL_FILE)));
+    argv.extend(qemu::boot_arguments(host, &plan.kernel, Path::new(INITIAL_FILE)));
     let is_system = |inside: &Path| {
         ["/usr", "/bin", "/sbin", "/lib", "/nix"].iter().any(|root| inside.starts_with(root))
             || inside.to_string_lossy().starts_with("/lib")
