@@ -46,9 +46,9 @@ pub fn refuse_modes() -> io::Result<()> {
     const IOCTL: u32 = 16;
     #[cfg(target_arch = "aarch64")]
     const IOCTL: u32 = 29;
-    // FS_IOC_SETFLAGS, FS_IOC_SETVERSION, FS_IOC_FSSETXATTR, FS_IOC_ENABLE_VERITY, FS_IOC_SET_ENCRYPTION_POLICY, which a file
-    // that is open for reading is enough for.
-    const REQUESTS: [u32; 5] = [0x4008_6602, 0x4008_7602, 0x401c_5820, 0x4080_6685, 0x800c_6613];
+    // FS_IOC_SETFLAGS, FS_IOC_SETVERSION, EXT4_IOC_SETVERSION, FS_IOC_FSSETXATTR, FS_IOC_ENABLE_VERITY, FS_IOC_SET_ENCRYPTION_POLICY,
+    // which a file that is open for reading is enough for.
+    const REQUESTS: [u32; 6] = [0x4008_6602, 0x4008_7602, 0x4008_6604, 0x401c_5820, 0x4080_6685, 0x800c_6613];
     const CALLS_LEFT: u8 = CALLS.len() as u8;
     const REQUESTS_LEFT: u8 = REQUESTS.len() as u8;
     // Behind the calls: whether it is an ioctl, whose request is loaded and judged.

@@ -102,6 +102,9 @@ pub(crate) fn is_control_file(path: &TreePath) -> bool {
 
 fn by_path(path: &TreePath) -> Option<&'static str> {
     let plain = without_ignorable(path.as_bytes());
+    // A name of nothing else is empty now, and a path that begins with a slash would be no path of the tree.
+    let names: Vec<&[u8]> = plain.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).collect();
+    let plain = names.join(&b'/');
     let path = Path::new(OsStr::from_bytes(&plain));
     KINDS.iter().find(|kind| kind.matches(path)).map(|kind| kind.name)
 }

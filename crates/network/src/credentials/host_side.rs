@@ -26,7 +26,7 @@ use tokio_rustls::TlsConnector;
 /// How long a greeting of TLS may take.
 pub(super) const GREETING_TIMEOUT: Duration = Duration::from_secs(30);
 /// Fields of an answer.
-const MAX_FIELDS: usize = 200;
+pub(super) const MAX_FIELDS: usize = 200;
 const BROKEN_OFF: &str = "the host broke off the connection";
 
 /// The way to a host, and what it takes to go there again.

@@ -3,8 +3,9 @@
 
 use super::bindings::Attempt;
 use super::head::MAX_HEAD;
-use super::host_side::HostSide;
+use super::host_side::{HostSide, MAX_FIELDS};
 use super::intercept::{Served, names};
+use super::requests::HEAD_TIMEOUT;
 use crate::connection::CloseReason;
 use agent_base::lock::Lock;
 use http::header::{self, HeaderMap, HeaderValue};
@@ -23,8 +24,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, duplex};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 
-/// Its name in the greeting of TLS.
+/// Its name in the TLS handshake (ALPN).
 pub(super) const ALPN: &[u8] = b"h2";
 /// What a connection begins with.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -32,9 +34,9 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const MAX_STREAMS: u32 = 100;
 /// Requests at a time, and connections to the host; other streams wait.
 const MAX_REQUESTS: usize = 32;
-/// Bytes of a body that wait, and of all bodies of a connection.
-const STREAM_WINDOW: u32 = 256 << 10;
-const WINDOW: u32 = 1 << 20;
+/// Bytes of a body that wait, and of all bodies of a connection: those of requests that wait for their turn take nothing from the others.
+const STREAM_WINDOW: u32 = 32 << 10;
+const WINDOW: u32 = MAX_STREAMS * STREAM_WINDOW;
 /// Bytes of an answer that wait.
 const MAX_WAITING: usize = 64 << 10;
 /// Streams that the program may reset before they are looked at, and that are reset because they are not valid; then the connection ends.
@@ -45,12 +47,16 @@ const TRAILERS: &str = "the body has trailers";
 
 type Answer = Response<Either<Download, Full<Bytes>>>;
 
-/// Reads the beginning of a connection. Returns whether it is that of HTTP/2, whatever the greeting named, and what was read.
+/// Reads the beginning of a connection, which has to be complete soon after it has begun. Returns whether it is that of HTTP/2, whatever the TLS handshake named, and what was read.
 pub(super) async fn begins(client: &mut (impl AsyncRead + Unpin)) -> io::Result<(bool, Vec<u8>)> {
     let mut read = Vec::with_capacity(PREFACE.len());
     loop {
         let mut buffer = [0; PREFACE.len()];
-        let length = client.read(&mut buffer[read.len()..]).await?;
+        let reading = client.read(&mut buffer[read.len()..]);
+        let length = match read.is_empty() {
+            true => reading.await?,
+            false => timeout(HEAD_TIMEOUT, reading).await??,
+        };
         read.extend_from_slice(&buffer[read.len()..][..length]);
         if length == 0 || read.len() == PREFACE.len() || !PREFACE.starts_with(&read) {
             return Ok((read == PREFACE, read));
@@ -67,9 +73,12 @@ pub(super) async fn serve(
         host_side: Lock::new(host_side),
         idle: Lock::default(),
         permits: Arc::new(Semaphore::new(MAX_REQUESTS)),
+        has_begun: AtomicBool::new(false),
+        failed: Lock::default(),
     });
+    let of_connection = Arc::clone(&streams);
     let service = service_fn(move |request| {
-        let streams = Arc::clone(&streams);
+        let streams = Arc::clone(&of_connection);
         async move { streams.answer(request).await }
     });
     let served = Builder::new(TokioExecutor::new())
@@ -83,6 +92,9 @@ pub(super) async fn serve(
         .auto_date_header(false)
         .serve_connection(TokioIo::new(client), service)
         .await;
+    if let Some(failed) = streams.failed.lock().take() {
+        return Err(failed);
+    }
     served.map_err(|error| match is_gone(&error) {
         true => CloseReason::Gone,
         false => CloseReason::Failed("what the program sends is not valid as HTTP/2".to_owned()),
@@ -107,6 +119,10 @@ struct Streams {
     /// Connections that serve no request.
     idle: Lock<Vec<SendRequest<Upload>>>,
     permits: Arc<Semaphore>,
+    /// Set once there is a connection of HTTP/1.1.
+    has_begun: AtomicBool,
+    /// Why the first of these that failed did.
+    failed: Lock<Option<CloseReason>>,
 }
 
 impl Streams {
@@ -161,11 +177,24 @@ impl Streams {
     }
 
     /// Opens a connection of HTTP/1.1 to this proxy.
-    async fn open(&self) -> io::Result<SendRequest<Upload>> {
+    async fn open(self: &Arc<Self>) -> io::Result<SendRequest<Upload>> {
         let (near, far) = duplex(MAX_WAITING);
-        let (sender, connection) = http1::handshake(TokioIo::new(near)).await.map_err(io::Error::other)?;
-        let served = Served::new(self.host_side.lock().take(), far).run();
-        tokio::spawn(carry(connection, served));
+        let handshake = http1::Builder::new().max_headers(MAX_FIELDS).handshake(TokioIo::new(near));
+        let (sender, connection) = handshake.await.map_err(io::Error::other)?;
+        let host_side = self.host_side.lock().take();
+        let is_counted = self.has_begun.swap(true, Relaxed);
+        let streams = Arc::clone(self);
+        tokio::spawn(async move {
+            let gateway = Arc::clone(&host_side.gateway);
+            // The first takes the place of the program's connection.
+            let closed = match is_counted.then(|| gateway.admit()).transpose() {
+                Ok(_slot) => carry(connection, Served::new(host_side, far).run()).await,
+                Err(full) => Err(full),
+            };
+            if let Err(closed @ (CloseReason::Failed(_) | CloseReason::Limit(..))) = closed {
+                streams.failed.lock().get_or_insert(closed);
+            }
+        });
         Ok(sender)
     }
 
@@ -188,14 +217,15 @@ impl Streams {
 async fn carry(
     connection: impl Future<Output = hyper::Result<()>>,
     served: impl Future<Output = Result<(), CloseReason>>,
-) {
+) -> Result<(), CloseReason> {
     let mut connection = pin!(connection);
-    tokio::select! {
-        _ = &mut connection => return,
-        _ = served => {}
-    }
+    let served = tokio::select! {
+        _ = &mut connection => return Ok(()),
+        served = served => served,
+    };
     // What was answered last is still read.
     let _ = connection.await;
+    served
 }
 
 /// A connection while it serves a request, and the permit for that.
@@ -256,7 +286,11 @@ pub fn translated(mut head: Parts, has_body: bool) -> Result<Parts, &'static str
     let fields = &mut head.headers;
     if let Some(authority) = head.uri.authority() {
         let authority = authority.as_str();
-        if fields.get_all(header::HOST).iter().any(|host| host != authority) {
+        if fields
+            .get_all(header::HOST)
+            .iter()
+            .any(|host| !host.as_bytes().eq_ignore_ascii_case(authority.as_bytes()))
+        {
             return Err("the field Host names another host than :authority");
         }
         let host = HeaderValue::try_from(authority).map_err(|_| "its :authority is not valid")?;

@@ -1,6 +1,6 @@
 //! The pattern of a rule: a program with words it is called with, or a module or built-in.
 
-use super::findings::{Becomes, Word};
+use super::findings::Word;
 use serde::Deserialize;
 
 /// A program and, where given, subcommands and flags: `rm -rf`, `git push --force`.
@@ -127,15 +127,9 @@ fn flag_likeness(arguments: &[Word], flag: &str) -> Likeness {
     let mut before_end = arguments.iter().take_while(|word| word.text != "--");
     match has_flag(arguments, flag) {
         true => Likeness::Yes,
-        false if before_end.any(|word| word.may_be_option() && !is_file_glob(word)) => Likeness::Maybe,
+        false if before_end.any(|word| word.may_be_option()) => Likeness::Maybe,
         false => Likeness::No,
     }
-}
-
-/// `*.txt`: no option ends like this.
-fn is_file_glob(word: &Word) -> bool {
-    let ending = word.text.rsplit(['*', '?', ']']).next().unwrap_or_default();
-    word.becomes == Becomes::Alike && word.text.starts_with(['*', '?']) && ending.contains('.')
 }
 
 fn has_flag(arguments: &[Word], flag: &str) -> bool {

@@ -58,6 +58,9 @@ impl Default for WalkOptions {
     }
 }
 
+/// Bytes of the extended attributes that one call returns.
+const MAX_ATTRIBUTES: usize = 8 << 20;
+
 impl Sandbox {
     /// Returns what is at `path`; a symbolic link is not followed.
     ///
@@ -77,10 +80,10 @@ impl Sandbox {
     ///
     /// # Errors
     ///
-    /// The connection is broken.
+    /// The connection is broken, or they are more than 8 MiB together.
     pub async fn attributes(&self, paths: &[PathBuf], prefix: &str) -> Result<Vec<Vec<Attribute>>> {
         let paths = paths.iter().map(|path| self.based(path)).collect();
-        let mut files = Vec::new();
+        let (mut files, mut left) = (Vec::new(), MAX_ATTRIBUTES);
         for mut paths in in_frames(paths, |path| path.as_os_str().len()) {
             while !paths.is_empty() {
                 let request = Message::Attributes { paths: paths.clone(), prefix: prefix.into() };
@@ -94,6 +97,13 @@ impl Sandbox {
                     return Err(connection.error());
                 }
                 paths.drain(..first.len());
+                let sizes = first.iter().flatten().map(|it| it.name.len() + it.value.len());
+                left = left.checked_sub(sizes.sum()).ok_or_else(|| {
+                    Error::new(
+                        Kind::Limit,
+                        format!("the files have more than {MAX_ATTRIBUTES} bytes of attributes"),
+                    )
+                })?;
                 files.extend(first);
             }
         }

@@ -200,7 +200,10 @@ impl Hosted {
     /// # Errors
     /// It was created with all of the network, or is gone.
     pub async fn replace_egress(&self, egress: Egress, server: &Network) -> Result<()> {
-        let _changing = self.ended.lock().await;
+        let ended = self.ended.lock().await;
+        if *ended || self.life().is_paused {
+            return Err(Error::usage("this sandbox does not run").hint("resume it first"));
+        }
         egress.replace(&self.gateway, &self.sandbox, server).await?;
         self.has_network.store(egress.is_open() && *server != Network::None, Ordering::Relaxed);
         Ok(())

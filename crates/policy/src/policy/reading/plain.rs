@@ -177,9 +177,10 @@ pub fn known(words: &[Word]) -> Known {
         "test" => plain_if(arguments.iter().all(|word| word.text != "-v" && !word.may_be_option())),
         "printf" => plain_if(is_plain_format(arguments)),
         // A description of a terminal names the program that prepares it.
-        "tput" => plain_if(
-            arguments.iter().all(|word| word.fixed && !matches!(word.text.as_str(), "init" | "reset" | "-S")),
-        ),
+        "tput" => plain_if(arguments.iter().all(|word| {
+            let is_command = matches!(word.text.as_str(), "init" | "reset");
+            word.fixed && !is_command && !word.text.starts_with('-')
+        })),
         _ if is_in(PLAIN, name) => Known::Plain,
         _ if is_in(VERSIONED, name) && asks_version(arguments) => Known::Plain,
         _ if is_in(PROJECT, name) => Known::Project,
@@ -189,6 +190,8 @@ pub fn known(words: &[Word]) -> Known {
 
 /// `printf FORMAT …`: no option, and no `%n`, which sets the variable that an argument names.
 fn is_plain_format(arguments: &[Word]) -> bool {
+    let is_end = |word: &&Word| word.fixed && word.text == "--";
+    let arguments = &arguments[usize::from(arguments.first().is_some_and(|word| is_end(&word)))..];
     let Some((format, names)) = arguments.split_first() else { return true };
     let mut conversions = format.text.split('%').skip(1);
     let sets = !format.fixed
