@@ -182,6 +182,15 @@ mod tests {
     }
 
     #[test]
+    fn names_of_characters_that_are_not_seen_are_no_paths_of_the_host() {
+        for name in ["\u{200b}/\u{ad}/x", "\u{200b}/x", "\u{200b}"] {
+            assert!(!is_control_file(&TreePath::new(name.as_bytes()).expect("a path")), "{name:?}");
+        }
+        let hidden = TreePath::new("\u{200b}/.vscode/tasks.json".as_bytes()).expect("a path");
+        assert!(is_control_file(&hidden));
+    }
+
+    #[test]
     fn every_line_of_the_table_is_a_pattern_that_matches() {
         let mut kind = "";
         for line in CONTROL_FILES.lines() {
