@@ -4,7 +4,7 @@
 use super::bindings::Attempt;
 use super::head::MAX_HEAD;
 use super::host_side::{HostSide, MAX_FIELDS};
-use super::intercept::{Served, names};
+use super::intercept::{Said, Served, names};
 use super::requests::HEAD_TIMEOUT;
 use crate::connection::CloseReason;
 use agent_base::lock::Lock;
@@ -73,6 +73,7 @@ pub(super) async fn serve(
         host_side: Lock::new(host_side),
         idle: Lock::default(),
         permits: Arc::new(Semaphore::new(MAX_REQUESTS)),
+        said: Arc::default(),
         has_begun: AtomicBool::new(false),
         failed: Lock::default(),
     });
@@ -119,6 +120,7 @@ struct Streams {
     /// Connections that serve no request.
     idle: Lock<Vec<SendRequest<Upload>>>,
     permits: Arc<Semaphore>,
+    said: Arc<Said>,
     /// Set once there is a connection of HTTP/1.1.
     has_begun: AtomicBool,
     /// Why the first of these that failed did.
@@ -188,7 +190,9 @@ impl Streams {
             let gateway = Arc::clone(&host_side.gateway);
             // The first takes the place of the program's connection.
             let closed = match is_counted.then(|| gateway.admit()).transpose() {
-                Ok(_slot) => carry(connection, Served::new(host_side, far).run()).await,
+                Ok(_slot) => {
+                    carry(connection, Served::new(host_side, far, Arc::clone(&streams.said)).run()).await
+                }
                 Err(full) => Err(full),
             };
             if let Err(closed @ (CloseReason::Failed(_) | CloseReason::Limit(..))) = closed {

@@ -10,12 +10,14 @@ use super::requests::{Requests, Rest, Unreadable};
 use super::{Bound, Credentials, exchange, http2, looked_at, websocket};
 use crate::connection::CloseReason;
 use crate::traffic::Rewound;
+use agent_base::lock::Lock;
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf, split};
 use tokio::time::timeout;
@@ -48,13 +50,15 @@ pub(super) fn refused(reason: impl Into<String>) -> End {
     End::Refused(StatusCode::FORBIDDEN, reason.into())
 }
 
-/// Credentials that the user is asked about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Offers {
-    /// They are asked about when the host refuses a request.
-    Open,
-    /// They are not, on this connection.
-    Declined,
+/// The user's answers about credentials for a connection of the program, which all its streams share.
+#[derive(Default)]
+pub(super) struct Said {
+    /// Held while the user is asked.
+    asking: tokio::sync::Mutex<()>,
+    /// The user is not asked again.
+    is_declined: AtomicBool,
+    /// What the user allows for this connection.
+    once: Lock<Vec<Arc<Bound>>>,
 }
 
 /// A connection whose TLS has ended here.
@@ -62,9 +66,7 @@ pub(super) struct Served<R, W> {
     requests: Requests<R>,
     to_program: W,
     host_side: HostSide,
-    offers: Offers,
-    /// What the user allows for this connection.
-    once: Vec<Arc<Bound>>,
+    said: Arc<Said>,
     /// An answer has begun, so that no other one can be given.
     has_begun: bool,
 }
@@ -91,7 +93,7 @@ pub(crate) async fn serve(
     let client = Rewound::new(begun, client);
     match is_http2 {
         true => http2::serve(host_side, client).await,
-        false => Served::new(host_side, client).run().await,
+        false => Served::new(host_side, client, Arc::default()).run().await,
     }
 }
 
@@ -102,10 +104,11 @@ fn speaks_no_http(error: &std::io::Error) -> bool {
 }
 
 impl<C: AsyncRead + AsyncWrite> Served<ReadHalf<C>, WriteHalf<C>> {
-    pub fn new(host_side: HostSide, client: C) -> Self {
+    /// `said` is shared by what is one connection for the program.
+    pub fn new(host_side: HostSide, client: C, said: Arc<Said>) -> Self {
         let (from_program, to_program) = split(client);
         let requests = Requests::new(from_program);
-        Self { requests, to_program, host_side, offers: Offers::Open, once: Vec::new(), has_begun: false }
+        Self { requests, to_program, host_side, said, has_begun: false }
     }
 }
 
@@ -157,7 +160,8 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Served<R, W> {
     async fn exchange(&mut self, head: Head) -> Result<bool, End> {
         let (framing, awaits_continue) = (head.framing, head.awaits_continue);
         let (is_last, is_websocket) = (head.is_last, head.is_websocket);
-        let mut judged = judged::judged(&self.host_side, &self.once, head).map_err(refused)?;
+        let once = self.said.once.lock().clone();
+        let mut judged = judged::judged(&self.host_side, &once, head).map_err(refused)?;
         if awaits_continue {
             let wrote = self.to_program.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await;
             wrote.and(self.to_program.flush().await).map_err(|_| End::Gone)?;
@@ -177,8 +181,8 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Served<R, W> {
         };
         judged.report(&self.host_side);
         let (feed, body) = Outgoing::new(framing);
-        let Self { requests, to_program, host_side, offers, once, has_begun } = self;
-        let mut answering = Answering { to_program, host_side, offers, once, has_begun };
+        let Self { requests, to_program, host_side, said, has_begun } = self;
+        let mut answering = Answering { to_program, host_side, said, has_begun };
         let may_repeat = framing == Framing::None;
         let switched = {
             let work = answering.run(judged, body, may_repeat, (is_last, is_websocket));
@@ -214,8 +218,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Served<R, W> {
 struct Answering<'s, W> {
     to_program: &'s mut W,
     host_side: &'s mut HostSide,
-    offers: &'s mut Offers,
-    once: &'s mut Vec<Arc<Bound>>,
+    said: &'s Said,
     has_begun: &'s mut bool,
 }
 
@@ -265,17 +268,10 @@ impl<W: AsyncWrite + Unpin> Answering<'_, W> {
         let (has_value, exchanged) = (judged.has_value(), judged.exchanged());
         let again = (may_repeat && !has_value).then(|| judged.head.clone());
         let answer = self.host_side.send(judged.head, body).await.map_err(End::Failed)?;
-        if answer.status() != StatusCode::UNAUTHORIZED || has_value || *self.offers == Offers::Declined {
+        if answer.status() != StatusCode::UNAUTHORIZED || has_value {
             return Ok(Answer { answer, has_value, exchanged });
         }
-        let HostSide { gateway, credentials, host, port, .. } = &*self.host_side;
-        let Some((bound, is_once)) = gateway.offered(credentials, host, *port).await else {
-            *self.offers = Offers::Declined;
-            return Ok(Answer { answer, has_value, exchanged });
-        };
-        if is_once {
-            self.once.push(Arc::clone(&bound));
-        }
+        let Some(bound) = self.offered().await else { return Ok(Answer { answer, has_value, exchanged }) };
         let Some(judged) = again.and_then(|head| Judged::with_offered(&bound, head)) else {
             return Ok(Answer { answer, has_value, exchanged });
         };
@@ -285,6 +281,28 @@ impl<W: AsyncWrite + Unpin> Answering<'_, W> {
         let exchanged = judged.exchanged();
         let answer = self.host_side.send(judged.head, Outgoing::empty()).await.map_err(End::Failed)?;
         Ok(Answer { answer, has_value: true, exchanged })
+    }
+}
+
+impl<W> Answering<'_, W> {
+    /// Returns a credential for a host that has refused a request: one that the user allowed meanwhile, or is asked about.
+    async fn offered(&mut self) -> Option<Arc<Bound>> {
+        let _asking = self.said.asking.lock().await;
+        if self.said.is_declined.load(Relaxed) {
+            return None;
+        }
+        if let Some(allowed) = self.said.once.lock().last() {
+            return Some(Arc::clone(allowed));
+        }
+        let HostSide { gateway, credentials, host, port, .. } = &*self.host_side;
+        let Some((bound, is_once)) = gateway.offered(credentials, host, *port).await else {
+            self.said.is_declined.store(true, Relaxed);
+            return None;
+        };
+        if is_once {
+            self.said.once.lock().push(Arc::clone(&bound));
+        }
+        Some(bound)
     }
 }
 
