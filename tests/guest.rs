@@ -268,6 +268,19 @@ mod more_commands {
         assert_eq!(follow(&mut process).await.outcome(), Outcome::Signaled(15));
     }
 
+    /// A bug: a signal that came while the program was being started was lost.
+    #[tokio::test]
+    async fn a_signal_right_after_the_start_arrives() {
+        let guest = Guest::start().await;
+        for round in 0..50 {
+            let mut process = guest.sandbox.spawn(shell("exec sleep 1000")).await.unwrap();
+            process.signal(libc::SIGKILL);
+            let ended = tokio::time::timeout(Duration::from_secs(60), follow(&mut process)).await;
+            let ended = ended.unwrap_or_else(|_| panic!("the signal of round {round} is lost"));
+            assert_eq!(ended.outcome(), Outcome::Signaled(libc::SIGKILL));
+        }
+    }
+
     #[tokio::test]
     async fn output_that_is_not_read_blocks_the_command_and_not_the_guest() {
         let guest = Guest::start().await;

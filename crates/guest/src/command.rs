@@ -15,6 +15,9 @@ use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
+/// Signals that wait for a program that is being started, and how often it is looked for.
+const MAX_UNSENT: usize = 16;
+const SIGNAL_PAUSE: Duration = Duration::from_millis(5);
 /// Between TERM and KILL.
 const GRACE: Duration = Duration::from_secs(2);
 /// Between one KILL of all that is left and the next.
@@ -86,6 +89,8 @@ pub struct Command {
     deadline: Option<Instant>,
     report: Option<(Report, Duration)>,
     ending: Option<Ending>,
+    /// Signals that came before the program was there.
+    unsent: Vec<i32>,
     live_left: u64,
     credit: u32,
     tail: Tail,
@@ -131,6 +136,7 @@ impl Command {
             deadline: command.timeout.and_then(|timeout| started.checked_add(timeout)),
             report: None,
             ending: None,
+            unsent: Vec::new(),
             live_left: if owner.is_some() { command.live_bytes } else { 0 },
             credit: WINDOW,
             tail: Tail::default(),
@@ -254,14 +260,27 @@ impl Command {
         }
     }
 
-    /// Signals the terminal's foreground process group, or the command's own.
-    pub fn signal(&self, signal: i32) {
-        if self.finished.is_some() {
+    /// Signals the terminal's foreground process group, or the command's own. Before the program is there, the signal waits for it.
+    pub fn signal(&mut self, signal: i32) {
+        if self.finished.is_none() && self.unsent.len() < MAX_UNSENT {
+            self.unsent.push(signal);
+            self.send_signals();
+        }
+    }
+
+    fn send_signals(&mut self) {
+        if self.report.is_some() || self.supervisor_gone {
+            self.unsent.clear();
+        }
+        if self.unsent.is_empty() {
             return;
         }
-        match &self.terminal {
-            Some(terminal) => sys::signal_terminal(terminal.as_raw_fd(), signal),
-            None => processes::signal_first_child_group(self.supervisor, signal),
+        let Some(group) = processes::first_child_group(self.supervisor) else { return };
+        for signal in self.unsent.drain(..) {
+            match &self.terminal {
+                Some(terminal) => sys::signal_terminal(terminal.as_raw_fd(), signal),
+                None => sys::kill(-group, signal),
+            }
         }
     }
 
@@ -271,6 +290,9 @@ impl Command {
 
     /// When this must be stepped again even if nothing happens.
     pub fn next_deadline(&self) -> Option<Instant> {
+        if !self.unsent.is_empty() {
+            return Some(Instant::now() + SIGNAL_PAUSE);
+        }
         match &self.ending {
             Some(ending) if !self.supervisor_gone && !ending.given_up => Some(ending.next),
             None if self.report.is_none() => self.deadline,
@@ -323,6 +345,7 @@ impl Command {
         oom: &OomCounter,
     ) {
         self.read_report();
+        self.send_signals();
         self.feed(client.as_deref_mut(), budget);
         for index in 0..self.sources.len() {
             self.drain(index, client.as_deref_mut(), poll, buffer, spools);

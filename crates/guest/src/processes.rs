@@ -83,12 +83,11 @@ pub fn children(parent: c_int) -> Vec<c_int> {
     all().into_iter().filter(|p| p.parent == parent && !p.zombie).map(|p| p.id).collect()
 }
 
-/// Signals the process group of the oldest child of `parent`, which leads one: what a supervisor adopts is younger.
-pub fn signal_first_child_group(parent: c_int, signal: c_int) {
+/// Returns the process group of the oldest child of `parent`, once that leads one: what a supervisor adopts is younger.
+pub fn first_child_group(parent: c_int) -> Option<c_int> {
     let children = all().into_iter().filter(|p| p.parent == parent && !p.zombie);
-    if let Some(first) = children.min_by_key(|p| (p.started, p.id)) {
-        sys::kill(-first.id, signal);
-    }
+    let first = children.min_by_key(|p| (p.started, p.id))?.id;
+    sys::is_group(first).then_some(first)
 }
 
 /// Asks every process below `root` to end. A stopped one is woken, so that it hears.

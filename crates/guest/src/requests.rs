@@ -308,9 +308,11 @@ impl Server {
     }
 
     /// Does something to the command or job of a stream, if there is one.
-    fn with_command(&self, stream: StreamId, action: impl Fn(&Command)) {
-        if let Some(Activity::Command(key) | Activity::Attached(key)) = self.activities.get(&stream) {
-            self.commands.get(key).into_iter().for_each(action);
+    fn with_command(&mut self, stream: StreamId, action: impl FnOnce(&mut Command)) {
+        if let Some(Activity::Command(key) | Activity::Attached(key)) = self.activities.get(&stream)
+            && let Some(command) = self.commands.get_mut(key)
+        {
+            action(command);
         }
     }
 

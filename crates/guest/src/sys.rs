@@ -28,6 +28,7 @@ pub const POLLHUP: c_short = 16;
 pub const POLLNVAL: c_short = 32;
 
 pub const ENOENT: i32 = 2;
+const ESRCH: i32 = 3;
 pub const O_NONBLOCK: c_int = 0o4000;
 /// The same number on every architecture that the guest is built for.
 pub const O_PATH: c_int = 0o10_000_000;
@@ -440,6 +441,13 @@ pub fn prctl(option: c_int, value: c_ulong) -> io::Result<()> {
 pub fn kill(process: c_int, signal: c_int) {
     // SAFETY: no memory is involved.
     unsafe { ffi::kill(process, signal) };
+}
+
+/// Returns whether there is a process group of this number.
+pub fn is_group(group: c_int) -> bool {
+    // SAFETY: no memory is involved.
+    let found = unsafe { ffi::kill(-group, 0) == 0 };
+    found || io::Error::last_os_error().raw_os_error() != Some(ESRCH)
 }
 
 /// A signal that arrived.

@@ -7,6 +7,7 @@ use agent_event::Stream;
 use agent_sandbox::{
     Command, Controls, Finished, Outcome, Process, ProcessEvent, Sandbox, TerminalSize, wire::quota_used_up,
 };
+use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -290,9 +291,8 @@ async fn read(mut process: Process, limit: Option<Duration>, entry: Arc<Entry>, 
         state.last = Some(last.clone());
         std::mem::take(&mut state.followers)
     };
-    for follower in followers {
-        let _ = follower.send(last.clone()).await;
-    }
+    // One that does not read holds up none of the others.
+    join_all(followers.iter().map(|follower| follower.send(last.clone()))).await;
     tokio::time::sleep(END_KEPT).await;
     table.lock().entries.remove(&entry.pid);
 }
