@@ -28,7 +28,7 @@ install -m 644 README.md "$share/doc/agentsandbox/README.md"
 # The program is linked statically.
 cat >"$work/root/DEBIAN/control" <<END
 Package: agentsandbox
-Version: ${version/-/\~}
+Version: $(echo "$version" | sed "s/-/~/")
 Architecture: $architecture
 Maintainer: The agent developers <agent@users.noreply.github.com>
 Installed-Size: $(du -sk "$work/root/usr" | cut -f 1)

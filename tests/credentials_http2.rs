@@ -58,7 +58,7 @@ plain.once("data", async () => {
   const many = await Promise.all(Array.from({ length: 100 }, () => ask("/x")));
   console.log(many.filter((text) => text === "x").length);
   console.log(await ask("/large?bytes=5000000"), await ask("/length", Buffer.alloc(3000000)), await ask("/length", ""));
-  // More than may be at the host at once.
+  // More than the window of the connection holds.
   const sent = await Promise.all(Array.from({ length: 64 }, () => ask("/length", Buffer.alloc(1000000))));
   console.log(sent.filter((length) => length === "1000000").length);
   let gone;

@@ -23,18 +23,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, duplex};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 /// Its name in the TLS handshake (ALPN).
 pub(super) const ALPN: &[u8] = b"h2";
 /// What a connection begins with.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Streams at a time: what servers commonly allow, and clients assume before they know the limit.
+/// Streams at a time, each with a connection to the host: what servers commonly allow, and clients assume before they know the limit. One that
+/// waited for its turn would hold back what its body has sent already, which counts for all of the connection.
 const MAX_STREAMS: u32 = 100;
-/// Requests at a time, and connections to the host; other streams wait.
-const MAX_REQUESTS: usize = 32;
-/// Bytes of a body that wait, and of all bodies of a connection: those of requests that wait for their turn take nothing from the others.
+/// Bytes of a body that wait, and of all bodies of a connection.
 const STREAM_WINDOW: u32 = 32 << 10;
 const WINDOW: u32 = MAX_STREAMS * STREAM_WINDOW;
 /// Bytes of an answer that wait.
@@ -72,7 +70,6 @@ pub(super) async fn serve(
     let streams = Arc::new(Streams {
         host_side: Lock::new(host_side),
         idle: Lock::default(),
-        permits: Arc::new(Semaphore::new(MAX_REQUESTS)),
         said: Arc::default(),
         has_begun: AtomicBool::new(false),
         failed: Lock::default(),
@@ -119,7 +116,6 @@ struct Streams {
     host_side: Lock<HostSide>,
     /// Connections that serve no request.
     idle: Lock<Vec<SendRequest<Upload>>>,
-    permits: Arc<Semaphore>,
     said: Arc<Said>,
     /// Set once there is a connection of HTTP/1.1.
     has_begun: AtomicBool,
@@ -145,8 +141,7 @@ impl Streams {
     }
 
     async fn send(self: &Arc<Self>, mut request: Request<Upload>) -> io::Result<Response<Download>> {
-        let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(io::Error::other)?;
-        let mut lease = Lease { sender: None, streams: Arc::clone(self), _permit: permit };
+        let mut lease = Lease { sender: None, streams: Arc::clone(self) };
         loop {
             let known = self.idle().await;
             let is_known = known.is_some();
@@ -232,11 +227,10 @@ async fn carry(
     served
 }
 
-/// A connection while it serves a request, and the permit for that.
+/// A connection while it serves a request.
 struct Lease {
     sender: Option<SendRequest<Upload>>,
     streams: Arc<Streams>,
-    _permit: OwnedSemaphorePermit,
 }
 
 impl Drop for Lease {

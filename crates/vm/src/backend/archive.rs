@@ -1,7 +1,7 @@
 //! Archives of images: what `docker save` and `podman save` write, and the archives of the OCI image layout. Nothing in one is trusted.
 
 use agent_base::error::{Error, Result};
-use flate2::read::GzDecoder;
+use flate2::read::MultiGzDecoder;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::collections::{HashMap, HashSet};
@@ -151,7 +151,7 @@ impl Archive {
             let read = self.part(layer)?.read(&mut head)?;
             let part = self.part(layer)?;
             match &head[..read] {
-                [0x1f, 0x8b, ..] => unpack_layer(GzDecoder::new(part), root, &mut space)?,
+                [0x1f, 0x8b, ..] => unpack_layer(MultiGzDecoder::new(part), root, &mut space)?,
                 [0x28, 0xb5, 0x2f, 0xfd] => {
                     return Err(invalid("a layer is packed with zstd, which is not read here"));
                 }
@@ -406,9 +406,14 @@ mod tests {
         let saved = br#"[{"Config": "c.json", "RepoTags": null, "Layers": ["one/layer.tar"]}]"#.to_vec();
         let index = br#"{"manifests": [{"digest": "sha256:m"}]}"#.to_vec();
         let manifest = br#"{"config": {"digest": "sha256:c"}, "layers": [{"digest": "sha256:l"}]}"#.to_vec();
-        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-        packed.write_all(&layer(&["file"])).unwrap();
-        let packed = packed.finish().unwrap();
+        // In two members, as some tools pack a layer.
+        let whole = layer(&["file"]);
+        let pack = |part: &[u8]| {
+            let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            packed.write_all(part).unwrap();
+            packed.finish().unwrap()
+        };
+        let packed = [pack(&whole[..512]), pack(&whole[512..])].concat();
         for files in [
             vec![("manifest.json", saved), ("c.json", config.clone()), ("one/layer.tar", layer(&["file"]))],
             vec![
