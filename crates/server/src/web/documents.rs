@@ -137,7 +137,7 @@ fn without_connections(html: &[u8]) -> String {
 
 /// Markup that has a browser connect, and an attribute with a document that may hold it. For a frame a browser connects before it asks
 /// the policy, and for a link when the mouse is pressed on it.
-const CONNECTING: [&str; 15] = [
+const CONNECTING: [&str; 18] = [
     "<link",
     "<meta",
     "<base",
@@ -153,6 +153,10 @@ const CONNECTING: [&str; 15] = [
     "<a\n",
     "<a\r",
     "<a\x0c",
+    // In SVG these give a link its address later.
+    "<a>",
+    "<set",
+    "<animate",
 ];
 
 /// `GET …/artifact/{hash}`: a picture, or a download.

@@ -341,7 +341,32 @@ fn is_plain_git(arguments: &[Word]) -> bool {
         |at: usize| subcommand.text == "commit" && at > 0 && rest[at - 1].text == "-m" && rest[at].is_one();
     let others: Vec<Word> =
         rest.iter().enumerate().filter(|(at, _)| !is_message(*at)).map(|(_, word)| word.clone()).collect();
-    lacks(&others, &GIT_EXCEPT)
+    lacks(&others, &GIT_EXCEPT) && !opens_editor(&subcommand.text, &others)
+}
+
+/// Returns whether git may open an editor, which takes commands from what it reads, or asks about each part of a change in one.
+fn opens_editor(subcommand: &str, arguments: &[Word]) -> bool {
+    let (long, short): (&[&str], &[&str]) = match subcommand {
+        "commit" => (
+            &["--edit", "--template", "--reedit-message", "--patch", "--interactive"],
+            &["-e", "-t", "-c", "-p"],
+        ),
+        "tag" => (&["--edit", "--annotate", "--sign", "--local-user"], &["-e", "-a", "-s", "-u"]),
+        "branch" => (&["--edit-description"], &[]),
+        "add" | "stash" | "checkout" | "restore" | "reset" => {
+            (&["--edit", "--patch", "--interactive"], &["-e", "-p", "-i"])
+        }
+        _ => return false,
+    };
+    let has_message = arguments.iter().any(|word| {
+        let given = word.text.split('=').next().unwrap_or_default();
+        let is_long =
+            ["--message", "--file", "--no-edit", "--reuse-message", "--fixup", "--dry-run"].contains(&given);
+        is_long || given.starts_with('-') && !given.starts_with("--") && given.contains(['m', 'F', 'C'])
+    });
+    // A tag with a message opens none.
+    let is_open = !lacks(arguments, &[long, short].concat()) && !(subcommand == "tag" && has_message);
+    is_open || subcommand == "commit" && !has_message
 }
 
 fn is_plain_git_setting(setting: &Word) -> bool {

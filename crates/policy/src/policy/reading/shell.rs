@@ -300,6 +300,18 @@ impl Reader<'_> {
         }
     }
 
+    /// Returns whether the script has a function of this name; true where time runs out.
+    fn defines(&self, name: &str) -> bool {
+        let mut is_defined = false;
+        let in_time = self.source.walk(&mut |visit| {
+            let is_function = visit.node.kind() == "function_definition";
+            let own = visit.node.child_by_field_name("name").filter(|_| is_function);
+            is_defined |= own.is_some_and(|own| self.source.of(own) == name);
+            Descend::Yes
+        });
+        is_defined || !in_time
+    }
+
     /// Returns what a command prints, where that stands in the script: `echo …`, `printf …`, `cat <<EOF`.
     fn output(&self, node: Node<'_>) -> Option<Stdin> {
         let (command, redirects) = match node.kind() {
@@ -312,6 +324,8 @@ impl Reader<'_> {
         let words = self.words(command);
         let (program, arguments) = words.split_first()?;
         match program.text.as_str() {
+            // It prints what the script's own function of this name does.
+            name if self.defines(name) => None,
             "echo" | "printf" => {
                 let is_text = |word: &&Word| !(word.is_flag() && word.text.len() <= 3);
                 let texts: Vec<&str> =

@@ -171,12 +171,13 @@ impl<'s> Source<'s> {
 /// The text as the parser gets it: as long as the real one, which every name is then taken from.
 ///
 /// The shell's grammar looks characters up in a table that ends at U+00FF, and takes every Unicode space for a blank. To
-/// a shell, what is not ASCII is part of a word: so it is here.
+/// a shell, what is not ASCII is part of a word: so it is here. Of ASCII, it divides words at blanks, tabs and line feeds alone.
 fn seen_by(language: Language, text: &str) -> Cow<'_, [u8]> {
-    if language != Language::Shell || text.is_ascii() {
+    let is_letter = |byte: u8| !byte.is_ascii() || matches!(byte, b'\r' | 0x0b | 0x0c);
+    if language != Language::Shell || !text.bytes().any(is_letter) {
         return Cow::Borrowed(text.as_bytes());
     }
-    Cow::Owned(text.bytes().map(|byte| if byte.is_ascii() { byte } else { b'x' }).collect())
+    Cow::Owned(text.bytes().map(|byte| if is_letter(byte) { b'x' } else { byte }).collect())
 }
 
 /// The line that a node starts at, from 1.

@@ -1,5 +1,6 @@
 //! Variables: which of them decide what runs, and which expressions evaluate what a variable holds.
 
+use super::shell::word;
 use super::tree::{Source, Visit, children};
 use std::collections::HashMap;
 use tree_sitter::Node;
@@ -189,6 +190,12 @@ impl Variables {
                 is_bare_in_test(source, visit) && !self.is_number_only(source, node)
             }
             "test_operator" => text == "-v" && parent != "command",
+            // To a shell `[` is a program, and what follows such an operator another command.
+            "test_command" => !text.starts_with("[[") && has_control_operator(source, node),
+            // The memory of a process, in which its next commands stand.
+            "word" | "concatenation" | "string" | "raw_string" => {
+                text.contains("/proc/") && text.contains("mem")
+            }
             _ => false,
         };
         is_unproven.then(|| super::super::rules::shortened(text, 200))
@@ -219,6 +226,13 @@ impl Variables {
                 "word" => self.holds_number(text) || text.bytes().all(|byte| byte.is_ascii_digit()),
                 "expansion" if text.starts_with("${#") => continue,
                 "command_substitution" | "raw_string" | "string" | "subscript" => false,
+                // `x$i` is the name `x1`.
+                "concatenation" => {
+                    waiting.extend(children(node));
+                    children(node).iter().all(|part| {
+                        part.kind() != "word" || source.of(*part).bytes().all(|byte| byte.is_ascii_digit())
+                    })
+                }
                 "do_group" => continue,
                 _ => {
                     waiting.extend(children(node));
@@ -256,6 +270,8 @@ fn is_unproven_assignment(source: &Source<'_>, visit: &Visit<'_, '_>) -> bool {
     // To bash what is not ASCII is not a name, but the beginning of a program's.
     !is_free
         || !plain.is_ascii()
+        || plain.starts_with(|first: char| first.is_ascii_digit())
+        || value.is_some_and(|value| is_list_again(source, value, visit))
         || (decides(plain) || is_exported) && !is_harmless(plain)
         || is_integer(plain) && !value.is_some_and(|value| is_number(source, value))
         || value.is_some_and(|value| has_evaluated_places(source, value, visit))
@@ -329,11 +345,45 @@ fn has_evaluated_places(source: &Source<'_>, value: Node<'_>, visit: &Visit<'_, 
     value.kind() == "array" && children(value).iter().any(is_place) && !is_dictionary()
 }
 
+/// Returns whether a declaration may read its value again as a list, whose items are evaluated: `declare -a x='($(ls))'`.
+fn is_list_again(source: &Source<'_>, value: Node<'_>, visit: &Visit<'_, '_>) -> bool {
+    let declared = visit.ancestors.last().filter(|above| above.kind() == "declaration_command");
+    let Some(declared) = declared.filter(|_| value.kind() != "array") else { return false };
+    let value = word(source, value, 0);
+    let has_lists =
+        || source.text.contains("=(") || source.text.contains("read") || source.text.contains("mapfile");
+    let is_list = |child: &Node<'_>| {
+        let option = source.of(*child);
+        child.kind() != "variable_assignment" && option.starts_with(['-', '+']) && option.contains(['a', 'A'])
+    };
+    match value.fixed {
+        true => value.text.starts_with('('),
+        false => children(*declared).iter().any(is_list) || has_lists(),
+    }
+}
+
 /// Returns whether a redirection stores its descriptor in a variable that decides something or whose place is evaluated: `{PATH}>x`.
 fn names_descriptor(source: &Source<'_>, redirect: Node<'_>) -> bool {
     let before = source.text.get(..redirect.start_byte()).and_then(|text| text.strip_suffix('}'));
     let name = before.and_then(|text| text.rsplit_once('{')).map_or("", |(_, name)| name);
     name.contains('[') || decides(name)
+}
+
+/// Returns whether one of the tokens in a node divides commands or redirects.
+fn has_control_operator(source: &Source<'_>, node: Node<'_>) -> bool {
+    let (mut waiting, mut seen) = (vec![node], 0);
+    while let Some(node) = waiting.pop() {
+        seen += 1;
+        let is_token = node.child_count() == 0;
+        if seen > 1_000
+            || is_token && source.of(node).starts_with(['|', '&', ';', '<', '>', '\n'])
+            || node.is_error()
+        {
+            return true;
+        }
+        waiting.extend(node.children(&mut node.walk()));
+    }
+    false
 }
 
 /// Returns whether an expansion stands unquoted in `[ … ]`: its value may become the operator that evaluates what follows.
