@@ -364,9 +364,12 @@ fn opens_editor(subcommand: &str, arguments: &[Word]) -> bool {
             ["--message", "--file", "--no-edit", "--reuse-message", "--fixup", "--dry-run"].contains(&given);
         is_long || given.starts_with('-') && !given.starts_with("--") && given.contains(['m', 'F', 'C'])
     });
-    // A tag with a message opens none.
-    let is_open = !lacks(arguments, &[long, short].concat()) && !(subcommand == "tag" && has_message);
-    is_open || subcommand == "commit" && !has_message
+    match subcommand {
+        "commit" if !has_message => true,
+        // With a message it opens none.
+        "tag" if has_message => false,
+        _ => !lacks(arguments, &[long, short].concat()),
+    }
 }
 
 fn is_plain_git_setting(setting: &Word) -> bool {
