@@ -48,7 +48,8 @@ async fn attack_30_no_account_of_this_machine_is_the_user_inside() {
         let is_caller = !is_root && uid == caller.as_raw().to_string();
         assert!(!is_account || is_caller, "{uid} on {}", inside.backend);
         let other = inside.neighbour().await;
-        if is_root && inside.ids().await != sandbox_ids() {
+        // A machine has no neighbours: the same user in another one is nobody here.
+        if is_root && inside.backend != "vm" && inside.ids().await != sandbox_ids() {
             assert_ne!(other.output_of("id -u").await, uid, "each session has a user of its own");
         }
         other.destroy().await;
