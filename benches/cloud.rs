@@ -5,11 +5,8 @@
 //! over a real link both cost the SDK and `agent` a round trip or two each.
 
 use agent::machine::Machine;
-use agent::sandbox::Network;
 use agent::sandbox::cloud::{Cloud, E2B, E2b};
-use agent::sandbox::{
-    Backend, Command, FileWrite, Node, Outcome, Output, Program, Sandbox, Spec, WorkspaceMount,
-};
+use agent::sandbox::{Backend, Command, FileWrite, Node, Outcome, Output, Program, Sandbox, Spec};
 use link::Link;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -115,21 +112,7 @@ async fn start(url: &str) -> (Cloud<E2b>, String, Sandbox) {
     let machine = Arc::new(Machine::new(std::env::vars_os().chain(set)));
     let backend = Cloud::new(E2b::connect(&E2B, &machine).expect("a provider"), machine);
     let session = format!("bench-{}-{}", std::process::id(), fastrand::u32(..));
-    let spec = Spec {
-        session: session.clone(),
-        image: None,
-        limits: agent::event::Limits::default(),
-        network: Network::None,
-        runtime: None,
-        idle_ttl: Duration::from_secs(30),
-        ephemeral: true,
-        delete_after: None,
-        workspace: WorkspaceMount::Empty,
-        place: None,
-        snapshot: None,
-        beneath: None,
-        added: Vec::new(),
-    };
+    let spec = Spec { idle_ttl: Duration::from_secs(30), ..Spec::new(&session) };
     let (channel, _) = backend.start(&spec, &|_, _, _| {}).await.expect("it starts");
     let sandbox = Sandbox::connect(channel).await.expect("its guest answers");
     (backend, session, sandbox)

@@ -7,11 +7,11 @@ use agent::event::Events;
 use agent::log::Store;
 use agent::machine::Machine;
 use agent::model::{ChatModel, OnProgress, Reply, Request};
+use agent::sandbox::WORKSPACE;
 use agent::sandbox::docker::Docker;
 use agent::sandbox::host_tree::share_looks;
 use agent::sandbox::local::Local;
-use agent::sandbox::{Backend, Command, Program, Sandbox, Spec, WorkspaceMount};
-use agent::sandbox::{Network, WORKSPACE};
+use agent::sandbox::{Backend, Command, Program, Sandbox, Spec};
 use agent::session::{Builder, ModelSettings, Resume, SandboxSettings, Session, Start};
 use futures_util::future::{BoxFuture, join_all};
 use std::path::Path;
@@ -138,21 +138,7 @@ async fn many(backend: &Arc<dyn Backend>, count: usize) -> Result<()> {
 /// A sandbox in which a command has run.
 async fn start(backend: &Arc<dyn Backend>) -> Result<(String, Sandbox)> {
     let session = format!("bench-many-{}-{}", std::process::id(), fastrand::u32(..));
-    let spec = Spec {
-        session: session.clone(),
-        image: None,
-        limits: agent::event::Limits::default(),
-        network: Network::None,
-        runtime: None,
-        idle_ttl: Duration::from_secs(60),
-        ephemeral: true,
-        delete_after: None,
-        workspace: WorkspaceMount::Empty,
-        place: None,
-        snapshot: None,
-        beneath: None,
-        added: Vec::new(),
-    };
+    let spec = Spec::new(&session);
     let (channel, _) = backend.start(&spec, &|_, _, _| {}).await?;
     let sandbox = Sandbox::connect(channel).await?;
     shell(&sandbox, "true").await?;

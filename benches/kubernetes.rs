@@ -3,10 +3,9 @@
 //! `AGENT_TEST_KUBECONFIG=… AGENT_TEST_KUBERNETES_IMAGE=… cargo bench --bench kubernetes`; `.ci/cluster` shows how such a cluster and its
 //! image are made. Figures are medians; what is printed is each and its ratio.
 
-use agent::event::Limits;
 use agent::machine::Machine;
 use agent::sandbox::kubernetes::{Isolation, Kubernetes, Settings};
-use agent::sandbox::{Backend, Command, FileWrite, Network, Node, Program, Sandbox, Spec, WorkspaceMount};
+use agent::sandbox::{Backend, Command, FileWrite, Node, Program, Sandbox, Spec};
 use serde_json::{Value, json};
 use std::future::Future;
 use std::path::Path;
@@ -47,21 +46,7 @@ fn requests() -> Value {
 }
 
 fn spec() -> Spec {
-    Spec {
-        session: format!("bench-{}-{}", std::process::id(), fastrand::u32(..)),
-        image: None,
-        limits: Limits::default(),
-        network: Network::None,
-        runtime: None,
-        idle_ttl: Duration::from_secs(60),
-        ephemeral: true,
-        delete_after: None,
-        workspace: WorkspaceMount::Empty,
-        place: None,
-        snapshot: None,
-        beneath: None,
-        added: Vec::new(),
-    }
+    Spec::new(format!("bench-{}-{}", std::process::id(), fastrand::u32(..)))
 }
 
 fn command(text: &str) -> Command {

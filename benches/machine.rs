@@ -5,7 +5,7 @@
 use agent::error::Result;
 use agent::machine::Machine;
 use agent::sandbox::vm::{Settings, Vm};
-use agent::sandbox::{Backend, Command, Network, Program, Sandbox, Spec, WorkspaceMount};
+use agent::sandbox::{Backend, Command, Program, Sandbox, Spec};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -79,21 +79,7 @@ struct Times {
 }
 
 async fn one(vm: &Vm, number: usize) -> Result<Times> {
-    let mut spec = Spec {
-        session: format!("bench-{}-{number}", std::process::id()),
-        image: None,
-        limits: agent::event::Limits::default(),
-        network: Network::None,
-        runtime: None,
-        idle_ttl: Duration::from_secs(60),
-        ephemeral: true,
-        delete_after: None,
-        workspace: WorkspaceMount::Empty,
-        place: None,
-        snapshot: None,
-        beneath: None,
-        added: Vec::new(),
-    };
+    let mut spec = Spec::new(format!("bench-{}-{number}", std::process::id()));
     spec.limits.memory = MEMORY;
     let began = Instant::now();
     let (channel, _) = vm.start(&spec, &|_, _, _| {}).await?;

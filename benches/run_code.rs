@@ -9,7 +9,7 @@ use agent::log::{ArtifactLimits, Artifacts};
 use agent::machine::Machine;
 use agent::sandbox::docker::Docker;
 use agent::sandbox::local::Local;
-use agent::sandbox::{Backend, Command, Network, Outcome, Output, Program, Sandbox, Spec, WorkspaceMount};
+use agent::sandbox::{Backend, Command, Outcome, Output, Program, Sandbox, Spec};
 use agent::tools::code::{Ended, Language, Libraries, Ran, Request, RunCode, Runner};
 use agent::tools::{Bounds, Context, Tool};
 use divan::Bencher;
@@ -35,19 +35,9 @@ static LOCAL: LazyLock<Local> = LazyLock::new(|| Local::new(Arc::clone(&MACHINE)
 fn spec(image: Option<&str>) -> Spec {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     Spec {
-        session: format!("bench-code-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed)),
         image: image.map(str::to_owned),
-        limits: agent::event::Limits::default(),
-        network: Network::None,
-        runtime: None,
         idle_ttl: Duration::from_secs(20),
-        ephemeral: true,
-        delete_after: None,
-        workspace: WorkspaceMount::Empty,
-        place: None,
-        snapshot: None,
-        beneath: None,
-        added: Vec::new(),
+        ..Spec::new(format!("bench-code-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed)))
     }
 }
 

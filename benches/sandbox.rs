@@ -2,11 +2,10 @@
 //!
 //! `cargo bench` needs a Docker engine on this machine for most of it; without one only the local sandbox is measured.
 
-use agent::event::Limits;
 use agent::machine::Machine;
 use agent::sandbox::docker::Docker;
 use agent::sandbox::local::Local;
-use agent::sandbox::{Backend, Command, FileWrite, Network, Node, Program, Sandbox, Spec, WorkspaceMount};
+use agent::sandbox::{Backend, Command, FileWrite, Node, Program, Sandbox, Spec};
 use bollard::body_full;
 use bollard::query_parameters::{DownloadFromContainerOptionsBuilder, UploadToContainerOptionsBuilder};
 use divan::Bencher;
@@ -79,19 +78,8 @@ static DOCKER: LazyLock<Option<Shared>> = LazyLock::new(|| {
 
 fn spec(name: &str) -> Spec {
     Spec {
-        session: format!("bench-{name}-{}-{}", process::id(), fastrand::u32(..)),
-        image: None,
-        limits: Limits::default(),
-        network: Network::None,
-        runtime: None,
         idle_ttl: Duration::from_secs(30),
-        ephemeral: true,
-        delete_after: None,
-        workspace: WorkspaceMount::Empty,
-        place: None,
-        snapshot: None,
-        beneath: None,
-        added: Vec::new(),
+        ..Spec::new(format!("bench-{name}-{}-{}", process::id(), fastrand::u32(..)))
     }
 }
 

@@ -2,10 +2,9 @@
 //!
 //! `cargo bench --bench workspace`. Writes a tree of 50,000 files and 500 MB into the temporary directory first.
 
-use agent::event::Limits;
 use agent::machine::Machine;
 use agent::sandbox::local::Local;
-use agent::sandbox::{Backend, Network, Sandbox, Spec};
+use agent::sandbox::{Backend, Sandbox, Spec};
 use agent::workspace::{Mode, Options, Workspace};
 use divan::Bencher;
 use std::fs;
@@ -171,19 +170,9 @@ fn open(tree: &Path, mode: &str) -> (Workspace, Sandbox, String) {
         let directory = ROOT.path().join("sessions").join(&session);
         let workspace = Workspace::open(tree, &directory, options).await.expect("it opens");
         let spec = Spec {
-            session: session.clone(),
-            image: None,
-            limits: Limits::default(),
-            network: Network::None,
-            runtime: None,
             idle_ttl: Duration::from_secs(30),
-            ephemeral: true,
-            delete_after: None,
             workspace: workspace.mount().await,
-            place: None,
-            snapshot: None,
-            beneath: None,
-            added: Vec::new(),
+            ..Spec::new(&session)
         };
         let (channel, _) = Local::new(machine()).start(&spec, &|_, _, _| {}).await.expect("it starts");
         let sandbox = Sandbox::connect(channel).await.expect("it answers");

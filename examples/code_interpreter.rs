@@ -8,11 +8,11 @@
 //! sandbox, with the Python and Node of this machine; both need matplotlib, pandas and Pillow.
 
 use agent::error::{Error, Result};
-use agent::event::{Content, Events, Limits};
+use agent::event::{Content, Events};
 use agent::log::{ArtifactLimits, Artifacts};
 use agent::machine::Machine;
 use agent::sandbox::local::Local;
-use agent::sandbox::{Backend, Network, Sandbox, Spec, WorkspaceMount};
+use agent::sandbox::{Backend, Sandbox, Spec};
 use agent::tools::code::display::{Run, collect};
 use agent::tools::code::{CellReport, Language, Libraries, Ran, Request, Runner};
 use agent::tools::{Bounds, Collector, Context};
@@ -184,21 +184,7 @@ struct Ours {
 
 impl Ours {
     async fn start() -> Result<Self> {
-        let spec = Spec {
-            session: format!("compare-{}", std::process::id()),
-            image: None,
-            limits: Limits::default(),
-            network: Network::None,
-            runtime: None,
-            idle_ttl: 10 * TIMEOUT,
-            ephemeral: true,
-            delete_after: None,
-            workspace: WorkspaceMount::Empty,
-            place: None,
-            snapshot: None,
-            beneath: None,
-            added: Vec::new(),
-        };
+        let spec = Spec { idle_ttl: 10 * TIMEOUT, ..Spec::new(format!("compare-{}", std::process::id())) };
         let (channel, _) =
             Local::new(Arc::new(Machine::of_this_process())).start(&spec, &|_, _, _| {}).await?;
         Ok(Self { sandbox: Sandbox::connect(channel).await?, store: tempfile::tempdir()? })

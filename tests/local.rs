@@ -5,7 +5,6 @@
 
 use crate::support::backends::shell;
 use crate::support::machine;
-use agent::event::Limits;
 use agent::sandbox::local::Local;
 use agent::sandbox::{Backend, Command, Network, Outcome, Output, Sandbox, Spec, State, WorkspaceMount};
 use std::fs;
@@ -93,21 +92,7 @@ fn eventually(mut condition: impl FnMut() -> bool) -> bool {
 }
 
 fn spec(session: &str) -> Spec {
-    Spec {
-        session: format!("{session}-{}", process::id()),
-        image: None,
-        limits: Limits::default(),
-        network: Network::None,
-        runtime: None,
-        idle_ttl: Duration::from_secs(1),
-        ephemeral: true,
-        delete_after: None,
-        workspace: WorkspaceMount::Empty,
-        place: None,
-        snapshot: None,
-        beneath: None,
-        added: Vec::new(),
-    }
+    Spec { idle_ttl: Duration::from_secs(1), ..Spec::new(format!("{session}-{}", process::id())) }
 }
 
 fn local() -> Local {

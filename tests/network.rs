@@ -7,7 +7,7 @@ use agent::Result;
 use agent::approval::{Answer, Approver, Question};
 use agent::event::{Event, Events, Listener, Record};
 use agent::network::{Entry, Gateway, Limits, PORT};
-use agent::sandbox::{Command, FileWrite, Network, Node, Outcome, Output, Sandbox, Spec, WorkspaceMount};
+use agent::sandbox::{Command, FileWrite, Network, Node, Outcome, Output, Sandbox, Spec};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use sha2::{Digest, Sha256};
@@ -46,19 +46,9 @@ async fn everywhere<F: Future<Output = ()>>(hosts: &[&str], limits: Limits, test
             hosts => Network::Hosts(hosts.iter().map(ToString::to_string).collect()),
         };
         let spec = Spec {
-            session: format!("net-{}-{}", std::process::id(), fastrand::u32(..)),
-            image: None,
-            limits: Default::default(),
             network: network.clone(),
-            runtime: None,
             idle_ttl: Duration::from_secs(20),
-            ephemeral: true,
-            delete_after: None,
-            workspace: WorkspaceMount::Empty,
-            place: None,
-            snapshot: None,
-            beneath: None,
-            added: Vec::new(),
+            ..Spec::new(format!("net-{}-{}", std::process::id(), fastrand::u32(..)))
         };
         let (channel, _) = backend.start(&spec, &|_, _, _| {}).await.expect("the sandbox starts");
         let sandbox = Sandbox::connect(channel).await.expect("the guest answers");

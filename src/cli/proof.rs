@@ -3,7 +3,7 @@
 use crate::cli::config::Config;
 use crate::error::{Error, Result};
 use crate::log::SessionId;
-use crate::sandbox::{Backend, Command, Outcome, Program, Sandbox, Spec, WorkspaceMount};
+use crate::sandbox::{Backend, Command, Outcome, Program, Sandbox, Spec};
 use std::time::{Duration, Instant};
 
 /// How long the sandbox that proves a backend may live, and its command may run.
@@ -41,18 +41,11 @@ pub async fn prove(config: &Config, backend: &dyn Backend) -> Result<(Duration, 
 pub fn spec(config: &Config) -> Spec {
     let wanted = &config.sandbox;
     Spec {
-        session: SessionId::generate().to_string(),
         image: wanted.image.clone(),
         limits: wanted.limits.clone(),
         network: wanted.network.clone(),
         runtime: wanted.runtime.clone(),
         idle_ttl: PROOF_TTL,
-        ephemeral: true,
-        delete_after: None,
-        workspace: WorkspaceMount::Empty,
-        place: None,
-        snapshot: None,
-        beneath: None,
-        added: Vec::new(),
+        ..Spec::new(SessionId::generate().to_string())
     }
 }

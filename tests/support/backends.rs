@@ -1,13 +1,12 @@
 //! Runs a test on every backend.
 
-use agent::event::Limits;
 use agent::machine::Machine;
 use agent::sandbox::cloud::{Cloud, Daytona, E2B, E2b, NOVITA, Runloop};
 use agent::sandbox::docker::Docker;
 use agent::sandbox::local::Local;
 use agent::sandbox::{
-    Backend, Command, Finished, Network, Outcome, Output, Program, Sandbox, Spec, WorkspaceMount,
-    sandbox_ids, session_ids,
+    Backend, Command, Finished, Outcome, Output, Program, Sandbox, Spec, WorkspaceMount, sandbox_ids,
+    session_ids,
 };
 use std::os::unix::process::CommandExt;
 use std::sync::Arc;
@@ -309,19 +308,9 @@ pub fn machine_with(set: Vec<(&'static str, String)>) -> Arc<Machine> {
 /// The specification of a sandbox for one test.
 pub fn spec() -> Spec {
     Spec {
-        session: format!("suite-{}-{}", std::process::id(), fastrand::u32(..)),
-        image: None,
-        limits: Limits::default(),
-        network: Network::None,
         runtime: std::env::var(RUNTIME).ok(),
         idle_ttl: Duration::from_secs(20),
-        ephemeral: true,
-        delete_after: None,
-        workspace: WorkspaceMount::Empty,
-        place: None,
-        snapshot: None,
-        beneath: None,
-        added: Vec::new(),
+        ..Spec::new(format!("suite-{}-{}", std::process::id(), fastrand::u32(..)))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Real containers for tests: the engine, and sandboxes in them.
 
 use agent::sandbox::docker::Docker;
-use agent::sandbox::{Backend, Command, Finished, Network, Output, Program, Sandbox, Spec, WorkspaceMount};
+use agent::sandbox::{Backend, Command, Finished, Output, Program, Sandbox, Spec};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -26,21 +26,7 @@ pub async fn engine() -> Option<Docker> {
 pub fn spec() -> Spec {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    Spec {
-        session: format!("test-{}-{count}", std::process::id()),
-        image: None,
-        limits: Default::default(),
-        network: Network::None,
-        runtime: None,
-        idle_ttl: Duration::from_secs(2),
-        ephemeral: true,
-        delete_after: None,
-        workspace: WorkspaceMount::Empty,
-        place: None,
-        snapshot: None,
-        beneath: None,
-        added: Vec::new(),
-    }
+    Spec { idle_ttl: Duration::from_secs(2), ..Spec::new(format!("test-{}-{count}", std::process::id())) }
 }
 
 pub struct Running {

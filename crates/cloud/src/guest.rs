@@ -261,29 +261,12 @@ mod tests {
     /// A copy of a machine with its memory has the guest of its source.
     #[tokio::test]
     async fn an_earlier_guest_is_ended_before_another_one_starts() {
-        use agent_event::Limits;
         use agent_sandbox::local::Local;
-        use agent_sandbox::{
-            Backend, Command, FileWrite, Network, Node, Output, Program, Sandbox, Spec, WorkspaceMount,
-        };
+        use agent_sandbox::{Backend, Command, FileWrite, Node, Output, Program, Sandbox, Spec};
         let machine = Arc::new(Machine::of_this_process());
         let backend: Arc<dyn Backend> = Arc::new(Local::new(Arc::clone(&machine)));
         let id = format!("earlier-{:08x}", fastrand::u32(..));
-        let spec = Spec {
-            session: id.clone(),
-            image: None,
-            limits: Limits::default(),
-            network: Network::None,
-            runtime: None,
-            idle_ttl: std::time::Duration::from_secs(60),
-            ephemeral: true,
-            delete_after: None,
-            workspace: WorkspaceMount::Empty,
-            place: None,
-            snapshot: None,
-            beneath: None,
-            added: Vec::new(),
-        };
+        let spec = Spec::new(&id);
         let (channel, _) = backend.start(&spec, &|_, _, _| {}).await.unwrap();
         let sandbox = Sandbox::connect(channel).await.unwrap();
         let node = Node::Regular(bootstrap::bytes(&machine).unwrap().to_vec());

@@ -452,24 +452,13 @@ fn split_unit(text: &str) -> (&str, &str) {
 mod tests {
     use super::*;
     use agent_event::Limits;
-    use agent_sandbox::WorkspaceMount;
+
     use std::io::Read;
 
     fn manifest(settings: &Settings) -> Result<Value> {
         let spec = Spec {
-            place: None,
-            session: "20260101-000000-abcd".to_owned(),
-            image: None,
             limits: Limits { cpus: 2.0, memory: 1 << 30, ..Limits::default() },
-            network: Network::None,
-            runtime: None,
-            idle_ttl: Duration::from_secs(60),
-            ephemeral: true,
-            delete_after: None,
-            workspace: WorkspaceMount::Empty,
-            snapshot: None,
-            beneath: None,
-            added: Vec::new(),
+            ..Spec::new("20260101-000000-abcd")
         };
         let machine = Machine::of_this_process();
         Pod { spec: &spec, settings, machine: &machine, has_user_namespace: false }.manifest()

@@ -168,6 +168,26 @@ pub struct Spec {
 }
 
 impl Spec {
+    /// A sandbox with the backend's image and the usual limits, without a network and with an empty workspace. It ends a minute after its
+    /// last client, and is removed then.
+    pub fn new(session: impl Into<String>) -> Self {
+        Self {
+            session: session.into(),
+            image: None,
+            limits: Limits::default(),
+            network: Network::None,
+            runtime: None,
+            idle_ttl: Duration::from_secs(60),
+            ephemeral: true,
+            delete_after: None,
+            workspace: WorkspaceMount::Empty,
+            place: None,
+            snapshot: None,
+            beneath: None,
+            added: Vec::new(),
+        }
+    }
+
     /// The description of the sandbox that `backend` made and calls `id`.
     pub fn describe(&self, backend: &str, id: String, image: Option<String>) -> SandboxInfo {
         SandboxInfo {
