@@ -17,7 +17,7 @@ pub struct Extracted {
     pub bodies: Vec<Body>,
     /// Set if a shell may find other bodies.
     pub is_doubtful: bool,
-    /// What is quoted, remarked and substituted, in the order in which it begins.
+    /// The quotes, comments and substitutions, in the order in which they begin.
     pub marks: Vec<Mark>,
 }
 
