@@ -140,7 +140,7 @@ struct State {
     accepted: Delta,
     applied: Vec<Record>,
     /// Where the sandbox writes straight into the host's tree: the differences from the base that no prompt under way has made.
-    in_place: Delta,
+    before_prompt: Delta,
     /// The findings of the last look beside the changes.
     skipped: Skipped,
 }
@@ -179,7 +179,7 @@ impl State {
             origin: Delta::new(),
             accepted: Delta::new(),
             applied: Vec::new(),
-            in_place: Delta::new(),
+            before_prompt: Delta::new(),
             skipped: Skipped::default(),
         }
     }

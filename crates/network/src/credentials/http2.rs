@@ -4,7 +4,7 @@
 use super::bindings::Attempt;
 use super::head::MAX_HEAD;
 use super::host_side::{HostSide, MAX_FIELDS};
-use super::intercept::{Said, Served, names};
+use super::intercept::{OfferAnswers, Served, names};
 use super::requests::HEAD_TIMEOUT;
 use crate::connection::CloseReason;
 use agent_base::lock::Lock;
@@ -116,7 +116,7 @@ struct Streams {
     host_side: Lock<HostSide>,
     /// Connections that serve no request.
     idle: Lock<Vec<SendRequest<Upload>>>,
-    said: Arc<Said>,
+    said: Arc<OfferAnswers>,
     /// Set once there is a connection of HTTP/1.1.
     has_begun: AtomicBool,
     /// Why the first of these that failed did.

@@ -52,7 +52,7 @@ pub(super) fn refused(reason: impl Into<String>) -> End {
 
 /// The user's answers about credentials for a connection of the program, which all its streams share.
 #[derive(Default)]
-pub(super) struct Said {
+pub(super) struct OfferAnswers {
     /// Held while the user is asked.
     asking: tokio::sync::Mutex<()>,
     /// The user is not asked again.
@@ -66,7 +66,7 @@ pub(super) struct Served<R, W> {
     requests: Requests<R>,
     to_program: W,
     host_side: HostSide,
-    said: Arc<Said>,
+    said: Arc<OfferAnswers>,
     /// An answer has begun, so that no other one can be given.
     has_begun: bool,
 }
@@ -105,7 +105,7 @@ fn speaks_no_http(error: &std::io::Error) -> bool {
 
 impl<C: AsyncRead + AsyncWrite> Served<ReadHalf<C>, WriteHalf<C>> {
     /// `said` is shared by what is one connection for the program.
-    pub fn new(host_side: HostSide, client: C, said: Arc<Said>) -> Self {
+    pub fn new(host_side: HostSide, client: C, said: Arc<OfferAnswers>) -> Self {
         let (from_program, to_program) = split(client);
         let requests = Requests::new(from_program);
         Self { requests, to_program, host_side, said, has_begun: false }
@@ -218,7 +218,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Served<R, W> {
 struct Answering<'s, W> {
     to_program: &'s mut W,
     host_side: &'s mut HostSide,
-    said: &'s Said,
+    said: &'s OfferAnswers,
     has_begun: &'s mut bool,
 }
 

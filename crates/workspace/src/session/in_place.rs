@@ -67,12 +67,12 @@ impl Workspace {
     pub(super) async fn follow_user(&self, state: &mut State, sandbox: &Sandbox) -> Result<Vec<TreePath>> {
         // All of it: what is in a directory that the session made is in no list of the host's yet.
         self.look(state, sandbox, None).await?;
-        let State { history, base, in_place, .. } = &mut *state;
-        let changed = history.files_differing(in_place, &base.nodes);
+        let State { history, base, before_prompt, .. } = &mut *state;
+        let changed = history.files_differing(before_prompt, &base.nodes);
         let mut delta = history.delta().clone();
         for path in &changed {
             // What the session has changed before remains a change of the session, even if the user wrote it last.
-            if !in_place.contains_key(path) {
+            if !before_prompt.contains_key(path) {
                 match delta.remove(path).flatten() {
                     Some(node) => base.nodes.insert(path.clone(), node),
                     None => base.nodes.remove(path),
@@ -83,19 +83,19 @@ impl Workspace {
             history.record(delta, &base.nodes, None, &self.store)?;
             state.has_unsaved_edits = true;
         }
-        state.in_place = state.history.delta().clone();
+        state.before_prompt = state.history.delta().clone();
         Ok(changed)
     }
 
     /// Records what prompt number `prompt` has changed, together with what it changed before.
     pub(super) async fn record_written(&self, state: &mut State, prompt: u64) -> Result<()> {
-        let ChangeSet { mut changes, .. } = review(state, &self.store, &state.in_place)?;
+        let ChangeSet { mut changes, .. } = review(state, &self.store, &state.before_prompt)?;
         match &state.view {
             // What git ignored before the prompt is the user's, whatever the rules say now.
             Some(view) => changes.retain(|path, _| !view.ignores(path)),
             None => changes.retain(|_, change| change.before.is_some()),
         }
-        state.in_place = state.history.delta().clone();
+        state.before_prompt = state.history.delta().clone();
         if changes.is_empty() {
             return Ok(());
         }
@@ -124,9 +124,9 @@ impl Workspace {
 
     /// Notes that the files of `record` are as they were before it.
     pub(super) fn forget_written(&self, state: &mut State, record: &Record) -> Result<()> {
-        let State { history, base, in_place, .. } = state;
+        let State { history, base, before_prompt, .. } = state;
         let mut delta = history.delta().clone();
-        for changed in [&mut delta, in_place] {
+        for changed in [&mut delta, before_prompt] {
             for (path, change) in &record.written.changes {
                 match base.nodes.get(path) == change.before.as_ref() {
                     true => changed.remove(path),

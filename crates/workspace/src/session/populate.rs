@@ -224,7 +224,7 @@ impl Workspace {
         let mut state = self.state().await?;
         if let WorkspaceMount::Bind(_) = state.mount {
             // What differs from what the session recorded last is the user's.
-            state.in_place = state.history.delta().clone();
+            state.before_prompt = state.history.delta().clone();
             self.follow_user(&mut state, sandbox).await?;
             self.store.mark(FILLED, &())?;
             return Ok(CopyReport::default());

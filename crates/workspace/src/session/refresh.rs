@@ -161,12 +161,8 @@ impl Workspace {
 
     /// Sandbox and host are the same tree: what changed since the last look was changed on the host.
     async fn refresh_bound(&self, state: &mut State, sandbox: &Sandbox) -> Result<Refreshed> {
-        let HostChanges { paths, .. } = self.host_changes(state).await?;
-        if let Some(view) = &mut state.view {
-            paths
-                .iter()
-                .for_each(|(path, picked)| view.know(path, picked.as_ref().map(|picked| picked.stamp)));
-        }
+        // What git ignores now; the rest is found by the look at all files.
+        self.host_changes(state).await?;
         let followed = self.follow_user(state, sandbox).await?;
         Ok(Refreshed { followed, ..Refreshed::default() })
     }
