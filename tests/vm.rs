@@ -4,7 +4,7 @@ use crate::support::agent::{agent, share_images};
 use crate::support::backends::{output_of, shell, spec, virtual_machines, vm_cache};
 use agent::machine::Machine;
 use agent::sandbox::vm::{Board, Settings, Vm};
-use agent::sandbox::{Backend, Outcome, Sandbox, Spec, State};
+use agent::sandbox::{Backend, FileWrite, Node, Outcome, Sandbox, Spec, State};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -530,4 +530,48 @@ fn what_a_session_changed_is_shown_applied_and_undone() {
     finished.again().args(["undo"]).run().expect_code(0);
     assert_eq!(finished.host_file("file.txt").as_deref(), Some("before\n"));
     assert_eq!(finished.host_file("new.txt"), None);
+}
+
+/// A program without libraries, for images of nothing else.
+const STATIC: &str = r#"
+#include <stdio.h>
+#include <unistd.h>
+int main(void) {
+    FILE *file = fopen("/shared/written", "w");
+    if (file) fputs("by a container\n", file);
+    printf("process %d\n", getpid());
+}"#;
+
+#[tokio::test]
+async fn docker_builds_and_runs_containers_inside_of_a_machine() {
+    let Some(vm) = virtual_machines() else { return };
+    if !["/usr/bin/dockerd", "/usr/sbin/dockerd"].iter().any(|engine| Path::new(engine).exists()) {
+        crate::support::skip::left_out(
+            "not tested: Docker in a virtual machine (Debian: apt install docker.io)",
+        );
+        return;
+    }
+    let sandbox_spec = Spec { docker: true, ..spec() };
+    let (sandbox, _) = started(&vm, &sandbox_spec).await;
+    // Compiled here, because an emulated processor takes its time.
+    let directory = tempfile::tempdir().expect("a directory");
+    fs::write(directory.path().join("hello.c"), STATIC).expect("written");
+    let compiled = std::process::Command::new("cc")
+        .args(["-static", "-o", "hello", "hello.c"])
+        .current_dir(directory.path())
+        .status();
+    assert!(compiled.expect("cc runs").success());
+    let program = fs::read(directory.path().join("hello")).expect("a program");
+    let node = Node::Regular(program);
+    let hello = FileWrite { path: "hello".into(), node, mode: Some(0o755), mtime_ns: None, follow: false };
+    sandbox.write_files(vec![hello]).await.expect("copied").remove(0).expect("copied");
+    let build = "printf 'FROM scratch\nCOPY hello /hello\nCMD [\"/hello\"]\n' >Dockerfile && \
+        DOCKER_BUILDKIT=0 docker build --quiet --tag hello . >/dev/null && \
+        docker run --rm hello && docker run --rm --memory 64m --volume \"$PWD\":/shared hello && cat written";
+    assert_eq!(output_of(&sandbox, build).await, "process 1\nprocess 1\nby a container");
+    // What a container must not: mounts, namespaces, other users.
+    let more = "mkdir m && mount -t tmpfs none m && touch m/x && umount m && unshare --user --map-root-user id -u && \
+        setpriv --reuid 1000 --regid 1000 --clear-groups id -u && cat /proc/self/cgroup";
+    assert_eq!(output_of(&sandbox, more).await, "0\n1000\n0::/processes");
+    vm.destroy(&sandbox_spec.session).await.expect("removed");
 }

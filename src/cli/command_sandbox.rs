@@ -127,6 +127,7 @@ fn refuse_sandbox_flags(options: &Options) -> Result<()> {
         ("--sandbox", backend.sandbox.is_some()),
         ("--image", backend.image.is_some()),
         ("--runtime", backend.runtime.is_some()),
+        ("--allow-docker", backend.allow_docker),
         ("--network", resources.network.is_some()),
         ("--memory", resources.memory.is_some()),
         ("--cpus", resources.cpus.is_some()),

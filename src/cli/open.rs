@@ -62,6 +62,7 @@ pub fn resumed_options(
     if !backend.sandbox.is_some_and(SandboxChoice::lacks_runtimes) {
         backend.runtime = backend.runtime.take().or_else(|| sandbox.runtime.clone());
     }
+    backend.allow_docker |= sandbox.docker && backend.sandbox.is_none();
     // A backend that this version does not know is replaced by the automatic choice.
     backend.sandbox = backend.sandbox.or(sandbox.backend.parse().ok());
     backend.image = backend.image.take().or_else(|| sandbox.image.clone().filter(|image| image != "host"));
@@ -204,6 +205,7 @@ fn without_effect(config: &Config, existing: &SandboxInfo) -> Option<Notice> {
         ("--exclude", !options.copy.exclude.is_empty()),
         ("--image", options.backend.image.is_some() && image(&asked.image) != image(&existing.image)),
         ("--runtime", options.backend.runtime.is_some() && asked.runtime != existing.runtime),
+        ("--allow-docker", options.backend.allow_docker && !existing.docker),
         ("--network", options.resources.network.is_some() && changes_network),
         ("--memory", options.resources.memory.is_some() && asked.limits.memory != existing.limits.memory),
         ("--cpus", options.resources.cpus.is_some() && asked.limits.cpus != existing.limits.cpus),

@@ -165,6 +165,9 @@ pub struct BackendArgs {
     /// An OCI runtime of the engine other than its default: runsc, kata; with kubernetes, a RuntimeClass
     #[arg(long, help_heading = "Sandbox")]
     pub runtime: Option<String>,
+    /// With vm: a Docker engine runs inside, and commands are root there
+    #[arg(long, help_heading = "Sandbox")]
+    pub allow_docker: bool,
     /// Which cluster
     #[command(flatten)]
     pub cluster: ClusterArgs,

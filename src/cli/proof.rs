@@ -45,6 +45,7 @@ pub fn spec(config: &Config) -> Spec {
         limits: wanted.limits.clone(),
         network: wanted.network.clone(),
         runtime: wanted.runtime.clone(),
+        docker: wanted.docker,
         idle_ttl: PROOF_TTL,
         ..Spec::new(SessionId::generate().to_string())
     }

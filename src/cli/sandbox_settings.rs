@@ -56,6 +56,7 @@ pub async fn sandbox(config: &Config) -> Result<(SandboxSettings, Option<Notice>
     let settings = SandboxSettings {
         image,
         runtime: asked.runtime,
+        docker: asked.docker,
         network: asked.network,
         network_origin: asked.network_origin,
         limits: asked.limits,

@@ -304,4 +304,14 @@ mod tests {
         assert_eq!("auto".parse::<SandboxChoice>().unwrap(), SandboxChoice::Auto);
         assert_eq!("local".parse::<SandboxChoice>().unwrap(), SandboxChoice::Named("local"));
     }
+
+    #[test]
+    fn docker_inside_is_refused_by_name_where_the_kernel_is_not_the_sandboxs_own() {
+        let spec = agent_sandbox::Spec { docker: true, ..agent_sandbox::Spec::new("a-session") };
+        for kind in &KINDS {
+            let checked = kind.capabilities.check(kind.name, &spec).map_err(|error| error.to_string());
+            let refused = format!("Docker cannot run inside of the {} sandbox", kind.name);
+            assert_eq!(checked, if kind.name == vm::NAME { Ok(()) } else { Err(refused) });
+        }
+    }
 }

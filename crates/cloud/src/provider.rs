@@ -32,6 +32,7 @@ pub const CAPABILITIES: Capabilities = Capabilities {
     images: true,
     runtimes: false,
     pause: true,
+    docker: false,
     networks: Networks { isolated: true, full: true },
     limits: EnforcedLimits { memory: false, cpus: false, pids: false },
 };

@@ -53,6 +53,7 @@ pub const CAPABILITIES: Capabilities = Capabilities {
     images: true,
     runtimes: true,
     pause: true,
+    docker: false,
     networks: Networks { isolated: true, full: true },
     limits: EnforcedLimits::ALL,
 };
@@ -103,6 +104,7 @@ impl Backend for Docker {
     }
 
     async fn start(&self, spec: &Spec, on_progress: OnProgress<'_>) -> Result<(Channel, SandboxInfo)> {
+        self.capabilities().check(self.name(), spec)?;
         self.start_sandbox(spec, on_progress).await
     }
 

@@ -474,6 +474,9 @@ pub struct SandboxInfo {
     /// The OCI runtime, if one was configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime: Option<String>,
+    /// Set if a Docker engine runs inside.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub docker: bool,
     /// `none`, `registries`, `full`, or the list of hosts.
     pub network: String,
     /// The resource limits.

@@ -9,6 +9,7 @@
 //! | `workspace`, `home` | what becomes `/workspace` and `/home/agent` |
 //! | `upper`, `work` | the writable layer, where the workspace is an overlay |
 //! | `caches/N/upper`, `caches/N/work` | that of the Nth directory that is shown copy-on-write |
+//! | `var-lib`, `var-log`, `etc-docker` | made here: `/var/lib`, `/var/log` and `/etc/docker`, where the kernel is the sandbox's own |
 //! | `socket` | made here: the Unix socket at which the guest takes further clients. Not visible inside |
 //! | `processes` | made here: process id and start time of the launcher and of the sandbox's PID 1, a line each |
 //!
@@ -22,6 +23,7 @@
 //! names (`memory.oom_control` and `pids.current`, or `memory.events`, …), as far as there are any.
 
 pub mod detached;
+mod engine;
 pub mod enter;
 mod identity;
 mod idmap;
@@ -249,7 +251,7 @@ fn detach() -> Result<(), Failure> {
 /// The life of PID 1 until it executes the guest. Returns only what went wrong.
 fn become_guest(plan: &Plan<'_>, gate: io::PipeReader, listener: UnixListener) -> Failure {
     let mut status =
-        match enter(plan, gate).and_then(|()| descriptors(listener).step("arrange the descriptors")) {
+        match begin(plan, gate).and_then(|()| descriptors(listener).step("arrange the descriptors")) {
             Err(failure) => return failure,
             Ok(status) => status,
         };
@@ -259,6 +261,13 @@ fn become_guest(plan: &Plan<'_>, gate: io::PipeReader, listener: UnixListener) -
     };
     let _ = write!(status, ": {failure}");
     failure
+}
+
+/// Makes the sandbox, and starts what runs in it beside the guest.
+fn begin(plan: &Plan<'_>, gate: io::PipeReader) -> Result<(), Failure> {
+    enter(plan, gate)?;
+    TERMINATING_SIGNALS.iter().for_each(|signal| sys::default_signal(*signal));
+    engine::start(plan.spec)
 }
 
 /// Makes the sandbox's namespaces what they are to be, as far as that takes privileges.
@@ -274,7 +283,8 @@ fn enter(plan: &Plan<'_>, mut gate: io::PipeReader) -> Result<(), Failure> {
     mounts::enter_new_root(plan)?;
     gate.read_exact(&mut [0]).step("wait for the launcher")?;
     // Only now, so that the control groups that were joined are the roots of what the sandbox sees of them.
-    sys::unshare_namespaces(sys::CLONE_NEWCGROUP).step("make the cgroup namespace")
+    sys::unshare_namespaces(sys::CLONE_NEWCGROUP).step("make the cgroup namespace")?;
+    if spec.own_kernel { engine::mount_kernel_files() } else { Ok(()) }
 }
 
 fn confine(plan: &Plan<'_>) -> Result<(), Failure> {
@@ -283,10 +293,12 @@ fn confine(plan: &Plan<'_>) -> Result<(), Failure> {
         .chain(plan.spec.caches.iter().map(|(_, inside)| inside.as_path()))
         .filter(|path| !plan.spec.read_only.iter().any(|read_only| read_only == path))
         .collect();
-    identity::give_up_privileges(plan.spec, plan.is_root, &own)?;
+    match plan.spec.own_kernel {
+        true => identity::lower_limits(plan.spec)?,
+        false => identity::give_up_privileges(plan.spec, plan.is_root, &own)?,
+    }
     // After the change of user, which takes the setting back.
     sys::die_with_parent().step("bind the sandbox's life to the launcher's")?;
-    TERMINATING_SIGNALS.iter().for_each(|signal| sys::default_signal(*signal));
     std::env::set_current_dir(plan.place()).step("enter the workspace")
 }
 

@@ -46,7 +46,7 @@ use std::process::ExitCode;
 const USAGE: &str =
     "usage: guest serve [--idle-ttl SECS] [--socket NAME] [--user-socket NAME] [--listen-fd N] [--workspace DIR]
                    [--disk BYTES] [--disk-directory DIR] [--keepalive SECS] [--filters FILE] [--socket-questions-fd N]
-                   [--websocket-fd N VERIFIER]
+                   [--websocket-fd N VERIFIER] [--engine yes|no]
        guest attach --socket NAME
        guest detach ADDRESS:PORT|@NAME VERIFIER SPEC [ADDRESS:PORT[/NAME],...]
        guest enter SPEC

@@ -16,8 +16,10 @@ pub struct Outlet {
 }
 
 impl Outlet {
-    pub fn open(port: u16, owner: u64, env: Vec<(OsString, OsString)>) -> io::Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+    /// Listens on loopback, or on every address of the sandbox.
+    pub fn open(port: u16, everywhere: bool, owner: u64, env: Vec<(OsString, OsString)>) -> io::Result<Self> {
+        let address = if everywhere { Ipv4Addr::UNSPECIFIED } else { Ipv4Addr::LOCALHOST };
+        let listener = TcpListener::bind((address, port))?;
         listener.set_nonblocking(true)?;
         Ok(Self { listener, owner, env })
     }

@@ -177,7 +177,7 @@ impl Server {
                 Ok(())
             }
             None => {
-                let outlet = Outlet::open(port, client, env)
+                let outlet = Outlet::open(port, self.options.has_engine, client, env)
                     .map_err(|error| Failure::io(format!("cannot listen on port {port}"), &error))?;
                 self.outlet = Some(outlet);
                 Ok(())

@@ -50,6 +50,8 @@ pub struct Options {
     disk_directories: Vec<PathBuf>,
     /// Where WebSockets come in.
     gate: Option<Gate>,
+    /// A container engine runs beside the guest: its processes have no supervisor, and containers reach the outlet.
+    pub has_engine: bool,
     /// The socket at which the kernel is asked about others, opened before the filters were installed.
     questions: Option<OwnedFd>,
 }
@@ -185,6 +187,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String>
         disk: None,
         filters: None,
         gate: None,
+        has_engine: false,
         questions: None,
         disk_directories: Vec::new(),
     };
@@ -198,6 +201,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String>
             "--disk-directory" => options.disk_directories.push(value.into()),
             "--filters" => options.filters = Some(value.into()),
             "--disk" => options.disk = Some(value.parse().map_err(|_| format!("{value} is not a number"))?),
+            "--engine" => options.has_engine = value == "yes",
             "--socket" => options.listener = Some(Listener::bind(&value, 0)?),
             // Where every process of the sandbox has one user, the guest's clients too.
             "--user-socket" => {
@@ -316,7 +320,7 @@ impl Server {
         while let Some((process, status)) = sys::reap() {
             if let Some(command) = self.commands.values_mut().find(|c| c.supervisor() == process) {
                 command.supervisor_ended();
-                self.orphans |= status != 0;
+                self.orphans |= status != 0 && !self.options.has_engine;
             }
         }
     }

@@ -52,6 +52,7 @@ pub const CAPABILITIES: Capabilities = Capabilities {
     images: true,
     runtimes: true,
     pause: false,
+    docker: false,
     networks: Networks { isolated: true, full: true },
     limits: EnforcedLimits::ALL,
 };

@@ -40,4 +40,4 @@ pub use traffic::Limits;
 pub use upstream::Upstream;
 
 /// The port on the sandbox's loopback at which the proxy listens: the usual one for proxies.
-pub const PORT: u16 = 3128;
+pub const PORT: u16 = agent_sandbox::PROXY_PORT;

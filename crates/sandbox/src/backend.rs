@@ -138,6 +138,8 @@ pub struct Capabilities {
     pub runtimes: bool,
     /// [`Backend::pause`] and [`Backend::resume`] work.
     pub pause: bool,
+    /// A sandbox may have a container engine of its own ([`Spec::docker`]).
+    pub docker: bool,
     /// The networks that it can provide.
     pub networks: Networks,
     /// The limits that it enforces for the sandbox as a whole.
@@ -204,6 +206,10 @@ impl Capabilities {
             let asked = spec.network.to_string();
             return Err(Error::config(format!("the {name} sandbox cannot provide --network {asked}"))
                 .hint("choose another --network, or another --sandbox"));
+        }
+        if spec.docker && !self.docker {
+            return Err(Error::config(format!("Docker cannot run inside of the {name} sandbox"))
+                .hint("leave --allow-docker out, or use --sandbox vm, which has a kernel of its own"));
         }
         if !self.host_paths && spec.workspace != WorkspaceMount::Empty {
             return Err(Error::config(format!(

@@ -111,6 +111,9 @@ pub fn run_bytes(memory: u64) -> u64 {
     (memory / 16).min(64 << 20)
 }
 
+/// The port of the proxy on a sandbox's loopback.
+pub const PROXY_PORT: u16 = 3128;
+
 /// The network that a sandbox may reach.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Network {
@@ -147,6 +150,8 @@ pub struct Spec {
     pub network: Network,
     /// Another OCI runtime (`runsc`, `kata`); docker only.
     pub runtime: Option<String>,
+    /// A Docker engine runs inside, and commands are root there: on a kernel of the sandbox's own.
+    pub docker: bool,
     /// With no client for this long the guest exits and the sandbox is gone.
     pub idle_ttl: Duration,
     /// Removed when it stops. Otherwise it stays, stopped, until somebody removes it.
@@ -177,6 +182,7 @@ impl Spec {
             limits: Limits::default(),
             network: Network::None,
             runtime: None,
+            docker: false,
             idle_ttl: Duration::from_secs(60),
             ephemeral: true,
             delete_after: None,
@@ -195,6 +201,7 @@ impl Spec {
             id,
             image,
             runtime: self.runtime.clone(),
+            docker: self.docker,
             network: self.network.to_string(),
             limits: self.limits.clone(),
             missing: Vec::new(),

@@ -53,6 +53,7 @@ pub const CAPABILITIES: Capabilities = Capabilities {
     images: false,
     runtimes: false,
     pause: true,
+    docker: false,
     networks: Networks { isolated: true, full: true },
     limits: EnforcedLimits::ALL,
 };
@@ -333,6 +334,11 @@ fn launch_spec(
         run_bytes: run_bytes(memory),
         devices: Vec::new(),
         keep: !spec.ephemeral,
+        // The kernel is this machine's.
+        own_kernel: false,
+        engine: Vec::new(),
+        engine_env: Vec::new(),
+        engine_client: Vec::new(),
     })
 }
 

@@ -104,8 +104,18 @@ mod tests {
         }
         fn capabilities(&self) -> Capabilities {
             let (networks, limits) = (Networks { isolated: false, full: false }, EnforcedLimits::default());
-            let (host_paths, own_paths, maps_owners, images, runtimes, pause) = Default::default();
-            Capabilities { host_paths, own_paths, maps_owners, images, runtimes, pause, networks, limits }
+            let (host_paths, own_paths, maps_owners, images, runtimes, pause, docker) = Default::default();
+            Capabilities {
+                host_paths,
+                own_paths,
+                maps_owners,
+                images,
+                runtimes,
+                pause,
+                docker,
+                networks,
+                limits,
+            }
         }
         async fn start(&self, _: &Spec, _: OnProgress<'_>) -> Result<(Channel, SandboxInfo)> {
             Err(Error::sandbox("away"))

@@ -64,6 +64,10 @@ impl Session {
     }
 
     async fn try_read_only(&self) -> Result<()> {
+        if self.sandbox.docker {
+            let text = "containers of this sandbox could write to the workspace while it is read-only";
+            return Err(Error::usage(text).hint("start the session without --allow-docker"));
+        }
         if let Some(written) = self.added().iter().find(|added| !added.read_only) {
             return Err(Error::usage(format!(
                 "{written} is written to beside the workspace, and only that can be kept as it is"

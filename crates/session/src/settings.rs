@@ -191,6 +191,8 @@ pub struct SandboxSettings {
     pub image: Option<String>,
     /// Another OCI runtime.
     pub runtime: Option<String>,
+    /// Whether a Docker engine runs inside ([`Spec::docker`]).
+    pub docker: bool,
     /// The network that they may reach.
     pub network: Network,
     /// Who says that.
@@ -263,6 +265,7 @@ impl SandboxSettings {
             backend,
             image: None,
             runtime: None,
+            docker: false,
             network,
             network_origin,
             limits,
@@ -293,7 +296,8 @@ impl SandboxSettings {
         };
         let image = existing.image.clone().filter(|image| image != "host");
         let runtime = existing.runtime.clone();
-        Self { image, runtime, limits: existing.limits.clone(), network, ..self }
+        let docker = existing.docker;
+        Self { image, runtime, docker, limits: existing.limits.clone(), network, ..self }
     }
 
     /// Returns what `session_started` reports.
@@ -305,6 +309,7 @@ impl SandboxSettings {
             id: format!("agent-{id}"),
             image: self.image.clone().or_else(default_image),
             runtime: self.runtime.clone(),
+            docker: self.docker,
             network: self.network.to_string(),
             limits: self.limits.clone(),
             missing: Vec::new(),
@@ -355,6 +360,7 @@ impl SandboxSettings {
             limits: self.limits.clone(),
             network: self.network.clone(),
             runtime: self.runtime.clone(),
+            docker: self.docker,
             idle_ttl,
             ephemeral,
             delete_after,

@@ -4,6 +4,7 @@ mod archive;
 mod checks;
 mod cpio;
 mod disk;
+mod engine;
 mod host;
 mod images;
 mod initial;

@@ -26,6 +26,7 @@ pub const CAPABILITIES: Capabilities = Capabilities {
     images: true,
     runtimes: false,
     pause: true,
+    docker: true,
     // It has no network card.
     networks: Networks { isolated: true, full: false },
     limits: EnforcedLimits::ALL,

@@ -8,6 +8,8 @@ use std::path::PathBuf;
 
 /// The name of the file in the sandbox's private directory.
 pub const FILE: &str = "spec";
+/// Where a container engine inside listens.
+pub const ENGINE_SOCKET: &str = "/run/docker.sock";
 
 record! {
     /// How to make one sandbox.
@@ -63,6 +65,14 @@ record! {
         devices: Vec<OsString>,
         /// Set if the private directory stays when the sandbox ends.
         keep: bool,
+        /// Set if the kernel is the sandbox's own: its user is root, and keeps all that root can do. Only for a launcher that is root.
+        own_kernel: bool,
+        /// The command of a container engine that runs beside the guest, which waits until it listens at [`ENGINE_SOCKET`]; and its whole
+        /// environment. Empty: none. Only with `own_kernel`.
+        engine: Vec<OsString>,
+        engine_env: Vec<(OsString, OsString)>,
+        /// The content of `$HOME/.docker/config.json`, where there is none yet.
+        engine_client: Vec<u8>,
     }
 }
 

@@ -96,6 +96,8 @@ pub struct SandboxConfig {
     pub image: Option<String>,
     /// The OCI runtime, if one was named.
     pub runtime: Option<String>,
+    /// Whether a Docker engine runs inside.
+    pub docker: bool,
     /// What it may reach.
     pub network: Network,
     /// Who says that.
@@ -243,6 +245,7 @@ fn sandbox(options: &Options, file: &File) -> Result<SandboxConfig> {
         choice: file.sandbox.unwrap_or_default(),
         image: file.image.clone(),
         runtime: file.runtime.clone(),
+        docker: options.backend.allow_docker,
         network: file.name_origin("network", network)?,
         limits,
         env: environment(&options.resources.env, &file.env)?,

@@ -54,7 +54,8 @@ pub fn give_up_privileges(spec: &LaunchSpec, is_root: bool, own: &[&Path]) -> Re
     confine(spec, own)
 }
 
-fn lower_limits(spec: &LaunchSpec) -> Result<(), Failure> {
+/// Lowers the limits of each process.
+pub fn lower_limits(spec: &LaunchSpec) -> Result<(), Failure> {
     let mut limits = spec.rlimits.iter();
     limits
         .try_for_each(|(resource, limit)| sys::lower_limit(*resource, *limit))

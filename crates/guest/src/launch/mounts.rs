@@ -97,7 +97,10 @@ pub fn enter_new_root(plan: &Plan<'_>) -> Result<(), Failure> {
     }
     skeleton(plan, &root.join("etc")).step("write /etc")?;
     devices(spec, &root.join("dev"))?;
-    process_files(&root.join("proc"))?;
+    process_files(spec, &root.join("proc"))?;
+    if spec.own_kernel {
+        own_directories(plan, root)?;
+    }
     tmpfs(&root.join("tmp"), &format!("mode=1777,{}", sized(spec.tmp_bytes)), 0)?;
     home(plan)?;
     caches(plan, &mounts)?;
@@ -320,9 +323,12 @@ impl Lower {
 }
 
 /// A private `/proc` of the new PID namespace, without what tells of the host or changes it.
-fn process_files(proc: &Path) -> Result<(), Failure> {
+fn process_files(spec: &LaunchSpec, proc: &Path) -> Result<(), Failure> {
     let flags = MS_NOSUID | MS_NODEV | MS_NOEXEC;
     sys::mount_at(Path::new("proc"), proc, "proc", flags, OsStr::new("")).step("mount /proc")?;
+    if spec.own_kernel {
+        return Ok(());
+    }
     for name in MASKED {
         let path = proc.join(name);
         match fs::symlink_metadata(&path) {
@@ -339,9 +345,17 @@ fn process_files(proc: &Path) -> Result<(), Failure> {
 }
 
 fn devices(spec: &LaunchSpec, dev: &Path) -> Result<(), Failure> {
-    tmpfs(dev, "mode=0755,size=64k", MS_NOEXEC)?;
-    for name in DEVICES.iter().map(OsStr::new).chain(spec.devices.iter().map(OsString::as_os_str)) {
-        bind(&Path::new("/dev").join(name), &dev.join(name), MS_NOSUID | MS_NOEXEC)?;
+    if spec.own_kernel {
+        let options = OsStr::new("mode=0755");
+        sys::mount_at(Path::new("devtmpfs"), dev, "devtmpfs", MS_NOSUID | MS_NOEXEC, options)
+            .step("mount /dev")?;
+        // The terminals are those of the mount below.
+        fs::remove_file(dev.join("ptmx")).step("remove a device")?;
+    } else {
+        tmpfs(dev, "mode=0755,size=64k", MS_NOEXEC)?;
+        for name in DEVICES.iter().map(OsStr::new).chain(spec.devices.iter().map(OsString::as_os_str)) {
+            bind(&Path::new("/dev").join(name), &dev.join(name), MS_NOSUID | MS_NOEXEC)?;
+        }
     }
     for (name, target) in [
         ("fd", "/proc/self/fd"),
@@ -359,20 +373,36 @@ fn devices(spec: &LaunchSpec, dev: &Path) -> Result<(), Failure> {
     sys::mount_at(Path::new("devpts"), &pts, "devpts", MS_NOSUID | MS_NOEXEC, options).step("mount /dev/pts")
 }
 
+/// Where a container engine keeps its images, its log and its settings, on the disk, and where what the kernel tells is mounted. Images have devices and
+/// programs that change the user.
+fn own_directories(plan: &Plan<'_>, root: &Path) -> Result<(), Failure> {
+    for (name, inside) in [("var-lib", "var/lib"), ("var-log", "var/log"), ("etc-docker", "etc/docker")] {
+        let directory = plan.private.join(name);
+        fs::create_dir_all(&directory).step_at("make", &directory)?;
+        bind(&directory, &root.join(inside), 0)?;
+    }
+    let settings = plan.private.join("home/.docker/config.json");
+    if !settings.exists() {
+        make_parent(&settings)
+            .and_then(|()| fs::write(&settings, &plan.spec.engine_client))
+            .step("write the settings of the engine's client")?;
+    }
+    fs::create_dir(root.join("sys")).step("make a mount point")
+}
+
 /// The files of `/etc` that are the sandbox's own.
 fn skeleton(plan: &Plan<'_>, etc: &Path) -> io::Result<()> {
     let spec = plan.spec;
-    let (uid, gid) = (spec.uid, spec.gid);
-    let files = [
-        (
-            "passwd",
-            format!(
-                "root:x:0:0:root:/root:/usr/sbin/nologin\n\
-                 nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n\
-                 agent:x:{uid}:{gid}:agent:{}:/bin/sh\n",
-                plan.home().display()
-            ),
+    let (uid, gid, home) = (spec.uid, spec.gid, plan.home().display());
+    let nobody = "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin";
+    let users = match spec.own_kernel {
+        true => format!("root:x:0:0:root:{home}:/bin/sh\n{nobody}\n"),
+        false => format!(
+            "root:x:0:0:root:/root:/usr/sbin/nologin\n{nobody}\nagent:x:{uid}:{gid}:agent:{home}:/bin/sh\n"
         ),
+    };
+    let files = [
+        ("passwd", users),
         ("group", format!("root:x:0:\nnogroup:x:65534:\nagent:x:{gid}:\n")),
         ("hosts", "127.0.0.1 localhost sandbox\n::1 localhost sandbox\n".to_owned()),
         ("hostname", "sandbox\n".to_owned()),

@@ -7,7 +7,7 @@ use crate::launch::step::{Failure, Step};
 use crate::launch::sys::{self, MS_BIND, MS_MOVE, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY};
 use crate::sys::{Poll, reboot, synchronise};
 use agent_wire::boot_spec::{self, BootSpec, CGROUP, DISK, IMAGES, INITIAL, PORT, SessionSpec, WRITABLE};
-use agent_wire::launch_spec;
+use agent_wire::launch_spec::{self, LaunchSpec};
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -26,6 +26,10 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// How wrong the clock may be.
 const MAX_DRIFT: Duration = Duration::from_millis(200);
+/// How often processes are moved that were started while others were.
+const REGROUPINGS: usize = 100;
+/// The controllers of control groups that a sandbox with an engine of its own has.
+const DELEGATED: [&str; 5] = ["memory", "pids", "cpu", "cpuset", "io"];
 /// The new root, while it is made.
 const ROOT: &str = "/root";
 
@@ -79,7 +83,12 @@ fn become_a_sandbox(spec: &BootSpec, mux: &mut Mux) -> Result<Child, Failure> {
     }
     // As on most machines, whose memory is larger than a sandbox's limit: what asks for too much is ended by its control group.
     fs::write("/proc/sys/vm/overcommit_memory", "1").step("let memory be promised")?;
-    fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+memory +pids").step("delegate control groups")?;
+    let groups = Path::new("/sys/fs/cgroup/cgroup.subtree_control");
+    fs::write(groups, "+memory +pids").step("delegate control groups")?;
+    // Only a sandbox with an engine of its own hands these on, and not every kernel has them.
+    for controller in DELEGATED {
+        let _ = fs::write(groups, format!("+{controller}"));
+    }
     fs::create_dir(CGROUP).step("make the control group")?;
     mux.send(Notice::Booted, &[]);
     let session = wait_for_session(mux).step("wait for the session")?;
@@ -89,14 +98,44 @@ fn become_a_sandbox(spec: &BootSpec, mux: &mut Mux) -> Result<Child, Failure> {
     crate::sys::add_entropy(entropy).step("stir the random numbers")?;
     let session = SessionSpec::decode(session).step("read the session")?;
     // The rest of the file is zeros already, and the machine need not write them.
-    mount_disk(DISK, Path::new(WRITABLE), "ext4", MS_NOSUID | MS_NODEV, "noinit_itable")?;
+    let sandbox = session.launch().step("read the launch specification")?;
+    // Images of an engine inside have devices, and programs that change the user.
+    let flags = if sandbox.own_kernel { 0 } else { MS_NOSUID | MS_NODEV };
+    mount_disk(DISK, Path::new(WRITABLE), "ext4", flags, "noinit_itable")?;
     let limit = |name: &str, value: u64| {
         let file = Path::new(CGROUP).join(name);
         fs::write(&file, value.to_string()).step_at("write", &file)
     };
     limit("memory.max", session.memory)?;
     limit("pids.max", session.pids)?;
-    launch(&session)
+    let launcher = launch(&session, &sandbox)?;
+    if sandbox.own_kernel {
+        delegate_groups().step("delegate control groups to the sandbox")?;
+    }
+    Ok(launcher)
+}
+
+/// Has the sandbox's own control groups below its own, with limits of their own: a group that has processes cannot have such.
+fn delegate_groups() -> io::Result<()> {
+    let group = Path::new(CGROUP);
+    let processes = group.join("processes");
+    fs::create_dir(&processes)?;
+    // What is started meanwhile is found the next time.
+    for _ in 0..REGROUPINGS {
+        let members = fs::read_to_string(group.join("cgroup.procs"))?;
+        if members.is_empty() {
+            break;
+        }
+        for member in members.lines() {
+            // It may have ended.
+            let _ = fs::write(processes.join("cgroup.procs"), member);
+        }
+    }
+    for controller in DELEGATED {
+        // Not every kernel has all of them.
+        let _ = fs::write(group.join("cgroup.subtree_control"), format!("+{controller}"));
+    }
+    Ok(())
 }
 
 /// Waits for a session, and for the time: how late it is when the session is read, the other side does not know.
@@ -190,8 +229,7 @@ fn wait_for<T>(find: impl Fn() -> Option<T>) -> io::Result<T> {
 }
 
 /// Launches the sandbox, whose directory is on the writable disk, and waits until its guest listens.
-fn launch(spec: &SessionSpec) -> Result<Child, Failure> {
-    let sandbox = spec.launch().step("read the launch specification")?;
+fn launch(spec: &SessionSpec, sandbox: &LaunchSpec) -> Result<Child, Failure> {
     // A kernel begins with fewer open files than a sandbox may have, and the launcher only lowers limits.
     for (resource, limit) in &sandbox.rlimits {
         sys::raise_limit(*resource, *limit).step("raise the resource limits")?;

@@ -8,6 +8,36 @@ use std::path::{Path, PathBuf};
 
 /// By name. Those that the kernel does not have as modules are built in, or not needed by it.
 const WANTED: [&str; 5] = ["virtio_console", "virtio_blk", "crc32c_generic", "erofs", "ext4"];
+/// What a container engine needs beside them, as far as the kernel has it: layers, bridges, and rules of nf_tables behind the program
+/// iptables. Programs inside that are root find `fuse`, `loop` and `tun`.
+const FOR_DOCKER: [&str; 26] = [
+    "overlay",
+    "bridge",
+    "br_netfilter",
+    "veth",
+    "nf_tables",
+    "nft_compat",
+    "nft_chain_nat",
+    "nft_ct",
+    "nft_masq",
+    "nft_fib_inet",
+    "nf_nat",
+    "nf_conntrack_netlink",
+    "xt_addrtype",
+    "xt_comment",
+    "xt_conntrack",
+    "xt_mark",
+    "xt_MASQUERADE",
+    "xt_multiport",
+    "xt_nat",
+    "xt_tcpudp",
+    "xt_set",
+    "ip_set_hash_net",
+    "fuse",
+    "loop",
+    "tun",
+    "dummy",
+];
 /// Without these there is no sandbox, so they are modules or built in. The bus is needed as well.
 const NEEDED: [&str; 4] = ["virtio_console", "virtio_blk", "erofs", "ext4"];
 /// The most that one may take.
@@ -19,11 +49,11 @@ pub struct Module {
     pub content: Vec<u8>,
 }
 
-/// Reads the modules of the directory `/lib/modules/VERSION` for this board.
+/// Reads the modules of the directory `/lib/modules/VERSION` for this board, and those `for_docker`.
 ///
 /// # Errors
 /// One is missing or compressed.
-pub fn read(directory: &Path, board: Board) -> Result<Vec<Module>> {
+pub fn read(directory: &Path, board: Board, for_docker: bool) -> Result<Vec<Module>> {
     let failed = |path: &Path, error: std::io::Error| {
         Error::config(format!("the kernel module {} cannot be read", path.display())).caused_by(error)
     };
@@ -35,7 +65,8 @@ pub fn read(directory: &Path, board: Board) -> Result<Vec<Module>> {
         Board::Microvm => "virtio_mmio",
         Board::Q35 => "virtio_pci",
     };
-    order(&table, &built_in, bus)?
+    let wanted = if for_docker { FOR_DOCKER.as_slice() } else { &[] };
+    order(&table, &built_in, bus, wanted)?
         .into_iter()
         .map(|path| {
             let file = directory.join(&path);
@@ -51,15 +82,15 @@ pub fn read(directory: &Path, board: Board) -> Result<Vec<Module>> {
         .collect()
 }
 
-/// The paths of the wanted modules and of what they depend on, each once, what others need first.
-fn order(table: &str, built_in: &str, bus: &str) -> Result<Vec<PathBuf>> {
+/// The paths of the modules of [`WANTED`] and `further`, and of what they depend on, each once, what others need first.
+fn order(table: &str, built_in: &str, bus: &str, further: &[&str]) -> Result<Vec<PathBuf>> {
     let lines = table.lines().filter_map(|line| line.split_once(':'));
     let known: HashMap<String, (&str, &str)> =
         lines.map(|(path, needs)| (name_of(Path::new(path)), (path, needs))).collect();
     let is_built_in = |name: &str| built_in.lines().any(|line| name_of(Path::new(line)) == name);
     let mut ordered: Vec<PathBuf> = Vec::new();
-    for name in std::iter::once(bus).chain(WANTED) {
-        match known.get(name) {
+    for name in [bus].iter().chain(&WANTED).chain(further) {
+        match known.get(*name) {
             // What a module needs stands after it, the first to load last.
             Some((path, needs)) => {
                 for path in needs.split_whitespace().rev().chain([*path]).map(PathBuf::from) {
@@ -68,7 +99,7 @@ fn order(table: &str, built_in: &str, bus: &str) -> Result<Vec<PathBuf>> {
                     }
                 }
             }
-            None if (name == bus || NEEDED.contains(&name)) && !is_built_in(name) => {
+            None if (*name == bus || NEEDED.contains(name)) && !is_built_in(name) => {
                 return Err(Error::config(format!("the kernel has no module {name}"))
                     .hint("Debian's linux-image-cloud-amd64 has it; another kernel is named as kernel in [sandbox.vm]"));
             }
@@ -98,8 +129,11 @@ mod tests {
 
     #[test]
     fn what_others_need_is_loaded_first_and_once() {
-        let names: Vec<String> =
-            order(TABLE, "k/ext4.ko\n", "virtio_mmio").unwrap().iter().map(|path| name_of(path)).collect();
+        let names: Vec<String> = order(TABLE, "k/ext4.ko\n", "virtio_mmio", &[])
+            .unwrap()
+            .iter()
+            .map(|path| name_of(path))
+            .collect();
         let expected =
             ["virtio_ring", "virtio", "virtio_mmio", "virtio_console", "virtio_blk", "libcrc32c", "erofs"];
         assert_eq!(names, expected);
@@ -107,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_module_that_is_nowhere_is_named() {
-        let error = order(TABLE, "", "virtio_mmio").unwrap_err();
+        let error = order(TABLE, "", "virtio_mmio", &[]).unwrap_err();
         assert_eq!(error.to_string(), "the kernel has no module ext4");
     }
 }

@@ -4,7 +4,7 @@ use super::Vm;
 use super::host::{self, Accelerator, Host};
 use super::initial::{self, Shown};
 use super::qemu::{self, OWN_MEMORY, Parts};
-use super::{disk, images, kernel, modules, named, snapshot, status};
+use super::{disk, engine, images, kernel, modules, named, snapshot, status};
 use crate::settings::Settings;
 use crate::{CAPABILITIES, NAME};
 use agent_base::error::{Error, Result};
@@ -170,8 +170,8 @@ impl Plan {
             cpus: spec.limits.cpus,
         };
         let guest = bootstrap::bytes(&vm.machine)?;
-        let initial =
-            initial::archive(&guest, modules::read(&host.modules, host.board)?, &shown, images.len())?;
+        let modules = modules::read(&host.modules, host.board, spec.docker)?;
+        let initial = initial::archive(&guest, modules, &shown, images.len())?;
         let session = SessionSpec {
             memory: spec.limits.memory,
             pids: spec.limits.pids,
@@ -225,7 +225,7 @@ fn write_owned(path: &Path, content: &[u8], (uid, gid): (u32, u32)) -> Result<()
 
 /// The sandbox in the machine: as on this machine, over images and a disk. Its user is the same in all machines, which have no other.
 fn inner_sandbox(tree: &HostTree, shown: &Shown, spec: &Spec) -> Result<LaunchSpec> {
-    let (uid, gid) = session_ids(NAME);
+    let (uid, gid) = if spec.docker { (0, 0) } else { session_ids(NAME) };
     let idle_ttl = spec.idle_ttl.as_secs().clamp(1, u64::from(u32::MAX)).to_string();
     let (disk, memory) = (spec.limits.disk.to_string(), spec.limits.memory);
     let argv = [
@@ -239,8 +239,17 @@ fn inner_sandbox(tree: &HostTree, shown: &Shown, spec: &Spec) -> Result<LaunchSp
         &disk,
         "--workspace",
         WORKSPACE,
+        "--engine",
+        if spec.docker { "yes" } else { "no" },
     ];
-    let variables = environment::variables(&tree.path, HOME).into_iter().chain(tree.env.iter().cloned());
+    let mut variables = environment::variables(&tree.path, HOME);
+    if spec.docker {
+        variables.retain(|(name, _)| !["USER", "LOGNAME"].contains(&name.as_str()));
+        variables.extend(["USER", "LOGNAME"].map(|name| (name.to_owned(), "root".to_owned())));
+    }
+    let variables = variables.into_iter().chain(tree.env.iter().cloned());
+    let (engine, engine_env) = if spec.docker { engine::command() } else { Default::default() };
+    let engine_client = if spec.docker { engine::client_settings() } else { Vec::new() };
     let counters = ["memory.events", "memory.current", "memory.max", "pids.current", "pids.max"];
     Ok(LaunchSpec {
         uid,
@@ -256,6 +265,10 @@ fn inner_sandbox(tree: &HostTree, shown: &Shown, spec: &Spec) -> Result<LaunchSp
             (libc::RLIMIT_CORE as i32, 0),
             (libc::RLIMIT_FSIZE as i32, spec.limits.disk),
         ],
+        own_kernel: spec.docker,
+        engine,
+        engine_env,
+        engine_client,
         seccomp: seccomp::filters()?,
         tmp_bytes: memory / 2,
         shm_bytes: memory / 4,
