@@ -566,7 +566,7 @@ async fn docker_builds_and_runs_containers_inside_of_a_machine() {
     let hello = FileWrite { path: "hello".into(), node, mode: Some(0o755), mtime_ns: None, follow: false };
     sandbox.write_files(vec![hello]).await.expect("copied").remove(0).expect("copied");
     let build = "printf 'FROM scratch\nCOPY hello /hello\nCMD [\"/hello\"]\n' >Dockerfile && \
-        DOCKER_BUILDKIT=0 docker build --quiet --tag hello . >/dev/null && \
+        DOCKER_BUILDKIT=0 docker build --quiet --tag hello . >/dev/null 2>&1 && \
         docker run --rm hello && docker run --rm --memory 64m --volume \"$PWD\":/shared hello && cat written";
     assert_eq!(output_of(&sandbox, build).await, "process 1\nprocess 1\nby a container");
     // What a container must not: mounts, namespaces, other users.
