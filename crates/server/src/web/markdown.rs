@@ -1,6 +1,7 @@
 //! Markdown of a model as HTML that nothing can hide in: a fixed set of tags, text escaped, no image loaded.
 
 use agent_base::sanitise;
+use agent_policy::syntax::{Class, Language, Lines};
 use pulldown_cmark::{Alignment, CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 use std::fmt::Write;
 
@@ -10,6 +11,8 @@ const MAX_SOURCE: usize = 256 << 10;
 const MAX_HTML: usize = 1 << 20;
 /// Lists and quotes within each other; deeper ones are shown at this depth.
 const MAX_DEPTH: usize = 24;
+/// Blocks of code whose words have colours; a process reads each.
+const MAX_COLOURED: usize = 32;
 
 /// The HTML of `source`.
 pub fn to_html(source: &str) -> String {
@@ -73,6 +76,9 @@ struct Writer {
     depth: usize,
     /// For each open link or image, whether it has a tag.
     links: Vec<bool>,
+    /// The open block of code whose language has a grammar.
+    code: Option<(Language, String)>,
+    coloured: usize,
     alignments: Vec<Alignment>,
     in_head: bool,
     column: usize,
@@ -83,6 +89,11 @@ impl Writer {
         match event {
             Event::Start(tag) => self.start(tag),
             Event::End(tag) => self.end(tag),
+            Event::Text(text) if self.code.is_some() => {
+                if let Some((_, code)) = &mut self.code {
+                    code.push_str(&text);
+                }
+            }
             // HTML that the model wrote is text.
             Event::Text(text) | Event::Html(text) | Event::InlineHtml(text) => escape(&text, &mut self.html),
             Event::Code(text) | Event::InlineMath(text) | Event::DisplayMath(text) => {
@@ -112,7 +123,11 @@ impl Writer {
             Tag::CodeBlock(CodeBlockKind::Fenced(info)) => {
                 let language: String =
                     info.chars().take_while(|c| c.is_ascii_alphanumeric()).take(20).collect();
-                let _ = write!(self.html, "<pre data-language=\"{language}\"><code>");
+                let _ = write!(self.html, "<pre data-language=\"{language}\"><code class=\"c\">");
+                if self.coloured < MAX_COLOURED {
+                    self.code = Language::named(&language).map(|language| (language, String::new()));
+                    self.coloured += usize::from(self.code.is_some());
+                }
             }
             Tag::CodeBlock(CodeBlockKind::Indented) => self.html.push_str("<pre><code>"),
             Tag::HtmlBlock => self.html.push_str("<pre>"),
@@ -149,7 +164,12 @@ impl Writer {
             TagEnd::Heading(level) => {
                 let _ = write!(self.html, "</h{}>", number(level));
             }
-            TagEnd::CodeBlock => self.html.push_str("</code></pre>"),
+            TagEnd::CodeBlock => {
+                if let Some((language, code)) = self.code.take() {
+                    coloured(language, &code, &mut self.html);
+                }
+                self.html.push_str("</code></pre>");
+            }
             TagEnd::HtmlBlock => self.html.push_str("</pre>"),
             TagEnd::Table => self.html.push_str("</table></div>"),
             TagEnd::TableHead => {
@@ -207,6 +227,37 @@ impl Writer {
     }
 }
 
+/// Appends a program with its words marked as the review marks them.
+fn coloured(language: Language, code: &str, html: &mut String) {
+    let lines = Lines::read(language, code);
+    for (number, line) in code.split_inclusive('\n').enumerate() {
+        let mut at = 0;
+        for (range, class) in lines.line(number) {
+            let (Some(before), Some(word)) = (line.get(at..range.start), line.get(range.clone())) else {
+                break;
+            };
+            escape(before, html);
+            let _ = write!(html, "<span class=\"{}\">", class_name(*class));
+            escape(word, html);
+            html.push_str("</span>");
+            at = range.end;
+        }
+        escape(line.get(at..).unwrap_or_default(), html);
+    }
+}
+
+/// The class that the page's style sheet has for a word.
+fn class_name(class: Class) -> &'static str {
+    match class {
+        Class::Comment => "s2",
+        Class::Text => "s32",
+        Class::Type => "s33",
+        Class::Function => "s34",
+        Class::Keyword => "s35",
+        Class::Number => "s36",
+    }
+}
+
 /// A heading of an answer is below those of the page.
 fn number(level: HeadingLevel) -> usize {
     (level as usize + 2).min(6)
@@ -240,6 +291,22 @@ mod tests {
     }
 
     #[test]
+    fn words_of_programs_have_colours() {
+        if Lines::read(Language::Python, "if x: pass").line(0).is_empty() {
+            return; // Built without grammars.
+        }
+        let html = to_html("```python\nif x < 1:  # <b>\n    f(\"a\")\n```\n");
+        let expected = "<pre data-language=\"python\"><code class=\"c\"><span class=\"s35\">if</span> x &lt; \
+            <span class=\"s36\">1</span>:  <span class=\"s2\"># &lt;b&gt;</span>\n    \
+            <span class=\"s34\">f</span>(<span class=\"s32\">&quot;a&quot;</span>)\n</code></pre>";
+        assert_eq!(html, expected);
+        assert_eq!(
+            to_html("```\nif x\n```"),
+            "<pre data-language=\"\"><code class=\"c\">if x\n</code></pre>"
+        );
+    }
+
+    #[test]
     fn complete_blocks_are_known() {
         let source = "one\n\n- two\n- three\n\n```sh\nls";
         assert_eq!(&source[last_block(source)..], "```sh\nls");
@@ -255,7 +322,7 @@ mod tests {
                 let name = part.trim_start_matches('/').split([' ', '>']).next().unwrap_or_default();
                 prop_assert!(
                     ["p", "em", "strong", "del", "code", "pre", "a", "ul", "ol", "li", "blockquote", "br", "hr", "h3", "h4",
-                     "h5", "h6", "table", "tr", "td", "th", "div"].contains(&name),
+                     "h5", "h6", "table", "tr", "td", "th", "div", "span"].contains(&name),
                     "{html}"
                 );
             }
