@@ -5,6 +5,7 @@ use crate::support::endpoint::{Script, endpoint};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long all of it may take on a machine that is busy.
@@ -53,6 +54,13 @@ fn model(request: &Value) -> Script {
             endpoint().text(&(text + "the very end")).pieces(200).pace(Duration::from_millis(150))
         }
         (prompt, _) if prompt.contains("a short wait") => endpoint().text("waited").delay(Duration::from_secs(4)),
+        (prompt, _) if prompt.contains("overloaded twice") => {
+            static REFUSED: AtomicUsize = AtomicUsize::new(0);
+            match REFUSED.fetch_add(1, Ordering::Relaxed) {
+                0 | 1 => endpoint().error(503, "overloaded"),
+                _ => endpoint().text("there again"),
+            }
+        }
         (prompt, _) if prompt.contains("hang") => endpoint().text("late").delay(Duration::from_secs(3600)),
         (prompt, _) if prompt.contains("three steps") => {
             let results = messages.iter().rev().take_while(|message| message["role"] != "user");

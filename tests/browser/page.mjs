@@ -100,6 +100,15 @@ await step('a task is worked on, with its trace', async () => {
 	await call.locator(':scope > summary').click();
 	assert.match(await call.innerText(), /hello from inside/);
 	assert.equal(await page.locator('.answer b').count(), 0, 'HTML of the model is text');
+	assert.equal(await page.locator('.answer code.c span').first().innerText(), 'head', 'words of programs have colours');
+});
+
+await step('a failure that repeats is one message', async () => {
+	await ask(page, 'overloaded twice');
+	await page.waitForFunction(() => /there again/.test(document.getElementById('log').innerText));
+	await idle(page);
+	assert.equal(await page.locator('p.line.retry').count(), 1);
+	assert.match(await page.innerText('p.line.retry'), /overloaded.*\(2 times\)/);
 });
 
 await step('an answer streams, survives a reload in the middle, and is there once', async () => {

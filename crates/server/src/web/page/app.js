@@ -421,7 +421,11 @@ const handlers = {
 	line({ text, kind }) {
 		if (kind === 'retry') dropLive();
 		if (kind === 'cut') ended();
-		add(el(`p.line.${kind || ''}`, {}, text));
+		/* A failure that repeats is one message. */
+		const last = log.lastElementChild;
+		const repeats = kind && last.matches(`p.line.${kind}`) && (kind === 'retry' || last.said === text);
+		if (repeats) Object.assign(last, { times: (last.times || 1) + 1, said: text }).textContent = `${text} (${last.times} times)`;
+		else add(Object.assign(el(`p.line.${kind || ''}`, {}, text), { said: text }));
 	},
 	note({ text, seq }) {
 		/* A command of the user's that an earlier process ran. */
