@@ -16,6 +16,7 @@ use crate::base::{Base, is_own_git};
 use crate::build_files::Trees;
 use crate::changes::{ChangeSet, Exclusions};
 use crate::entries::Rejected;
+use crate::file_system;
 use crate::git_settings;
 use crate::history::Checkpoint;
 use crate::history::History;
@@ -673,12 +674,9 @@ fn about(root: &Path, state: &State, options: &select::Options) -> About {
 
 /// Returns whether the writable layer of an overlay can lie in `directory`: not on an overlay itself (that of a container's root).
 fn can_hold_layers(directory: &Path) -> bool {
-    const OVERLAYFS: u32 = 0x794c_7630;
-    // The width of this field differs between systems.
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let is_overlay =
-        |directory: &Path| rustix::fs::statfs(directory).map(|found| found.f_type as u32 == OVERLAYFS);
-    let mut there = directory.ancestors().filter_map(|directory| is_overlay(directory).ok());
+        |directory: &Path| file_system::kind(directory).map(|kind| kind == file_system::OVERLAYFS);
+    let mut there = directory.ancestors().filter_map(is_overlay);
     !there.next().unwrap_or_default()
 }
 
