@@ -421,7 +421,8 @@ impl Start {
 
     async fn connect(&self, channel: Channel, workspace: &Workspace) -> Result<Sandbox> {
         let place = self.place_of(workspace);
-        let sandbox = Sandbox::connect(channel).await?.with_env(&self.env);
+        let written = self.backend.written(&self.spec.session);
+        let sandbox = Sandbox::connect(channel).await?.with_env(&self.env).with_written(written);
         Ok(sandbox.with_place(workspace.root(), place.as_deref(), &self.directory))
     }
 
