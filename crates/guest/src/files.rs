@@ -325,8 +325,13 @@ fn in_closed(directory: &Path, change: impl Fn() -> io::Result<()>) -> io::Resul
 
 /// Removes a file, a symbolic link or an empty directory.
 pub fn remove(path: &Path) -> Result<(), Failure> {
-    let metadata = fs::symlink_metadata(path).map_err(|error| failure(path, &error))?;
-    let remove = || if metadata.is_dir() { fs::remove_dir(path) } else { fs::remove_file(path) };
+    let is_directory = match fs::symlink_metadata(path) {
+        Ok(metadata) => metadata.is_dir(),
+        // gVisor does not show the sockets and pipes of a directory that is mounted, and removes them all the same.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => false,
+        Err(error) => return Err(failure(path, &error)),
+    };
+    let remove = || if is_directory { fs::remove_dir(path) } else { fs::remove_file(path) };
     let result = match (remove(), path.parent()) {
         (Err(error), Some(directory)) if error.kind() == io::ErrorKind::PermissionDenied => {
             in_closed(directory, remove)

@@ -278,6 +278,8 @@ impl Walk {
             Ok(stat) => stat,
             // Gone since its directory was listed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            // A socket or pipe of a mounted directory, which gVisor does not show, or in a directory that may only be listed.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Stat::default(),
             Err(error) => return Err(Failure::io(full.display(), &error)),
         };
         self.count()?;
