@@ -120,7 +120,7 @@ async fn files_of_any_name_and_size() {
     .await;
 }
 
-/// gVisor's releases of 2022 do not know a flag that `ls -l` and `stat` pass; where the guest says so, a session does.
+/// gVisor's releases of 2022 do not know a flag that `ls -l` and `stat` pass, which the guest finds out.
 #[tokio::test]
 async fn programs_learn_about_files() {
     on_every_backend(async |inside| {
