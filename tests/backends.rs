@@ -4,7 +4,9 @@
 use crate::support::backends::{
     EVERYTHING, backend, on_backends_with, on_everything as on_every_backend, output_of, shell, spec,
 };
-use agent::sandbox::{Command, FileWrite, Node, Outcome, Output, Sandbox, Spec, State};
+use agent::sandbox::{
+    Command, EntryKind, FileWrite, Node, Outcome, Output, Sandbox, Spec, State, WalkOptions,
+};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -114,6 +116,36 @@ async fn files_of_any_name_and_size() {
         for path in ["pipe", "/dev/zero", ".", "/etc/shadow", "missing"] {
             assert!(inside.sandbox.read_file(Path::new(path), 0, 10).await.is_err(), "{path}");
         }
+    })
+    .await;
+}
+
+/// gVisor's releases of 2022 do not know a flag that `ls -l` and `stat` pass, which the guest finds out.
+#[tokio::test]
+async fn programs_learn_about_files() {
+    on_every_backend(async |inside| {
+        let facts = inside.sandbox.facts(&[]).await.expect("facts");
+        let code = if facts.takes_no_automount { 0 } else { 1 };
+        let ran = inside.sh("stat -c %F /").await;
+        assert_eq!(ran.outcome(), Outcome::Exited(code), "on {}: {}", inside.backend, ran.text());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_directory_that_may_only_be_listed_does_not_fail_a_walk() {
+    on_every_backend(async |inside| {
+        inside
+            .output_of("mkdir -p listed/below && echo x > listed/file && echo y > other && chmod 444 listed")
+            .await;
+        let entries = inside.sandbox.walk(Path::new("."), WalkOptions::default()).await.expect("a walk");
+        let found =
+            |name: &str| entries.iter().find(|entry| entry.path == Path::new(name)).map(|entry| &entry.kind);
+        assert_eq!(found("other"), Some(&EntryKind::File));
+        assert_eq!(
+            (found("listed"), found("listed/file")),
+            (Some(&EntryKind::Directory), Some(&EntryKind::Other))
+        );
     })
     .await;
 }

@@ -431,8 +431,19 @@ fn maven_finds_the_parent_of_a_project_in_its_repository() {
     let parent = "<parent><groupId>org.example</groupId><artifactId>parent</artifactId><version>1</version><relativePath/></parent>";
     project.file("pom.xml", &pom(parent, "child"));
     project.repository();
-    for output in project.runs_as_outside("MAVEN_OPTS=-Duser.home=$HOME mvn -o -B validate") {
-        assert!(output.contains("BUILD SUCCESS"), "{output}");
+    let command = "MAVEN_OPTS=-Duser.home=$HOME mvn -o -B validate";
+    project.prepare(command);
+    for backend in backends() {
+        let call = project.agent().sandbox(backend).args(["exec", "--", "sh", "-c", command]);
+        let ran = call.run();
+        // Its script asks `ls -l` where it is.
+        if ran.stderr.contains("`ls -l`, `stat` and what calls them fail in this sandbox") {
+            skip::left_out(format!("mvn needs `ls -l`, which the runtime of {backend} lacks"));
+            ran.expect_code(1);
+        } else {
+            let output = ran.expect_code(0).stdout;
+            assert!(output.contains("BUILD SUCCESS"), "on {backend}: {output}");
+        }
     }
 }
 

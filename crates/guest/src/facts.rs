@@ -1,5 +1,6 @@
 //! Facts that the guest knows about its sandbox: control groups of both versions, the disk, programs on `PATH`.
 
+use crate::directory;
 use crate::search::SearchPath;
 use crate::sys;
 use agent_wire::Facts;
@@ -50,6 +51,7 @@ pub fn gather(tools: Vec<String>, oom: &OomCounter, search: &mut SearchPath) -> 
         disk_bytes: disk.as_ref().map(|disk| disk.bytes.saturating_sub(disk.free_bytes)),
         disk_free: disk.as_ref().map(|disk| disk.available_bytes),
         oom_kills: oom.read(),
+        takes_no_automount: directory::takes_no_automount(),
     }
 }
 

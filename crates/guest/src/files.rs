@@ -1,6 +1,7 @@
 //! File operations. None blocks: pipes, devices and sockets are refused before they are opened.
 
 use crate::client::{Client, Failure};
+use crate::directory::Stat;
 use crate::sys;
 use agent_wire::{CHUNK, Entry, EntryKind, FRAME_COST, FileWrite, Message, Node, WINDOW, cost};
 use std::fs::{self, File, FileTimes, Metadata, Permissions};
@@ -29,24 +30,25 @@ fn failure(path: &Path, error: &io::Error) -> Failure {
 /// Returns what is at `path`; a symbolic link is not followed.
 pub fn stat(path: &Path) -> Result<Entry, Failure> {
     let metadata = fs::symlink_metadata(path).map_err(|error| failure(path, &error))?;
-    Ok(entry(path, path.to_owned(), &metadata))
+    Ok(entry(path, path.to_owned(), &Stat::from(&metadata)))
 }
 
 /// The entry at `path` under the name `name`.
-pub fn entry(path: &Path, name: PathBuf, metadata: &Metadata) -> Entry {
-    let kind = match metadata.file_type() {
-        kind if kind.is_file() => EntryKind::File,
-        kind if kind.is_dir() => EntryKind::Directory,
-        kind if kind.is_symlink() => EntryKind::Symlink(fs::read_link(path).unwrap_or_default()),
+pub fn entry(path: &Path, name: PathBuf, stat: &Stat) -> Entry {
+    let kind = match stat {
+        stat if stat.is_regular() => EntryKind::File,
+        stat if stat.is_directory() => EntryKind::Directory,
+        stat if stat.is_symlink() => EntryKind::Symlink(fs::read_link(path).unwrap_or_default()),
         _ => EntryKind::Other,
     };
+    let ns = |(seconds, ns): (i64, i64)| seconds.saturating_mul(1_000_000_000).saturating_add(ns);
     Entry {
         path: name,
         kind,
-        mode: metadata.mode() & 0o7777,
-        size: metadata.len(),
-        mtime_ns: mtime_ns(metadata),
-        ctime_ns: metadata.ctime().saturating_mul(1_000_000_000).saturating_add(metadata.ctime_nsec()),
+        mode: stat.mode & 0o7777,
+        size: stat.size,
+        mtime_ns: ns(stat.mtime),
+        ctime_ns: ns(stat.ctime),
         hash: None,
         readable: true,
     }
@@ -323,8 +325,13 @@ fn in_closed(directory: &Path, change: impl Fn() -> io::Result<()>) -> io::Resul
 
 /// Removes a file, a symbolic link or an empty directory.
 pub fn remove(path: &Path) -> Result<(), Failure> {
-    let metadata = fs::symlink_metadata(path).map_err(|error| failure(path, &error))?;
-    let remove = || if metadata.is_dir() { fs::remove_dir(path) } else { fs::remove_file(path) };
+    let is_directory = match fs::symlink_metadata(path) {
+        Ok(metadata) => metadata.is_dir(),
+        // gVisor does not show the sockets and pipes of a directory that is mounted, and removes them all the same.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => false,
+        Err(error) => return Err(failure(path, &error)),
+    };
+    let remove = || if is_directory { fs::remove_dir(path) } else { fs::remove_file(path) };
     let result = match (remove(), path.parent()) {
         (Err(error), Some(directory)) if error.kind() == io::ErrorKind::PermissionDenied => {
             in_closed(directory, remove)

@@ -18,6 +18,7 @@ mod attach;
 mod attributes;
 mod client;
 mod command;
+mod directory;
 mod facts;
 mod files;
 mod filters;

@@ -167,6 +167,7 @@ pub mod ffi {
         pub fn umask(mask: c_uint) -> c_uint;
         pub fn chdir(path: *const c_char) -> c_int;
         pub fn open(path: *const c_char, flags: c_int, ...) -> c_int;
+        pub fn openat(directory: c_int, path: *const c_char, flags: c_int, ...) -> c_int;
         pub fn write(fd: c_int, bytes: *const c_void, length: usize) -> isize;
         pub fn close(fd: c_int) -> c_int;
         pub fn dup2(from: c_int, to: c_int) -> c_int;

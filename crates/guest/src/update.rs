@@ -1,6 +1,7 @@
 //! Changes of the file tree and contents of many files, packed into blocks.
 
 use crate::client::{Client, Failure};
+use crate::directory::Stat;
 use crate::files::{self, Writing, resolve};
 use crate::quota::Quota;
 use crate::walk::Hashes;
@@ -197,7 +198,7 @@ pub fn missing(files: Vec<FileState>, hashes: &mut Hashes) -> Vec<u32> {
 
 fn hash(path: PathBuf, hashes: &mut Hashes) -> Option<[u8; 32]> {
     let (mut file, metadata) = files::open_regular(&path).ok()?;
-    if let Some(hash) = hashes.get(&metadata) {
+    if let Some(hash) = hashes.get(&Stat::from(&metadata)) {
         return Some(hash);
     }
     let (mut hasher, mut buffer) = (Sha256::new(), vec![0; CHUNK]);
@@ -208,6 +209,6 @@ fn hash(path: PathBuf, hashes: &mut Hashes) -> Option<[u8; 32]> {
         }
     }
     let hash = hasher.finish();
-    hashes.put(&metadata, &file.metadata().ok()?, hash);
+    hashes.put(&Stat::from(&metadata), &Stat::from(&file.metadata().ok()?), hash);
     Some(hash)
 }

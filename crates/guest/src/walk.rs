@@ -1,14 +1,14 @@
 //! Listing and hashing a tree, a slice of time at a time, so that the event loop is not held up.
 
 use crate::client::{Client, Failure};
+use crate::directory::{Directory, Names, Stat};
 use crate::files;
 use agent_wire::sha256::Sha256;
 use agent_wire::{Entry, EntryKind, FRAME_COST, Message, WINDOW, WalkEnd, cost, entry_cost};
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, File, FileType, Metadata, ReadDir};
+use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -23,50 +23,31 @@ const SETTLED: Duration = Duration::from_millis(50);
 /// More files than this are not remembered (about 20 MB).
 const REMEMBERED: usize = 200_000;
 
-/// Hashes of files that have not changed since.
+/// Hashes of files that have not changed since. A write cannot leave the change time as it was.
 #[derive(Default)]
-pub struct Hashes(HashMap<(u64, u64), (Stamp, [u8; 32])>);
+pub struct Hashes(HashMap<(u64, u64), (Stat, [u8; 32])>);
 
-/// The stamp that changes when a file changes. A write cannot leave the ctime as it was.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Stamp {
-    size: u64,
-    mtime: (i64, i64),
-    ctime: (i64, i64),
-}
-
-impl Stamp {
-    fn of(metadata: &Metadata) -> Self {
-        Self {
-            size: metadata.len(),
-            mtime: (metadata.mtime(), metadata.mtime_nsec()),
-            ctime: (metadata.ctime(), metadata.ctime_nsec()),
-        }
-    }
-
-    fn settled(&self) -> bool {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let (seconds, nanoseconds) = self.ctime;
-        let changed =
-            Duration::new(u64::try_from(seconds).unwrap_or(0), u32::try_from(nanoseconds).unwrap_or(0));
-        now.saturating_sub(changed) > SETTLED
-    }
+/// Returns whether a file cannot change any more without another change time.
+fn is_settled(stat: &Stat) -> bool {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let (seconds, nanoseconds) = stat.ctime;
+    let changed = Duration::new(u64::try_from(seconds).unwrap_or(0), u32::try_from(nanoseconds).unwrap_or(0));
+    now.saturating_sub(changed) > SETTLED
 }
 
 impl Hashes {
-    pub fn get(&self, metadata: &Metadata) -> Option<[u8; 32]> {
-        let (stamp, hash) = self.0.get(&(metadata.dev(), metadata.ino()))?;
-        (*stamp == Stamp::of(metadata)).then_some(*hash)
+    pub fn get(&self, file: &Stat) -> Option<[u8; 32]> {
+        let (stat, hash) = self.0.get(&(file.device, file.inode))?;
+        (stat == file).then_some(*hash)
     }
 
-    /// `metadata` is from before the file was read, and `after` from after it.
-    pub fn put(&mut self, metadata: &Metadata, after: &Metadata, hash: [u8; 32]) {
-        let stamp = Stamp::of(metadata);
-        if stamp == Stamp::of(after) && stamp.settled() {
+    /// `file` is from before it was read, and `after` from after that.
+    pub fn put(&mut self, file: &Stat, after: &Stat, hash: [u8; 32]) {
+        if file == after && is_settled(file) {
             if self.0.len() >= REMEMBERED {
                 self.0.clear();
             }
-            self.0.insert((metadata.dev(), metadata.ino()), (stamp, hash));
+            self.0.insert((file.device, file.inode), (*file, hash));
         }
     }
 }
@@ -120,29 +101,19 @@ pub struct Request {
     pub depth: u32,
 }
 
-fn digest(metadata: &Metadata) -> u64 {
-    let stamp = Stamp::of(metadata);
-    if !stamp.settled() {
+fn digest(stat: &Stat) -> u64 {
+    if !is_settled(stat) {
         return 0;
     }
     let mut hasher = DefaultHasher::new();
-    (stamp, metadata.mode(), metadata.dev(), metadata.ino()).hash(&mut hasher);
+    stat.hash(&mut hasher);
     hasher.finish().max(1)
 }
 
-/// An entry whose path is longer than the kernel takes: of it only its kind is known.
-fn beyond_reach(path: PathBuf, kind: FileType) -> Entry {
-    let kind = match kind {
-        kind if kind.is_file() => EntryKind::File,
-        kind if kind.is_dir() => EntryKind::Directory,
-        _ => EntryKind::Other,
-    };
-    Entry { path, kind, mode: 0, size: 0, mtime_ns: 0, ctime_ns: 0, hash: None, readable: false }
-}
-
-/// A walk under way. Directories are listed one after the other, so only one is open at a time.
+/// A walk under way. Directories are listed one after the other, so only the root and one other are open at a time.
 pub struct Walk {
     root: PathBuf,
+    top: Directory,
     hash: bool,
     exclude: HashSet<PathBuf>,
     depth: u32,
@@ -152,9 +123,11 @@ pub struct Walk {
     /// Paths that this one has seen, where they are to be remembered.
     seen: Option<HashMap<PathBuf, u64>>,
     complete: bool,
-    /// Relative paths of directories still to be listed.
-    directories: Vec<PathBuf>,
-    listing: Option<(PathBuf, ReadDir)>,
+    /// Directories still to be listed, which are sent then.
+    directories: Vec<Waiting>,
+    /// The directory that is being listed; it is the root where none is open.
+    listing: Option<(PathBuf, Option<Directory>)>,
+    names: Names,
     hashing: Option<Hashing>,
     batch: Vec<Entry>,
     batch_cost: u32,
@@ -162,9 +135,16 @@ pub struct Walk {
     pub credit: u32,
 }
 
+/// A directory to be listed.
+struct Waiting {
+    entry: Entry,
+    /// Set if an earlier walk has seen the same.
+    is_known: bool,
+}
+
 struct Hashing {
     file: File,
-    metadata: Metadata,
+    stat: Stat,
     hash: Sha256,
     entry: Entry,
 }
@@ -173,13 +153,14 @@ impl Walk {
     /// `snapshot` is taken where it is what the walk's `since` means.
     pub fn start(request: Request, snapshot: &mut Option<Snapshot>) -> Result<Self, Failure> {
         let Request { root, hash, exclude, max_entries, since, depth } = request;
-        let listing = fs::read_dir(&root).map_err(|error| Failure::io(root.display(), &error))?;
+        let top = Directory::open(&root).map_err(|error| Failure::io(root.display(), &error))?;
         let known = snapshot.take_if(|s| {
             since == Some(s.generation)
                 && (&s.root, s.hash, &s.exclude, s.depth) == (&root, hash, &exclude, depth)
         });
         Ok(Self {
             root,
+            top,
             hash,
             exclude,
             depth,
@@ -188,7 +169,8 @@ impl Walk {
             before: known.map(|snapshot| snapshot.entries).unwrap_or_default(),
             seen: since.map(|_| HashMap::new()),
             directories: Vec::new(),
-            listing: Some((PathBuf::new(), listing)),
+            listing: Some((PathBuf::new(), None)),
+            names: Names::default(),
             hashing: None,
             batch: Vec::new(),
             batch_cost: FRAME_COST,
@@ -262,65 +244,61 @@ impl Walk {
             }
             return Ok(true);
         }
-        if let Some((directory, listing)) = &mut self.listing {
-            match listing.next() {
-                Some(Ok(item)) => {
-                    let path = directory.join(item.file_name());
-                    match (item.metadata(), item.file_type()) {
-                        // musl's standard library asks by the whole path, glibc's through the open directory.
-                        (Err(error), Ok(kind)) if error.kind() == io::ErrorKind::InvalidFilename => {
-                            self.count()?;
-                            self.found(beyond_reach(path, kind));
-                        }
-                        (metadata, _) => self.visit(path, metadata, hashes)?,
-                    }
+        if let Some((directory, open)) = &self.listing {
+            let open = open.as_ref().unwrap_or(&self.top);
+            match self.names.next(open) {
+                Ok(Some((name, stat))) => {
+                    let path = directory.join(name);
+                    self.visit(path, stat, hashes)?;
                 }
-                Some(Err(error)) => {
-                    let path = self.root.join(&*directory);
+                Ok(None) => self.listing = None,
+                Err(error) => {
+                    let path = self.root.join(directory);
                     return Err(Failure::io(path.display(), &error));
                 }
-                None => self.listing = None,
             }
             return Ok(true);
         }
-        let Some(directory) = self.directories.pop() else { return Ok(false) };
-        // It was listable when it was visited; it may be gone by now.
-        self.listing = fs::read_dir(self.root.join(&directory)).ok().map(|listing| (directory, listing));
+        let Some(Waiting { mut entry, is_known }) = self.directories.pop() else { return Ok(false) };
+        match self.top.below(&entry.path) {
+            Ok(open) => self.listing = Some((entry.path.clone(), Some(open))),
+            // Gone since its name was listed.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+            Err(_) => entry.readable = false,
+        }
+        if !is_known {
+            self.found(entry);
+        }
         Ok(true)
     }
 
-    fn visit(
-        &mut self,
-        path: PathBuf,
-        metadata: io::Result<Metadata>,
-        hashes: &Hashes,
-    ) -> Result<(), Failure> {
+    fn visit(&mut self, path: PathBuf, stat: io::Result<Stat>, hashes: &Hashes) -> Result<(), Failure> {
         let full = self.root.join(&path);
-        let metadata = match metadata {
-            Ok(metadata) => metadata,
+        let stat = match stat {
+            Ok(stat) => stat,
             // Gone since its directory was listed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            // A socket or pipe of a mounted directory, which gVisor does not show, or in a directory that may only be listed.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Stat::default(),
             Err(error) => return Err(Failure::io(full.display(), &error)),
         };
         self.count()?;
-        let unchanged = self.is_unchanged(&path, &metadata);
-        if unchanged && !metadata.is_dir() {
+        let is_known = self.is_unchanged(&path, &stat);
+        if is_known && !stat.is_directory() {
             return Ok(());
         }
-        let mut entry = files::entry(&full, path.clone(), &metadata);
+        let mut entry = files::entry(&full, path, &stat);
         match entry.kind {
-            EntryKind::Directory if self.exclude.contains(&path) || self.is_deepest(&path) => {}
-            EntryKind::Directory => {
-                entry.readable = fs::read_dir(&full).is_ok();
-                if entry.readable {
-                    self.directories.push(path);
-                }
+            EntryKind::Directory if !self.exclude.contains(&entry.path) && !self.is_deepest(&entry.path) => {
+                self.directories.push(Waiting { entry, is_known });
+                return Ok(());
             }
-            EntryKind::File if self.hash => match hashes.get(&metadata) {
+            EntryKind::File if self.hash => match hashes.get(&stat) {
                 Some(hash) => entry.hash = Some(hash),
                 None => match files::open_regular(&full) {
                     Ok((file, metadata)) => {
-                        self.hashing = Some(Hashing { file, metadata, hash: Sha256::new(), entry });
+                        let stat = Stat::from(&metadata);
+                        self.hashing = Some(Hashing { file, stat, hash: Sha256::new(), entry });
                         return Ok(());
                     }
                     Err(_) => entry.readable = false,
@@ -328,7 +306,7 @@ impl Walk {
             },
             _ => {}
         }
-        if !unchanged {
+        if !is_known {
             self.found(entry);
         }
         Ok(())
@@ -347,10 +325,10 @@ impl Walk {
     }
 
     /// Returns whether the earlier walk has seen the same. Remembers it for a later one.
-    fn is_unchanged(&mut self, path: &Path, metadata: &Metadata) -> bool {
+    fn is_unchanged(&mut self, path: &Path, stat: &Stat) -> bool {
         let before = self.before.remove(path);
         let Some(seen) = &mut self.seen else { return false };
-        let digest = digest(metadata);
+        let digest = digest(stat);
         seen.insert(path.to_owned(), digest);
         digest != 0 && before == Some(digest)
     }
@@ -368,7 +346,7 @@ impl Hashing {
             Ok(0) => {
                 let hash = std::mem::replace(&mut self.hash, Sha256::new()).finish();
                 if let Ok(after) = self.file.metadata() {
-                    hashes.put(&self.metadata, &after, hash);
+                    hashes.put(&self.stat, &Stat::from(&after), hash);
                 }
                 self.entry.hash = Some(hash);
             }

@@ -336,6 +336,7 @@ impl Start {
         let (channel, info) = self.backend.start(&self.spec, &on_pull).await?;
         info.missing.iter().for_each(|text| self.notice(text.clone()));
         let sandbox = self.connect(channel, workspace).await?;
+        self.check_runtime(&sandbox).await?;
         let CopyReport { lost, .. } = match is_new {
             true => workspace.copy_in(&sandbox, &mut on_copied).await?,
             false => workspace.restore_into(&sandbox, &mut on_copied).await?,
@@ -421,8 +422,22 @@ impl Start {
 
     async fn connect(&self, channel: Channel, workspace: &Workspace) -> Result<Sandbox> {
         let place = self.place_of(workspace);
-        let sandbox = Sandbox::connect(channel).await?.with_env(&self.env);
+        let written = self.backend.written(&self.spec.session);
+        let sandbox = Sandbox::connect(channel).await?.with_env(&self.env).with_written(written);
         Ok(sandbox.with_place(workspace.root(), place.as_deref(), &self.directory))
+    }
+
+    /// Reports what programs miss in the kernel of another runtime.
+    async fn check_runtime(&self, sandbox: &Sandbox) -> Result<()> {
+        if let Some(runtime) = &self.spec.runtime
+            && !sandbox.facts(&[]).await?.takes_no_automount
+        {
+            self.notice(format!(
+                "`ls -l`, `stat` and what calls them fail in this sandbox: the runtime {runtime} does not know a flag that they pass \
+                 (AT_NO_AUTOMOUNT). A newer one does."
+            ));
+        }
+        Ok(())
     }
 
     /// The sandbox, in whose workspace commands start where their directory is gone.

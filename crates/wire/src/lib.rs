@@ -355,6 +355,8 @@ record! {
         disk_free: Option<u64>,
         /// Processes killed out of memory since the sandbox started.
         oom_kills: u64,
+        /// Set if statx(2) takes `AT_NO_AUTOMOUNT`, which `ls -l` and `stat` pass.
+        takes_no_automount: bool,
     }
 }
 

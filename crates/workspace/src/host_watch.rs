@@ -3,7 +3,9 @@
 //! Each directory has a watch (inotify), so it is an offer: of a file system that other machines write to as well, of a
 //! tree with very many directories and beside too many other watches there is none, and the tree is compared instead.
 
+use crate::file_system;
 use crate::tree_path::TreePath;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -20,10 +22,6 @@ const MAX_WATCHES_FILE: &str = "/proc/sys/fs/inotify/max_user_watches";
 /// Trees that one process watches at most: a user may have 128 instances.
 const MAX_TREES: usize = 8;
 const EVENT_BYTES: usize = 16 << 10;
-/// `f_type` of file systems that nobody but this kernel writes to: Btrfs, ext2 to ext4, F2FS, overlayfs, tmpfs, XFS, ZFS,
-/// bcachefs.
-const LOCAL_FILE_SYSTEMS: [u32; 8] =
-    [0x9123_683e, 0xef53, 0xf2f5_2010, 0x794c_7630, 0x0102_1994, 0x5846_5342, 0x2fc1_2fc1, 0xca45_1a4e];
 
 /// The trees that are watched.
 static TREES: AtomicUsize = AtomicUsize::new(0);
@@ -53,10 +51,7 @@ impl HostWatch {
     /// Watches `root` and `directories` in it. What happens after this is reported.
     pub fn start<'a>(root: &Path, directories: impl Iterator<Item = &'a TreePath>) -> Option<Self> {
         let counted = Counted::new()?;
-        let file_system = rustix::fs::statfs(root).ok()?;
-        // The width of this field differs between systems.
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        let is_local = LOCAL_FILE_SYSTEMS.contains(&(file_system.f_type as u32));
+        let is_local = file_system::LOCAL.contains(&file_system::kind(root)?);
         let limit: usize = std::fs::read_to_string(MAX_WATCHES_FILE).ok()?.trim().parse().ok()?;
         let events = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok()?;
         let mut watch = Self {
@@ -108,6 +103,12 @@ impl HostWatch {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => path.is_some(),
             Err(_) => false,
         }
+    }
+
+    /// Returns whether nothing was touched since the last [`HostWatch::take`].
+    pub fn is_quiet(&self) -> bool {
+        let mut events = [PollFd::new(&self.events, PollFlags::IN)];
+        self.unsettled.is_empty() && poll(&mut events, Some(&Timespec::default())) == Ok(0)
     }
 
     /// Returns what was touched since the last call; `None` where that is not known.
@@ -218,9 +219,10 @@ mod tests {
         let known = [path("a"), path("a/b")];
         // Nothing is watched on a machine that has no watch left.
         let Some(mut watch) = HostWatch::start(root, known.iter()) else { return };
-        let mut take = || watch.take().expect("no event is lost");
-        assert!(take().paths.is_empty());
+        assert!(watch.is_quiet());
         std::fs::write(root.join("a/b/file"), "2").unwrap();
+        assert!(!watch.is_quiet());
+        let mut take = || watch.take().expect("no event is lost");
         assert_eq!(names(&take().paths), ["a/b", "a/b/file"]);
         assert!(take().paths.is_empty());
         std::fs::write(root.join("new"), "").unwrap();

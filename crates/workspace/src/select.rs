@@ -4,7 +4,12 @@
 //! secrets, and so is `.git` itself, so that git works inside. Untracked secrets, huge and sparse files and special files
 //! are left out, each with a reason. Nothing is read but names, metadata and the beginnings of files that may hold secrets.
 
+mod ignored_files;
+
+pub use ignored_files::withheld;
+
 use crate::ignored::{PatternBudget, Rules, read_rules};
+use crate::ignored_index::{Index, Place, Seen};
 use crate::secrets::{self, Suspicion};
 use crate::selection::{LeftOut, MAX_PATHS, Picked, PickedKind, Selection, Stamp};
 use crate::tracked::{self, Tracked};
@@ -19,8 +24,8 @@ use agent_sandbox::WorkspaceMount;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use rustix::fs::{AtFlags, CWD, Dir, DirEntry, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::ffi::OsStr;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -114,37 +119,10 @@ pub fn is_selected(root: &Path, options: &Options, path: &TreePath) -> bool {
     selection.is_ok_and(|selection| selection.get(path.as_bytes()).is_some())
 }
 
-/// Returns what of `ignored`, files and directories that git ignores, is never shown. Blocking.
-///
-/// # Errors
-/// There are more files than can be looked at.
-pub fn withheld(root: &Path, options: &Options, ignored: &[TreePath]) -> Result<BTreeMap<TreePath, LeftOut>> {
-    let options = Options { shows_ignored: true, ..options.clone() };
-    let walk = Walk::new(root, &options, &|_| false)?;
-    let (mut found, mut directories) = (Found::default(), Vec::new());
-    for path in ignored {
-        // Removed since it was listed.
-        let Ok(stat) = rustix::fs::lstat(root.join(path.as_path())) else { continue };
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => {
-                let (rules, inside) = (Rules::default(), Inside::Ignored(0));
-                directories.push(Directory { path: Some(path.clone()), rules, inside });
-            }
-            kind => found.take_ignored_file(path.clone(), kind),
-        }
-    }
-    found.merge(walk.run(directories));
-    walk.judge_ignored(&mut found);
-    if found.withheld.iter().any(|(_, reason)| *reason == LeftOut::TooMany) {
-        return Err(Error::sandbox(format!("git ignores more than {MAX_IGNORED} files")));
-    }
-    Ok(found.withheld.into_iter().collect())
-}
-
 /// Returns whether git ignores a directory of the tree. Blocking.
 pub fn is_ignored(root: &Path, options: &Options, directory: &TreePath) -> bool {
     let walk = Walk::new(root, options, &|_| true);
-    walk.is_ok_and(|walk| matches!(walk.directory(Some(directory.clone())).inside, Inside::Ignored(_)))
+    walk.is_ok_and(|walk| matches!(walk.directory(Some(directory.clone())).inside, Inside::Ignored(..)))
 }
 
 struct Walk<'a> {
@@ -162,6 +140,8 @@ struct Walk<'a> {
     is_known: &'a (dyn Fn(&TreePath) -> bool + Sync),
     /// The rules that hold for the root from outside.
     outer: Rules,
+    /// What is known of ignored directories.
+    index: Option<Index>,
 }
 
 /// A directory to be listed.
@@ -172,6 +152,12 @@ struct Directory {
     inside: Inside,
 }
 
+impl Directory {
+    fn ignored(path: TreePath, depth: u16, place: Option<Place>) -> Self {
+        Self { path: Some(path), rules: Rules::default(), inside: Inside::Ignored(depth, place) }
+    }
+}
+
 /// The kind of directory that something lies in.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Inside {
@@ -179,8 +165,8 @@ enum Inside {
     Tree,
     /// `.git`: no ignore rules hold.
     Git,
-    /// An ignored one, looked into for what `--include` names and for secrets; how many others are above it.
-    Ignored(u16),
+    /// An ignored one, looked into for what `--include` names and for secrets; how many others are above it, and where its record is.
+    Ignored(u16, Option<Place>),
 }
 
 /// The findings of one thread.
@@ -199,6 +185,8 @@ struct Found {
     ignored_suspects: Vec<(TreePath, Suspicion)>,
     /// Judgements of the names of ignored files: packages have the same ones over and over.
     judged_names: HashMap<Vec<u8>, Suspicion>,
+    /// The ignored directories that were looked into, for the index.
+    seen: Vec<(TreePath, Seen)>,
 }
 
 impl Found {
@@ -210,45 +198,7 @@ impl Found {
         self.included.extend(other.included);
         self.withheld.extend(other.withheld);
         self.ignored_suspects.extend(other.ignored_suspects);
-    }
-}
-
-impl Found {
-    /// Returns what the name of an ignored file suggests.
-    fn judge_name(&mut self, directory: &TreePath, name: &[u8]) -> Suspicion {
-        if secrets::is_known_by_place(directory, name) {
-            return directory.join(name).map_or(Suspicion::Look, |path| secrets::name(&path));
-        }
-        if let Some(known) = self.judged_names.get(name) {
-            return *known;
-        }
-        let suspicion = TreePath::new(name).map_or(Suspicion::Look, |name| secrets::name(&name));
-        if self.judged_names.len() < MAX_JUDGED_NAMES {
-            self.judged_names.insert(name.to_owned(), suspicion);
-        }
-        suspicion
-    }
-
-    /// Takes what is itself ignored and is not a directory.
-    fn take_ignored_file(&mut self, path: TreePath, kind: FileType) {
-        match kind {
-            FileType::RegularFile => {
-                let suspicion = secrets::name(&path);
-                self.suspect(path, suspicion, 0);
-            }
-            FileType::Symlink => {}
-            _ => self.withheld.push((path, LeftOut::Special)),
-        }
-    }
-
-    /// Takes an ignored file with what its name suggests. Settings are what packages are full of: those that are read lie at
-    /// most directly in a directory that is itself ignored.
-    fn suspect(&mut self, path: TreePath, suspicion: Suspicion, depth: u16) {
-        match suspicion {
-            Suspicion::None => {}
-            Suspicion::Settings if depth > 0 && !is_git_config(&path) => {}
-            suspicion => self.ignored_suspects.push((path, suspicion)),
-        }
+        self.seen.extend(other.seen);
     }
 }
 
@@ -270,6 +220,7 @@ impl<'a> Walk<'a> {
             count: AtomicUsize::new(0),
             ignored_count: AtomicUsize::new(0),
             is_known,
+            index: None,
         })
     }
 
@@ -289,7 +240,7 @@ impl<'a> Walk<'a> {
                 if below.name() == b".git" {
                     inside = Inside::Git;
                 } else if rules.ignore(self.root, &below, true) {
-                    inside = Inside::Ignored(0);
+                    inside = Inside::Ignored(0, None);
                 }
             }
             above = Some(below);
@@ -319,18 +270,17 @@ impl<'a> Walk<'a> {
     }
 
     fn list(&self, mut directory: Directory, queue: &Queue<Directory>, found: &mut Found) {
+        if let (Inside::Ignored(depth, place), Some(path)) = (directory.inside, &directory.path) {
+            return self.look_through(path, depth, place, queue, found);
+        }
         let absolute = match &directory.path {
             Some(path) => self.root.join(path.as_path()),
             None => self.root.to_owned(),
         };
-        let (dir, entries) = match list_directory(&absolute) {
+        let (dir, entries) = match open_directory(&absolute).and_then(entries_of) {
             Ok(listed) => listed,
             // Removed since its parent was listed.
             Err(Errno::NOENT) => return,
-            Err(_) if matches!(directory.inside, Inside::Ignored(_)) => {
-                found.withheld.extend(directory.path.map(|path| (path, LeftOut::Unreadable)));
-                return;
-            }
             Err(_) => {
                 found.left_out.extend(directory.path.map(|path| (path, LeftOut::Unreadable)));
                 return;
@@ -341,67 +291,11 @@ impl<'a> Walk<'a> {
             let text = read_rules(&absolute.join(".gitignore"));
             directory.rules = directory.rules.with(directory.path.as_ref(), &text, &self.patterns);
         }
-        if let (Inside::Ignored(depth), Some(path)) = (directory.inside, &directory.path) {
-            self.list_ignored(path, depth, &entries, queue, found);
-        } else {
-            for entry in entries {
-                self.take_entry(&dir, &entry, &directory, queue, found);
-            }
-        }
-    }
-
-    /// Looks through an ignored directory by names and kinds alone: it may hold very many files.
-    fn list_ignored(
-        &self,
-        directory: &TreePath,
-        depth: u16,
-        entries: &[DirEntry],
-        queue: &Queue<Directory>,
-        found: &mut Found,
-    ) {
-        if self.ignored_count.fetch_add(entries.len(), Ordering::Relaxed) > MAX_IGNORED {
-            return found.withheld.push((directory.clone(), LeftOut::TooMany));
-        }
+        let mut below = Vec::new();
         for entry in entries {
-            let name = entry.file_name().to_bytes();
-            let kind = match entry.file_type() {
-                FileType::Unknown => self.kind_of(directory, name),
-                kind => kind,
-            };
-            let is_directory = kind == FileType::Directory;
-            let suspicion = match kind {
-                FileType::RegularFile => found.judge_name(directory, name),
-                _ => Suspicion::None,
-            };
-            let is_plain = matches!(kind, FileType::RegularFile | FileType::Symlink);
-            if is_plain && suspicion == Suspicion::None && self.include.is_empty() && self.exclude.is_empty()
-            {
-                continue;
-            }
-            let Ok(path) = directory.join(name) else {
-                found.withheld.push((directory.clone(), LeftOut::TooDeep));
-                continue;
-            };
-            if self.exclude.matched(path.as_path(), is_directory).is_ignore() {
-                found.left_out.push((path, LeftOut::Excluded));
-                continue;
-            }
-            if is_directory {
-                let inside = Inside::Ignored(depth.saturating_add(1));
-                queue.push(Directory { path: Some(path), rules: Rules::default(), inside });
-            } else if self.is_included(&path) {
-                found.included.push(path);
-            } else if self.shows_ignored && is_plain {
-                found.suspect(path, suspicion, depth);
-            } else if self.shows_ignored {
-                found.withheld.push((path, LeftOut::Special));
-            }
+            self.take_entry(&dir, &entry, &directory, &mut below, found);
         }
-    }
-
-    fn kind_of(&self, directory: &TreePath, name: &[u8]) -> FileType {
-        let path = self.root.join(directory.as_path()).join(OsStr::from_bytes(name));
-        rustix::fs::lstat(path).map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode))
+        queue.extend(below);
     }
 
     fn take_entry(
@@ -409,7 +303,7 @@ impl<'a> Walk<'a> {
         dir: &Dir,
         entry: &DirEntry,
         directory: &Directory,
-        queue: &Queue<Directory>,
+        below: &mut Vec<Directory>,
         found: &mut Found,
     ) {
         let name = entry.file_name().to_bytes();
@@ -436,13 +330,15 @@ impl<'a> Walk<'a> {
         }
         let inside = match directory.inside {
             Inside::Tree if name == b".git" => Inside::Git,
-            Inside::Tree if directory.rules.ignore(self.root, &path, is_directory) => Inside::Ignored(0),
+            Inside::Tree if directory.rules.ignore(self.root, &path, is_directory) => {
+                Inside::Ignored(0, None)
+            }
             inside => inside,
         };
-        if let Inside::Ignored(_) = inside {
+        if let Inside::Ignored(..) = inside {
             found.ignored.push(path.clone());
             if is_directory && (self.shows_ignored || !self.include.is_empty()) {
-                queue.push(Directory { path: Some(path), rules: Rules::default(), inside });
+                below.push(Directory::ignored(path, 0, None));
             } else if !is_directory && self.is_included(&path) {
                 found.included.push(path);
             } else if self.shows_ignored && !is_directory {
@@ -457,7 +353,7 @@ impl<'a> Walk<'a> {
             Err(_) => found.left_out.push((path.clone(), LeftOut::Unreadable)),
         }
         if is_directory && !(self.is_known)(&path) {
-            queue.push(Directory { path: Some(path), rules: directory.rules.clone(), inside });
+            below.push(Directory { path: Some(path), rules: directory.rules.clone(), inside });
         }
     }
 
@@ -551,35 +447,6 @@ impl<'a> Walk<'a> {
         selection
     }
 
-    /// Withholds the secrets among the ignored files.
-    fn judge_ignored(&self, found: &mut Found) {
-        let suspects = std::mem::take(&mut found.ignored_suspects);
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let judge = |suspects: &[(TreePath, Suspicion)]| {
-            let mut withheld = Vec::new();
-            for (path, suspicion) in suspects {
-                match self.is_secret(path, *suspicion, true) {
-                    Ok(true) => withheld.push((path.clone(), LeftOut::Secret)),
-                    Ok(false) => {}
-                    // Removed since it was listed.
-                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                    Err(_) => withheld.push((path.clone(), LeftOut::Unreadable)),
-                }
-            }
-            withheld
-        };
-        std::thread::scope(|scope| {
-            let shares = suspects.chunks(suspects.len().div_ceil(threads).max(64));
-            let shares: Vec<_> = shares.map(|share| scope.spawn(move || judge(share))).collect();
-            for share in shares {
-                match share.join() {
-                    Ok(withheld) => found.withheld.extend(withheld),
-                    Err(panic) => std::panic::resume_unwind(panic),
-                }
-            }
-        });
-    }
-
     /// Picks, with the directories above it, what is ignored but tracked by git or named by `--include`. What else is in
     /// a directory that is picked this way is `hidden`.
     fn take_ignored(&self, found: &mut Found, tracked: &[&[u8]], hidden: &mut Vec<TreePath>) {
@@ -635,10 +502,14 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// An open directory and what is in it.
-fn list_directory(absolute: &Path) -> rustix::io::Result<(Dir, Vec<DirEntry>)> {
+fn open_directory(absolute: &Path) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut dir = Dir::new(rustix::fs::openat(CWD, absolute, flags, Mode::empty())?)?;
+    rustix::fs::openat(CWD, absolute, flags, Mode::empty())
+}
+
+/// An open directory and what is in it.
+fn entries_of(directory: OwnedFd) -> rustix::io::Result<(Dir, Vec<DirEntry>)> {
+    let mut dir = Dir::new(directory)?;
     let is_inside = |entry: &rustix::io::Result<DirEntry>| {
         !entry.as_ref().is_ok_and(|entry| matches!(entry.file_name().to_bytes(), b"." | b".."))
     };
@@ -654,10 +525,6 @@ fn paths_in(absolute: &Path, path: &TreePath) -> Vec<TreePath> {
     entries.filter_map(|entry| join(entry).ok()).collect()
 }
 
-/// Ignored entries that are looked at; what lies beyond is not shown.
-const MAX_IGNORED: usize = 4_000_000;
-/// Names of ignored files whose meaning one thread keeps.
-const MAX_JUDGED_NAMES: usize = 20_000;
 /// Paths of one thread from which on it pays to sort them on a thread.
 const SORTED_APART: usize = 5_000;
 /// Files below this are not asked whether they have holes.

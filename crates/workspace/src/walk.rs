@@ -16,13 +16,19 @@ struct State<D> {
     waiting: Vec<D>,
     /// Threads that list a directory right now, and may push others.
     busy: usize,
+    /// Threads that have none to list.
+    idle: usize,
 }
 
 impl<D> Queue<D> {
-    /// Adds a directory.
-    pub fn push(&self, directory: D) {
-        self.state.lock().waiting.push(directory);
-        self.changed.notify_one();
+    /// Adds directories.
+    pub fn extend(&self, directories: impl IntoIterator<Item = D>) {
+        let mut state = self.state.lock();
+        state.waiting.extend(directories);
+        // Waking nobody takes a system call too.
+        let wakes = state.idle.min(state.waiting.len());
+        drop(state);
+        (0..wakes).for_each(|_| self.changed.notify_one());
     }
 
     /// The next directory; `None` once none is left and no thread can add one.
@@ -36,7 +42,9 @@ impl<D> Queue<D> {
             if state.busy == 0 {
                 return None;
             }
+            state.idle += 1;
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.idle -= 1;
         }
     }
 }
@@ -59,7 +67,8 @@ pub fn each_directory<D: Send, F: Default + Send>(
     first: Vec<D>,
     list: impl Fn(D, &Queue<D>, &mut F) + Sync,
 ) -> Vec<F> {
-    let queue = Queue { state: Lock::new(State { waiting: first, busy: 0 }), changed: Condvar::new() };
+    let queue =
+        Queue { state: Lock::new(State { waiting: first, busy: 0, idle: 0 }), changed: Condvar::new() };
     let run = || {
         let mut found = F::default();
         while let Some(directory) = queue.next() {
@@ -90,9 +99,7 @@ mod tests {
     fn every_directory_is_listed_once() {
         let found = each_directory(vec![1u64], |number, queue, found: &mut Vec<u64>| {
             found.push(number);
-            for child in [number * 2, number * 2 + 1].into_iter().filter(|child| *child < 1000) {
-                queue.push(child);
-            }
+            queue.extend([number * 2, number * 2 + 1].into_iter().filter(|child| *child < 1000));
         });
         let mut all = found.concat();
         all.sort_unstable();
