@@ -357,6 +357,13 @@ impl ChangeSet {
         ChangeSet { changes: BTreeMap::new(), ..self.clone() }
     }
 
+    /// The same without the paths of `other`.
+    pub fn without(&self, other: &ChangeSet) -> ChangeSet {
+        let mut rest = self.clone();
+        rest.changes.retain(|path, _| !other.changes.contains_key(path));
+        rest
+    }
+
     /// Takes the remark about ignored files out; whether there was one.
     pub fn take_remark_on_ignored(&mut self) -> bool {
         let count = self.remarks.len();
