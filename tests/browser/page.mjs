@@ -441,13 +441,13 @@ async function listeners() {
 await step('HTML that a tool shows reaches nobody before the user was asked', async () => {
 	/* A browser connects ahead in a profile that it keeps, and in none of a private window. */
 	const profile = mkdtempSync(join(tmpdir(), 'profile-'));
-	const context = await chromium.launchPersistentContext(profile, launched);
+	const log = join(profile, 'net.json');
+	const context = await chromium.launchPersistentContext(profile, { ...launched, args: [...flags, `--log-net-log=${log}`] });
 	const kept = await opened(context);
 	const heard = async (found, how) => {
 		for (const end = Date.now() + WAIT; !found(); await new Promise(done => setTimeout(done, 50))) assert.ok(Date.now() < end, how);
 	};
 	const shown = await listeners(), asked = await listeners(), control = await listeners();
-	/* `shown` is the document as it is shown, `asked` the one whose scripts the user lets run. */
 	writeFileSync(join(WORKSPACE, 'leaking.html'), leaking('C4NARY', shown.places));
 	await ask(kept, 'a chart please');
 	await kept.locator('details.call button', { hasText: 'Open output-1.html' }).click();
@@ -469,7 +469,7 @@ await step('HTML that a tool shows reaches nobody before the user was asked', as
 	await page.setContent(leaking('C0NTROL', control.places).replace(/<meta http-equiv=refresh[^>]*>|onload="[^"]*"/g, ''));
 	await heard(() => control.said.includes('udp') && control.said.some(url => url.startsWith('/C0NTROL/')), 'the control is heard');
 	/* And in the page itself, once the user lets scripts run. */
-	writeFileSync(join(WORKSPACE, 'leaking.html'), leaking('C4NARY', asked.places));
+	writeFileSync(join(WORKSPACE, 'leaking.html'), leaking('AGREED', asked.places));
 	await ask(kept, 'a chart please');
 	await kept.locator('details.call').nth(1).locator('button', { hasText: 'Open output-1.html' }).click();
 	kept.removeAllListeners('dialog');
@@ -478,6 +478,9 @@ await step('HTML that a tool shows reaches nobody before the user was asked', as
 	await heard(() => asked.connected.ahead > 0, 'what the user agreed to is heard');
 	assert.deepEqual({ said: shown.said, connected: shown.connected }, { said: [], connected: { http: 0, ahead: 0 } });
 	await context.close();
+	/* What the browser has asked a name server, which its own log says. */
+	const names = new Set(readFileSync(log, 'utf8').toLowerCase().match(/\b(c4nary|c0ntrol|agreed)\.test\b/g));
+	assert.ok(names.has('c0ntrol.test') && !names.has('c4nary.test'), [...names].join(' '));
 	/* What the policy stopped is reported by the browser too; what counts is what arrived. */
 	problems.length = 0;
 	rmSync(join(WORKSPACE, 'leaking.html'));
