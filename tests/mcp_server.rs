@@ -58,6 +58,88 @@ fn attack_74_the_question_to_a_clients_user_has_no_hostile_text_as_it_is() {
     assert_eq!(server.end(), 0);
 }
 
+/// The next request of the server for its client.
+fn asked(server: &mut Server) -> Value {
+    loop {
+        let message = server.next();
+        if message["method"] == "elicitation/create" {
+            return message;
+        }
+    }
+}
+
+/// A server whose client can ask its user, and the call that it was started with.
+fn with_user() -> (Server, Agent) {
+    let call = agent();
+    let again = call.again();
+    let mut server = Server::start(call, &["mcp", "--tools", "all"]);
+    let params = json!({ "protocolVersion": "2025-11-25", "capabilities": { "elicitation": {} }, "clientInfo": { "name": "t", "version": "1" } });
+    server.send(lines(&[request(1, "initialize", params)]).as_bytes());
+    server.answers(1);
+    (server, again)
+}
+
+fn agrees(asked: &Value) -> Value {
+    let answer = json!({ "action": "accept", "content": { "agree": true } });
+    json!({ "jsonrpc": "2.0", "id": asked["id"], "result": answer })
+}
+
+/// The question named files, and showed nothing of what is in them.
+#[test]
+fn attack_60_the_question_to_a_clients_user_shows_what_is_written() {
+    let (mut server, _) = with_user();
+    let make =
+        "echo harmless > a.txt; echo C4NARY > b.txt; seq 1 20000 > c.txt; echo z > z.txt; chmod 755 z.txt";
+    server.send(lines(&[call(2, "execute", json!({ "command": make }))]).as_bytes());
+    server.answers(1);
+    server.send(lines(&[call(3, "apply", json!({}))]).as_bytes());
+    let question = asked(&mut server);
+    let message = question["params"]["message"].as_str().expect("a message");
+    assert!(
+        message.contains("+harmless") && message.contains("+C4NARY") && message.contains("+1\n+2\n"),
+        "{message}"
+    );
+    let (_, rest) = message.split_once("Not shown here, or not to the end:").expect("what is cut");
+    assert!(
+        rest.contains("+20000")
+            && rest.contains("c.txt")
+            && rest.contains("z.txt")
+            && !rest.contains("a.txt"),
+        "{rest}"
+    );
+    assert!(rest.contains("`agent diff ") && message.len() < 32 << 10, "{rest}");
+    server.send(lines(&[agrees(&question)]).as_bytes());
+    let applied = server.answers(1).remove(0);
+    assert_eq!(applied["result"]["isError"], false, "{applied}");
+    assert_eq!(server.end(), 0);
+}
+
+/// A part of the change that did not fit the question, and that was something else when the user looked for it.
+#[test]
+fn attack_60_what_a_user_looks_up_while_a_question_stands_is_what_is_written() {
+    let (mut server, again) = with_user();
+    let make = "seq 1 20000 > a.txt; echo C4NARY > tool.sh";
+    server.send(lines(&[call(2, "execute", json!({ "command": make }))]).as_bytes());
+    server.answers(1);
+    for (id, swap, is_written) in [(3, "echo harmless > tool.sh", false), (5, "true", true)] {
+        server.send(lines(&[call(id, "apply", json!({}))]).as_bytes());
+        let question = asked(&mut server);
+        server.send(lines(&[call(id + 1, "execute", json!({ "command": swap }))]).as_bytes());
+        server.answers(1);
+        let diff = again.again().args(["diff"]).run().expect_code(0).stdout;
+        assert!(diff.contains("+harmless"), "{diff}");
+        server.send(lines(&[agrees(&question)]).as_bytes());
+        let applied = server.answers(1).remove(0);
+        assert_eq!(applied["result"]["isError"], !is_written, "{applied}");
+        assert_eq!(again.workspace().join("tool.sh").exists(), is_written);
+    }
+    assert_eq!(
+        std::fs::read_to_string(again.workspace().join("tool.sh")).expect("it is there"),
+        "harmless\n"
+    );
+    assert_eq!(server.end(), 0);
+}
+
 fn request(id: u64, method: &str, params: Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
 }

@@ -1068,6 +1068,7 @@ async fn status(router: &Router, request: Request<Body>) -> StatusCode {
     let policy = headers.get("content-security-policy").and_then(|policy| policy.to_str().ok());
     assert!(policy.is_some_and(|policy| policy.contains("default-src 'none'")), "{answer:?}");
     assert_eq!(headers["x-content-type-options"], "nosniff");
+    assert_eq!(headers["x-dns-prefetch-control"], "off");
     assert_eq!(headers["cache-control"], "no-store");
     assert_eq!(headers["referrer-policy"], "no-referrer");
     assert_eq!(headers["cross-origin-resource-policy"], "same-origin");

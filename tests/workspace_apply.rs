@@ -14,9 +14,9 @@ use agent::workspace::tree_path::TreePath;
 use agent::workspace::{diff, git_patch};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::Write;
-use std::os::unix::fs::{MetadataExt, chown, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
@@ -339,6 +339,60 @@ fn a_conflict_keeps_every_other_file_unwritten_unless_it_is_named() {
     assert_eq!(fs::read_to_string(fixture.host.path().join("dir/b")).unwrap(), "B");
     assert!(!fixture.host.path().join("dir/c").exists());
     assert_eq!(changes.select(&["nothing".into()]).unwrap_err().kind(), Kind::Usage);
+}
+
+/// A file that was made 0600 on the host after the session took it was written as 0755, and a directory that appeared there got the mode
+/// of the sandbox's.
+#[test]
+fn nobody_may_do_more_with_a_file_than_the_user_has_left_them_meanwhile() {
+    let (script, data) = (Entry::File(b"new".to_vec(), 0o755), Entry::File(b"data".to_vec(), 0o666));
+    let fixture = Fixture::new(
+        &tree_of([
+            ("tool", file("old")),
+            ("same", file("old")),
+            ("data", file("data")),
+            ("open/x", file("x")),
+        ]),
+        &tree_of([
+            ("tool", script.clone()),
+            ("same", script),
+            ("data", data),
+            ("open/x", file("y")),
+            ("made/x", file("x")),
+        ]),
+    );
+    fs::set_permissions(fixture.sandbox.path().join("open"), Permissions::from_mode(0o777)).unwrap();
+    let changes = fixture.changes();
+    let host = |name: &str| fixture.host.path().join(name);
+    let mode = |name: &str| fs::metadata(host(name)).unwrap().mode() & 0o777;
+    fs::create_dir(host("made")).unwrap();
+    for (name, mode) in [("tool", 0o600), ("data", 0o640), ("open", 0o750), ("made", 0o700)] {
+        fs::set_permissions(host(name), Permissions::from_mode(mode)).unwrap();
+    }
+    fixture.apply(&changes, true).unwrap();
+    for (name, expected) in
+        [("tool", 0o700), ("same", 0o755), ("data", 0o640), ("open", 0o750), ("made", 0o700)]
+    {
+        assert_eq!(mode(name), expected, "{name}: {:o}", mode(name));
+    }
+    assert_eq!(fs::read_to_string(host("tool")).unwrap(), "new");
+}
+
+/// One file that changed on the host while others were being written left these as they were written.
+#[test]
+fn what_was_written_is_taken_back_where_another_file_changed_meanwhile() {
+    let names = ["a", "b", "z"];
+    let fixture = Fixture::new(
+        &tree_of(names.map(|name| (name, file("old")))),
+        &tree_of(names.map(|name| (name, file("new")))),
+    );
+    let host = HostDir::open(fixture.host.path()).unwrap();
+    let plan = Plan::check(&host, &fixture.changes(), &fixture.store, None).unwrap();
+    fs::write(fixture.host.path().join("z"), "mine").unwrap();
+    assert_eq!(plan.write(&host, &fixture.store).unwrap_err().kind(), Kind::Conflict);
+    for (name, content) in [("a", "old"), ("b", "old"), ("z", "mine")] {
+        assert_eq!(fs::read_to_string(fixture.host.path().join(name)).unwrap(), content, "{name}");
+    }
 }
 
 /// Replacing one of them moves the change time of the others, which looked as if somebody had written to them.

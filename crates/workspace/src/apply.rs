@@ -6,7 +6,7 @@
 mod decided;
 
 use crate::changes::{Change, ChangeSet};
-use crate::host_dir::{HostDir, Observed};
+use crate::host_dir::{Changed, HostDir, Observed};
 use crate::manifest::Node;
 use crate::merge::{self, Merged, Ours};
 use crate::resolution::{Resolutions, Settled};
@@ -54,10 +54,14 @@ impl Plan {
         store: &Store,
         merge: Option<&Resolutions>,
     ) -> Result<Plan> {
-        let check = Check { host, changes, store, merge };
-        let mut plan = Plan::default();
-        let mut conflicts = Vec::new();
-        for (path, change) in &changes.changes {
+        let (plan, conflicts) = Self::judge(&Check { host, changes, store, merge })?;
+        if conflicts.is_empty() { Ok(plan) } else { Err(conflict_error(&conflicts)) }
+    }
+
+    /// What can be written of a change, and what conflicts.
+    fn judge(check: &Check<'_>) -> Result<(Plan, Vec<Conflict>)> {
+        let (mut plan, mut conflicts) = (Plan::default(), Vec::new());
+        for (path, change) in &check.changes.changes {
             match check.one(path, change)? {
                 Verdict::Done => {}
                 Verdict::Conflict(reason) => conflicts.push(Conflict { path: path.clone(), reason }),
@@ -75,7 +79,7 @@ impl Plan {
                 }
             }
         }
-        if conflicts.is_empty() { Ok(plan) } else { Err(conflict_error(&conflicts)) }
+        Ok((plan, conflicts))
     }
 
     /// The same plan as one that puts back what was there: with all permission bits, whatever the umask is.
@@ -118,19 +122,18 @@ impl Plan {
         self.steps.is_empty()
     }
 
-    /// Writes. If a step fails, what was written is reverted.
+    /// Writes. If a step fails, what was written is reverted, but for what has changed on the host since.
     pub fn write(&self, host: &HostDir, store: &Store) -> Result<()> {
-        let mut writer =
-            Writer { steps: &self.steps, host, store, restores: self.restores, done: BTreeSet::new() };
+        let mut writer = Writer::new(&self.steps, host, store, self.restores);
         let result = writer.write();
         if result.is_err() {
             let done = std::mem::take(&mut writer.done);
             let mut record = self.record();
             record.changes.retain(|path, _| done.contains(path));
             // Best effort: the error that led here is the one to show, and `agent undo` can be tried again.
-            if let Ok(back) = Plan::check(host, &record.reversed(), store, None) {
-                let _ =
-                    Writer { steps: &back.steps, host, store, restores: true, done: BTreeSet::new() }.write();
+            let check = Check { host, changes: &record.reversed(), store, merge: None };
+            if let Ok((back, _)) = Self::judge(&check) {
+                let _ = Writer::new(&back.steps, host, store, true).write();
             }
         }
         result
@@ -172,7 +175,7 @@ impl Check<'_> {
             (keep_host_mode(node, change), false)
         } else {
             match self.try_merge(path, node, change)? {
-                Merged::Clean(node) => (Some(node), true),
+                Merged::Clean(merged) => (Some(not_wider(merged, node, change)), true),
                 Merged::Impossible(reason) => return self.as_decided(path, found, change, reason),
             }
         };
@@ -232,9 +235,15 @@ struct Writer<'a> {
     restores: bool,
     /// Paths that were touched, so that they can be restored.
     done: BTreeSet<&'a TreePath>,
+    /// Directories that were not there.
+    made: BTreeSet<&'a TreePath>,
 }
 
-impl Writer<'_> {
+impl<'a> Writer<'a> {
+    fn new(steps: &'a BTreeMap<TreePath, Step>, host: &'a HostDir, store: &'a Store, restores: bool) -> Self {
+        Self { steps, host, store, restores, done: BTreeSet::new(), made: BTreeSet::new() }
+    }
+
     /// Removals first, deepest first; then directories, then files, and the modes of directories at the very end.
     fn write(&mut self) -> Result<()> {
         for (path, step) in self.steps.iter().rev() {
@@ -242,7 +251,8 @@ impl Writer<'_> {
         }
         for (path, step) in self.steps {
             if is_directory(&step.write) && !is_directory(&step.found.node) {
-                self.touch(path, |host| make_directories(host, path))?;
+                let is_made = self.touch(path, |host| make_directories(host, path))?;
+                self.made.extend(is_made.then_some(path));
             }
         }
         for (path, step) in self.steps {
@@ -251,10 +261,11 @@ impl Writer<'_> {
             }
         }
         for (path, step) in self.steps.iter().rev() {
-            if let Some(Node::Directory { mode }) = step.write
-                && (is_directory(&step.found.node) || self.sets_mode(mode))
-            {
-                self.touch(path, |host| host.set_directory_mode(path, mode))?;
+            let Some(Node::Directory { mode }) = step.write else { continue };
+            let former = step.found.node.as_ref().and_then(Node::mode);
+            // One that somebody else has made meanwhile is theirs.
+            if is_directory(&step.found.node) || self.made.contains(path) && self.sets_mode(mode) {
+                self.touch(path, |host| host.set_directory_mode(path, mode, former))?;
             }
         }
         let parents: BTreeSet<_> = self.steps.keys().map(TreePath::parent).collect();
@@ -263,8 +274,7 @@ impl Writer<'_> {
 
     fn remove(&mut self, path: &TreePath, step: &Step) -> Result<()> {
         if is_file(&step.found.node) && !is_file(&step.write) {
-            still(self.host, path, step)?;
-            self.touch(path, |host| host.remove_file(path))
+            self.touch(path, |host| host.remove_file(path, &step.found))
         } else if is_directory(&step.found.node) && !is_directory(&step.write) {
             self.touch(path, |host| remove_directory(host, path, step.write.is_some()))
         } else {
@@ -273,10 +283,6 @@ impl Writer<'_> {
     }
 
     fn write_file(&mut self, path: &TreePath, step: &Step) -> Result<()> {
-        // A directory that was there has just been removed, and so looks otherwise.
-        if !is_directory(&step.found.node) {
-            still(self.host, path, step)?;
-        }
         let store = self.store;
         let sets_mode = |mode| is_plain_file(&step.found.node) || self.sets_mode(mode);
         let is_new = matches!(step.write, Some(Node::File { mode, .. }) if !sets_mode(mode));
@@ -289,11 +295,13 @@ impl Writer<'_> {
         self.restores || mode & 0o077 == 0 || mode & 0o200 == 0
     }
 
-    fn touch(&mut self, path: &TreePath, act: impl FnOnce(&HostDir) -> io::Result<()>) -> Result<()> {
-        if let Some((path, _)) = self.steps.get_key_value(path) {
+    fn touch<T>(&mut self, path: &TreePath, act: impl FnOnce(&HostDir) -> io::Result<T>) -> Result<T> {
+        let acted = act(self.host);
+        let is_touched = !acted.as_ref().is_err_and(Changed::is);
+        if let Some((path, _)) = self.steps.get_key_value(path).filter(|_| is_touched) {
             self.done.insert(path);
         }
-        act(self.host).map_err(|error| cannot_write(path, error))
+        acted.map_err(|error| cannot_write(path, error))
     }
 }
 
@@ -363,9 +371,20 @@ pub(super) fn is_base(found: Option<&Node>, change: &Change) -> bool {
 /// Returns what is written: with the host's own permission bits where the change is not about them.
 pub(super) fn keep_host_mode(found: Option<&Node>, change: &Change) -> Option<Node> {
     let after = change.after.clone()?;
-    match found.and_then(Node::mode) {
-        Some(mode) if !change.changes_mode() => Some(after.with_mode(mode)),
-        _ => Some(after),
+    let after = match change.mode_over(found.and_then(Node::mode)) {
+        Some(mode) => after.with_mode(mode),
+        None => after,
+    };
+    Some(not_wider(after, found, change))
+}
+
+/// What is to be written, for nobody more than the host's own version is, where the user has changed who that is for since the session took
+/// it. What becomes executable is so for whom may read it.
+fn not_wider(node: Node, found: Option<&Node>, change: &Change) -> Node {
+    let (Some(mode), Some(found)) = (node.mode(), found.and_then(Node::mode)) else { return node };
+    match change.before.as_ref().and_then(Node::mode) {
+        Some(before) if before == found => node,
+        _ => node.with_mode(mode & (found | (found & 0o444) >> 2)),
     }
 }
 
@@ -390,17 +409,6 @@ fn stray(host: &HostDir, directory: &TreePath, changes: &ChangeSet) -> Result<Op
     Ok(None)
 }
 
-fn still(host: &HostDir, path: &TreePath, step: &Step) -> Result<()> {
-    match host.is_still(path, &step.found) {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(conflict_error(&[Conflict {
-            path: path.clone(),
-            reason: "it changed on the host while the changes were being written".to_owned(),
-        }])),
-        Err(error) => Err(cannot_write(path, error)),
-    }
-}
-
 /// A directory that is not empty stays, unless something else has to take its place: what is in it is the host's.
 fn remove_directory(host: &HostDir, path: &TreePath, must_go: bool) -> io::Result<()> {
     match host.remove_directory(path) {
@@ -409,9 +417,12 @@ fn remove_directory(host: &HostDir, path: &TreePath, must_go: bool) -> io::Resul
     }
 }
 
-fn make_directories(host: &HostDir, path: &TreePath) -> io::Result<()> {
+/// Makes a directory and those above it. Returns whether it was not there.
+fn make_directories(host: &HostDir, path: &TreePath) -> io::Result<bool> {
     let above: Vec<_> = path.ancestors().collect();
-    above.iter().rev().try_for_each(|directory| host.make_directory(directory))?;
+    for directory in above.iter().rev() {
+        host.make_directory(directory)?;
+    }
     host.make_directory(path)
 }
 
@@ -419,15 +430,18 @@ fn write_node(host: &HostDir, store: &Store, path: &TreePath, step: &Step, is_ne
     if let Some(parent) = path.parent() {
         make_directories(host, &parent)?;
     }
+    // A directory that was there has just been removed.
+    let removed = Observed::nothing();
+    let former = if is_directory(&step.found.node) { &removed } else { &step.found };
     match &step.write {
         Some(Node::File { hash, mode, .. }) => {
             let mut content = store.open_blob(*hash).map_err(io::Error::other)?;
             match is_new {
-                true => host.write_plain_file(path, &mut content, mode & 0o100 != 0),
-                false => host.write_file(path, &mut content, *mode, &step.found),
+                true => host.write_plain_file(path, &mut content, mode & 0o100 != 0, former),
+                false => host.write_file(path, &mut content, *mode, former),
             }
         }
-        Some(Node::Symlink { target }) => host.write_symlink(path, target),
+        Some(Node::Symlink { target }) => host.write_symlink(path, target, former),
         Some(Node::Directory { .. }) | None => Ok(()),
     }
 }
@@ -453,6 +467,9 @@ fn describe(error: &io::Error) -> String {
 }
 
 fn cannot_write(path: &TreePath, error: io::Error) -> Error {
+    if Changed::is(&error) {
+        return conflict_error(&[Conflict { path: path.clone(), reason: error.to_string() }]);
+    }
     Error::unexpected(format!("{path} could not be written on the host")).caused_by(error)
 }
 

@@ -53,6 +53,27 @@ impl Change {
         let mode = |node: &Option<Node>| node.as_ref().and_then(Node::mode);
         mode(&self.before) != mode(&self.after)
     }
+
+    /// The permission bits that come of the change where there is something with `found`: for its owner, its group and all others each those of
+    /// the change, unless the other side has changed them as well. Then what either side has taken away is gone, and what the change
+    /// makes executable is so for whom may read it.
+    pub fn mode_over(&self, found: Option<u32>) -> Option<u32> {
+        let after = self.after.as_ref().and_then(Node::mode)?;
+        let Some(found) = found else { return Some(after) };
+        // Both have made it, or it was a link.
+        let Some(before) = self.before.as_ref().and_then(Node::mode) else { return Some(found) };
+        let merged = [0o700, 0o070, 0o007].map(|class| match found & class == before & class {
+            true => after & class,
+            false => {
+                let kept = found & class & !(before & !after);
+                let made_executable = after & !before & 0o111 & ((kept & 0o444) >> 2);
+                // Who may not read it any more has nothing to execute either.
+                let unreadable = ((found & !kept & 0o444) >> 2) & class;
+                (kept | made_executable) & !unreadable
+            }
+        });
+        Some(merged.into_iter().sum())
+    }
 }
 
 /// Something in the sandbox that is never written to the host, and why.
@@ -336,6 +357,13 @@ impl ChangeSet {
         ChangeSet { changes: BTreeMap::new(), ..self.clone() }
     }
 
+    /// The same without the paths of `other`.
+    pub fn without(&self, other: &ChangeSet) -> ChangeSet {
+        let mut rest = self.clone();
+        rest.changes.retain(|path, _| !other.changes.contains_key(path));
+        rest
+    }
+
     /// Takes the remark about ignored files out; whether there was one.
     pub fn take_remark_on_ignored(&mut self) -> bool {
         let count = self.remarks.len();
@@ -448,5 +476,33 @@ fn refusal(path: &TreePath, after: Option<&Node>, exclusions: &Exclusions<'_>) -
             Some("a symlink that leads out of the workspace".to_owned())
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use agent_base::hash::Hash;
+
+    #[test]
+    fn bits_that_both_sides_change_are_merged_and_what_one_takes_away_is_gone() {
+        let file = |mode| Some(Node::File { hash: Hash::UNKNOWN, size: 0, mode });
+        for (before, after, found, merged) in [
+            (0o644, 0o644, 0o600, 0o600),
+            (0o644, 0o755, 0o644, 0o755),
+            (0o644, 0o755, 0o600, 0o700),
+            (0o644, 0o755, 0o640, 0o750),
+            (0o644, 0o600, 0o755, 0o700),
+            (0o755, 0o775, 0o700, 0o700),
+            (0o755, 0o644, 0o700, 0o600),
+            (0o600, 0o644, 0o700, 0o744),
+            (0o644, 0o666, 0o400, 0o400),
+        ] {
+            let change = Change { before: file(before), after: file(after) };
+            let result = change.mode_over(Some(found)).unwrap_or_default();
+            assert_eq!(result, merged, "{before:o} {after:o} {found:o}: {result:o}");
+        }
+        assert_eq!(Change { before: None, after: file(0o755) }.mode_over(Some(0o600)), Some(0o600));
+        assert_eq!(Change { before: None, after: file(0o755) }.mode_over(None), Some(0o755));
     }
 }

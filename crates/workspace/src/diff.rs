@@ -9,6 +9,7 @@ use crate::store::Store;
 use crate::tree_path::TreePath;
 use agent_base::error::Result;
 use agent_base::hash::Hash;
+use agent_base::head_writer::HeadWriter;
 use agent_base::text_encoding::Encoding;
 use agent_diff::hunks;
 use agent_diff::paint::Painter;
@@ -120,21 +121,70 @@ fn is_mostly_binary(bytes: &[u8]) -> bool {
 /// Writes the diff for users. Nothing in it is obeyed by a terminal but the colours, where `color` is set.
 pub fn write_text(out: &mut dyn Write, changes: &ChangeSet, store: &Store, color: bool) -> Result<()> {
     let paint = Paint { color };
+    each(changes, store, &mut |file| write_change(out, file, store, paint))?;
+    for message in changes.messages() {
+        writeln!(out, "{}", paint.bold(&message))?;
+    }
+    Ok(())
+}
+
+/// The beginning of the diff for users.
+pub struct Excerpt {
+    /// Whole lines of it, without colours.
+    pub text: String,
+    /// The changes that it does not show, or not to their end.
+    pub left_out: ChangeSet,
+}
+
+/// As much of the diff for users as `max` bytes have room for. The rest is not made.
+pub fn excerpt(changes: &ChangeSet, store: &Store, max: usize) -> Result<Excerpt> {
+    let (mut text, mut left_out) = (String::new(), changes.without_changes());
+    each(changes, store, &mut |file| {
+        let mut is_cut = !left_out.is_empty();
+        if !is_cut {
+            let mut head = HeadWriter::new(max - text.len());
+            write_change(&mut head, file, store, Paint { color: false })?;
+            is_cut = head.is_cut();
+            let shown = head.into_text();
+            let end = if is_cut { shown.rfind('\n').map_or(0, |end| end + 1) } else { shown.len() };
+            text += &shown[..end];
+        }
+        let paths = file.source.into_iter().chain([file.path]).filter(|_| is_cut);
+        let change = |path: &TreePath| Some((path.clone(), changes.changes.get(path)?.clone()));
+        left_out.changes.extend(paths.filter_map(change));
+        Ok(())
+    })?;
+    Ok(Excerpt { text, left_out })
+}
+
+/// A file as the diff shows it.
+struct ShownFile<'a> {
+    path: &'a TreePath,
+    /// Its former name, where it was renamed.
+    source: Option<&'a TreePath>,
+    headline: String,
+    change: Change,
+}
+
+/// Visits each file: a renamed one under its new name, one that became something else in two halves.
+fn each(
+    changes: &ChangeSet,
+    store: &Store,
+    visit: &mut dyn FnMut(&ShownFile<'_>) -> Result<()>,
+) -> Result<()> {
     let renames = renames::find(changes, store);
     let sources: BTreeSet<&TreePath> = renames.values().map(|rename| &rename.from).collect();
     for (path, change) in changes.by_directory().filter(|(path, _)| !sources.contains(path)) {
         if let Some((rename, change)) =
             renames.get(path).and_then(|rename| Some((rename, renamed(rename, changes)?)))
         {
-            write_change(out, path, &rename_headline(rename, &change), &change, store, paint)?;
+            let headline = rename_headline(rename, &change);
+            visit(&ShownFile { path, source: Some(&rename.from), headline, change })?;
             continue;
         }
         for change in git_patch::halves(change) {
-            write_change(out, path, &headline(path, &change), &change, store, paint)?;
+            visit(&ShownFile { path, source: None, headline: headline(path, &change), change })?;
         }
-    }
-    for message in changes.messages() {
-        writeln!(out, "{}", paint.bold(&message))?;
     }
     Ok(())
 }
@@ -151,15 +201,9 @@ fn rename_headline(rename: &Rename, change: &Change) -> String {
     format!("renamed {} → {} ({} % the same{modes})", rename.from, rename.to, rename.similarity)
 }
 
-fn write_change(
-    out: &mut dyn Write,
-    path: &TreePath,
-    headline: &str,
-    change: &Change,
-    store: &Store,
-    paint: Paint,
-) -> Result<()> {
-    writeln!(out, "{}", paint.bold(headline))?;
+fn write_change(out: &mut dyn Write, file: &ShownFile<'_>, store: &Store, paint: Paint) -> Result<()> {
+    let ShownFile { path, change, .. } = file;
+    writeln!(out, "{}", paint.bold(&file.headline))?;
     let old = Side::load(change.before.as_ref(), store, MAX_SHOWN)?;
     let new = Side::load(change.after.as_ref(), store, MAX_SHOWN)?;
     if old == Side::NotShown || new == Side::NotShown {

@@ -3,18 +3,23 @@
 //! Every step goes from an open directory to a name in it with `O_NOFOLLOW` (openat(2)), so a symlink that takes a
 //! directory's place at any moment is an error and never a way out.
 
+mod place;
+
+pub use place::Changed;
+
 use crate::attributes;
 use crate::manifest::{Node, Target};
 use crate::selection::Stamp;
 use crate::tree_path::TreePath;
 use agent_base::hash::Hash;
 use agent_base::plain_file::{self, Links};
+use place::{Place, Temporary};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 use sha2::{Digest, Sha256};
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path};
 
@@ -50,6 +55,14 @@ impl Observed {
     pub fn nothing() -> Self {
         Self { node: None, identity: None, owner: None, links: 1 }
     }
+
+    /// Returns whether it is the same as another one, which was looked at under another name: renaming changes the change time.
+    fn is_as(&self, other: &Self) -> bool {
+        let without_change = |identity: Identity| Identity { ctime: (0, 0), ..identity };
+        self.node == other.node
+            && self.owner == other.owner
+            && self.identity.map(without_change) == other.identity.map(without_change)
+    }
 }
 
 impl HostDir {
@@ -81,48 +94,11 @@ impl HostDir {
     /// Looks at `path`, and reads and hashes it where it is a file. Something that is neither file, symlink nor
     /// directory is an error; a symlink or a file on the way is `NotADirectory`.
     pub fn observe(&self, path: &TreePath) -> io::Result<Observed> {
-        self.look(path, true)
-    }
-
-    /// Returns whether `path` is still as it was observed. Unchanged metadata is enough. If only the change time differs, as
-    /// after another name of the file was removed, the content decides.
-    pub fn is_still(&self, path: &TreePath, observed: &Observed) -> io::Result<bool> {
-        let now = self.look(path, false)?;
-        Ok(now.identity == observed.identity || self.observe(path)?.node == observed.node)
-    }
-
-    fn look(&self, path: &TreePath, read: bool) -> io::Result<Observed> {
-        let nothing = Observed::nothing();
-        let parent = match self.parent(path) {
-            Ok(parent) => parent,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(nothing),
-            Err(error) => return Err(error),
-        };
-        let stat = match rustix::fs::statat(&parent, path.name(), AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => stat,
-            Err(Errno::NOENT) => return Ok(nothing),
-            Err(error) => return Err(error.into()),
-        };
-        let mode = stat.st_mode & 0o777;
-        let (node, stat) = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => (Node::Directory { mode }, stat),
-            FileType::Symlink => {
-                let target = rustix::fs::readlinkat(&parent, path.name(), Vec::new())?;
-                (Node::Symlink { target: Target(target.into_bytes()) }, stat)
-            }
-            FileType::RegularFile if read => hash_file(&parent, path.name())?,
-            FileType::RegularFile => (Node::File { hash: Hash::UNKNOWN, size: 0, mode }, stat),
-            _ => {
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, "a device, FIFO or socket is there"));
-            }
-        };
-        let links = if matches!(node, Node::File { .. }) { links(&stat) } else { 1 };
-        Ok(Observed {
-            links,
-            node: Some(node),
-            identity: Some(identity(&stat)),
-            owner: Some((stat.st_uid, stat.st_gid)),
-        })
+        match self.parent(path) {
+            Ok(parent) => look_at(&parent, path.name(), true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Observed::nothing()),
+            Err(error) => Err(error),
+        }
     }
 
     /// How whatever is at `path` looks; `None` for nothing. Reads no content.
@@ -158,12 +134,15 @@ impl HostDir {
         Ok(names.into_iter().filter(|name| !matches!(name.as_slice(), b"." | b"..")).collect())
     }
 
-    /// Writes a file: a temporary one in the same directory, flushed to disk, then renamed over the name. Owner and
-    /// group stay those of `former` where the system allows it, and so do its extended attributes, among them its access
-    /// control list; what is new belongs to whom root writes it for.
+    /// Writes a file in the place of `former`: a temporary one in the same directory, flushed to disk, then renamed. Owner and group stay
+    /// those of `former` where the system allows it, and so do its extended attributes, among them its access control list; what is new
+    /// belongs to whom root writes it for.
     ///
     /// A file that cannot be replaced is written in place: a mount of its own, and one with attributes that no other file
     /// may get.
+    ///
+    /// # Errors
+    /// [`Changed`] where something else is there than `former`, with which nothing is done.
     pub fn write_file(
         &self,
         path: &TreePath,
@@ -171,82 +150,72 @@ impl HostDir {
         mode: u32,
         former: &Observed,
     ) -> io::Result<()> {
-        let parent = self.parent(path)?;
-        let temporary = Temporary::new(&parent);
+        let place = Place::holding(self, path, former)?;
+        let mut temporary = Temporary::new(&place.parent);
         let mut file = temporary.create(0o600)?;
         io::copy(content, &mut file)?;
-        if let Some(owner) = former.owner.or_else(|| new_owner(&parent)) {
-            change_owner(&file, owner);
-        }
-        let attributes = match former.node {
-            Some(Node::File { .. }) => attributes::copy(&parent, path.name(), &file),
-            _ => Ok(()),
+        let owner = place.found.owner.or_else(|| new_owner(&place.parent));
+        let is_given = owner.is_none_or(|owner| change_owner(&file, owner));
+        let attributes = match place.found.node {
+            Some(Node::File { .. }) => attributes::copy(&place.parent, path.name(), &file).map(Some),
+            _ => Ok(None),
         };
-        rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
+        let of_copy = if is_given { mode } else { for_another_group(mode) };
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(of_copy))?;
         file.sync_all()?;
         let replaced = match attributes {
-            Ok(()) => temporary.rename_to(path.name()),
-            Err(error) => Err(error),
+            Ok(attributes) => place.fill(&mut temporary, attributes),
+            Err(error) => Err(error.into()),
         };
         match replaced {
-            Err(Errno::BUSY | Errno::PERM | Errno::ACCESS | Errno::NOTSUP) if former.identity.is_some() => {
-                write_in_place(&parent, path.name(), &mut file, mode, former)
+            Err(error) if place.found.identity.is_some() && is_not_replaceable(&error) => {
+                place.fill_in_place(&mut file, mode)
             }
-            replaced => Ok(replaced?),
+            replaced => replaced,
         }
     }
 
-    /// Writes a file with the permission bits that the umask leaves.
+    /// Writes a file with the permission bits that the umask leaves, in the place of `former`.
+    ///
+    /// # Errors
+    /// [`Changed`], as for [`HostDir::write_file`].
     pub fn write_plain_file(
         &self,
         path: &TreePath,
         content: &mut dyn Read,
         executable: bool,
+        former: &Observed,
     ) -> io::Result<()> {
-        self.write_new(path, content, executable, File::sync_all)
+        let place = Place::holding(self, path, former)?;
+        write_new(&place, content, executable, File::sync_all)
     }
 
-    /// The same for a file that nobody misses after a crash of the machine: it is not flushed to disk.
+    /// The same, whatever is there, for a file that nobody misses after a crash of the machine: it is not flushed to disk.
     pub fn write_passing_file(
         &self,
         path: &TreePath,
         content: &mut dyn Read,
         executable: bool,
     ) -> io::Result<()> {
-        self.write_new(path, content, executable, |_| Ok(()))
+        write_new(&Place::of(self, path)?, content, executable, |_| Ok(()))
     }
 
-    fn write_new(
-        &self,
-        path: &TreePath,
-        content: &mut dyn Read,
-        executable: bool,
-        flush: fn(&File) -> io::Result<()>,
-    ) -> io::Result<()> {
-        let parent = self.parent(path)?;
-        let temporary = Temporary::new(&parent);
-        let mut file = temporary.create(if executable { 0o777 } else { 0o666 })?;
-        io::copy(content, &mut file)?;
-        if let Some(owner) = new_owner(&parent) {
-            change_owner(&file, owner);
+    /// Makes a symlink in the place of `former`, which is not a directory.
+    ///
+    /// # Errors
+    /// [`Changed`], as for [`HostDir::write_file`].
+    pub fn write_symlink(&self, path: &TreePath, target: &Target, former: &Observed) -> io::Result<()> {
+        let place = Place::holding(self, path, former)?;
+        let mut temporary = Temporary::new(&place.parent);
+        rustix::fs::symlinkat(target.0.as_slice(), &place.parent, &temporary.name)?;
+        if let Some(owner) = new_owner(&place.parent) {
+            change_link_owner(&place.parent, &temporary.name, owner);
         }
-        flush(&file)?;
-        Ok(temporary.rename_to(path.name())?)
+        place.fill(&mut temporary, None)
     }
 
-    /// Makes a symlink in place of what is there (but for a directory).
-    pub fn write_symlink(&self, path: &TreePath, target: &Target) -> io::Result<()> {
-        let parent = self.parent(path)?;
-        let temporary = Temporary::new(&parent);
-        rustix::fs::symlinkat(target.0.as_slice(), &parent, &temporary.name)?;
-        if let Some(owner) = new_owner(&parent) {
-            change_link_owner(&parent, &temporary.name, owner);
-        }
-        Ok(temporary.rename_to(path.name())?)
-    }
-
-    /// Makes a directory; an existing one is not an error.
-    pub fn make_directory(&self, path: &TreePath) -> io::Result<()> {
+    /// Makes a directory; an existing one is not an error. Returns whether there was none.
+    pub fn make_directory(&self, path: &TreePath) -> io::Result<bool> {
         let parent = self.parent(path)?;
         let made = rustix::fs::mkdirat(&parent, path.name(), Mode::from_raw_mode(0o777));
         if let Err(error) = made
@@ -258,24 +227,44 @@ impl HostDir {
         if let (Ok(()), Some(owner)) = (made, new_owner(&parent)) {
             change_owner(directory, owner);
         }
-        Ok(())
+        Ok(made.is_ok())
     }
 
-    /// Sets a directory's permission bits. That of the group for what is made in it, and the sticky one, stay.
-    pub fn set_directory_mode(&self, path: &TreePath, mode: u32) -> io::Result<()> {
+    /// Sets a directory's permission bits, which are `former` now, where that is known. That of the group for what is made in it, and
+    /// the sticky one, stay.
+    ///
+    /// # Errors
+    /// [`Changed`] where they are others.
+    pub fn set_directory_mode(&self, path: &TreePath, mode: u32, former: Option<u32>) -> io::Result<()> {
         let directory = open_directory(self.parent(path)?.as_fd(), path.name())?;
-        let kept = rustix::fs::fstat(&directory)?.st_mode & 0o7000;
-        Ok(rustix::fs::fchmod(&directory, Mode::from_raw_mode(mode | kept))?)
+        let now = rustix::fs::fstat(&directory)?.st_mode;
+        if former.is_some_and(|former| former != now & 0o777) {
+            return Err(io::Error::other(Changed));
+        }
+        Ok(rustix::fs::fchmod(&directory, Mode::from_raw_mode(mode | now & 0o7000))?)
     }
 
     /// Removes a file or a symlink. A missing one is not an error.
-    pub fn remove_file(&self, path: &TreePath) -> io::Result<()> {
-        self.unlink(path, AtFlags::empty())
+    ///
+    /// # Errors
+    /// [`Changed`] where something else is there than `former`, with which nothing is done.
+    pub fn remove_file(&self, path: &TreePath, former: &Observed) -> io::Result<()> {
+        match Place::holding(self, path, former) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            place => place?.clear(),
+        }
     }
 
     /// Removes an empty directory. A missing one is not an error.
     pub fn remove_directory(&self, path: &TreePath) -> io::Result<()> {
-        self.unlink(path, AtFlags::REMOVEDIR)
+        let parent = match self.parent(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            parent => parent?,
+        };
+        match rustix::fs::unlinkat(&parent, path.name(), AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Flushes the names in a directory (`None`: the root) to disk. A missing one is not an error.
@@ -290,17 +279,6 @@ impl HostDir {
         }
     }
 
-    fn unlink(&self, path: &TreePath, flags: AtFlags) -> io::Result<()> {
-        let parent = match self.parent(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            parent => parent?,
-        };
-        match rustix::fs::unlinkat(&parent, path.name(), flags) {
-            Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
-    }
-
     /// The open directory that holds `path`, reached a name at a time without following anything.
     fn parent(&self, path: &TreePath) -> io::Result<OwnedFd> {
         let mut directory = self.root.try_clone()?;
@@ -312,28 +290,59 @@ impl HostDir {
     }
 }
 
-/// Writes `content` into the file that was observed, which keeps all that it is but its content.
-fn write_in_place(
-    parent: &OwnedFd,
-    name: &[u8],
-    content: &mut File,
-    mode: u32,
-    former: &Observed,
+/// Looks at a name in a directory; `read`: and at the content of a file.
+fn look_at(parent: &OwnedFd, name: &[u8], read: bool) -> io::Result<Observed> {
+    let stat = match rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => stat,
+        Err(Errno::NOENT) => return Ok(Observed::nothing()),
+        Err(error) => return Err(error.into()),
+    };
+    let mode = stat.st_mode & 0o777;
+    let (node, stat) = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => (Node::Directory { mode }, stat),
+        FileType::Symlink => {
+            let target = rustix::fs::readlinkat(parent, name, Vec::new())?;
+            (Node::Symlink { target: Target(target.into_bytes()) }, stat)
+        }
+        FileType::RegularFile if read => hash_file(parent, name)?,
+        FileType::RegularFile => (Node::File { hash: Hash::UNKNOWN, size: 0, mode }, stat),
+        _ => {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a device, FIFO or socket is there"));
+        }
+    };
+    let links = if matches!(node, Node::File { .. }) { links(&stat) } else { 1 };
+    Ok(Observed {
+        links,
+        node: Some(node),
+        identity: Some(identity(&stat)),
+        owner: Some((stat.st_uid, stat.st_gid)),
+    })
+}
+
+fn write_new(
+    place: &Place<'_>,
+    content: &mut dyn Read,
+    executable: bool,
+    flush: fn(&File) -> io::Result<()>,
 ) -> io::Result<()> {
-    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let mut file = File::from(rustix::fs::openat(parent, name, flags, Mode::empty())?);
-    let stat = rustix::fs::fstat(&file)?;
-    let (now, then) = (identity(&stat), former.identity);
-    if then.is_none_or(|then| (then.device, then.inode) != (now.device, now.inode)) {
-        return Err(io::Error::other("another file took its place"));
+    let mut temporary = Temporary::new(&place.parent);
+    let mut file = temporary.create(if executable { 0o777 } else { 0o666 })?;
+    io::copy(content, &mut file)?;
+    if let Some(owner) = new_owner(&place.parent) {
+        change_owner(&file, owner);
     }
-    content.seek(SeekFrom::Start(0))?;
-    let length = io::copy(content, &mut file)?;
-    file.set_len(length)?;
-    if stat.st_mode & 0o777 != mode {
-        rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
-    }
-    file.sync_all()
+    flush(&file)?;
+    place.fill(&mut temporary, None)
+}
+
+/// Returns whether a file has to be written in place.
+fn is_not_replaceable(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::BUSY | Errno::PERM | Errno::ACCESS | Errno::NOTSUP))
+}
+
+/// The rights of a group are not for another one: that gets those of all others.
+fn for_another_group(mode: u32) -> u32 {
+    mode & !0o070 | (mode & 0o007) << 3
 }
 
 #[allow(clippy::unnecessary_cast, clippy::useless_conversion)]
@@ -348,9 +357,14 @@ fn new_owner(directory: &OwnedFd) -> Option<(u32, u32)> {
     (is_root && stat.st_uid != 0).then_some((stat.st_uid, stat.st_gid))
 }
 
-/// Only root may, or a member of the group, and not on every file system; otherwise the caller stays the owner.
-fn change_owner(what: impl AsFd, (uid, gid): (u32, u32)) {
-    let _ = rustix::fs::fchown(what, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+/// Only root may, or a member of the group, and not on every file system; otherwise the caller stays the owner. Returns whether the group
+/// is the wanted one.
+fn change_owner(what: impl AsFd, (uid, gid): (u32, u32)) -> bool {
+    let group = Some(Gid::from_raw(gid));
+    if rustix::fs::fchown(&what, Some(Uid::from_raw(uid)), group).is_err() {
+        let _ = rustix::fs::fchown(&what, None, group);
+    }
+    rustix::fs::fstat(what).is_ok_and(|stat| stat.st_gid == gid)
 }
 
 /// As [`change_owner`], for a symlink. The directory's owner may have put something else in its place: a hard link to a
@@ -403,33 +417,6 @@ fn identity(stat: &Stat) -> Identity {
         size: stat.st_size as i64,
         mtime: (stat.st_mtime as i64, stat.st_mtime_nsec as u64),
         ctime: (stat.st_ctime as i64, stat.st_ctime_nsec as u64),
-    }
-}
-
-/// A unique temporary name, removed unless it was renamed.
-struct Temporary<'a> {
-    parent: &'a OwnedFd,
-    name: String,
-}
-
-impl<'a> Temporary<'a> {
-    fn new(parent: &'a OwnedFd) -> Self {
-        Self { parent, name: format!(".agent-{:016x}.tmp", fastrand::u64(..)) }
-    }
-
-    fn create(&self, mode: u32) -> io::Result<File> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Ok(rustix::fs::openat(self.parent, &self.name, flags, Mode::from_raw_mode(mode))?.into())
-    }
-
-    fn rename_to(&self, name: &[u8]) -> Result<(), Errno> {
-        rustix::fs::renameat(self.parent, &self.name, self.parent, name)
-    }
-}
-
-impl Drop for Temporary<'_> {
-    fn drop(&mut self) {
-        let _ = rustix::fs::unlinkat(self.parent, &self.name, AtFlags::empty());
     }
 }
 

@@ -65,8 +65,7 @@ pub fn three_way(ours: &Ours<'_>, change: &Change, store: &Store) -> Result<Merg
             return Ok(Merged::Impossible(conflict(&base_content, &own_content, &other_content, other)));
         }
     };
-    // Two sides may each change the bits; the change counts where it is about them.
-    let mode = if change.changes_mode() { theirs.mode() } else { ours.mode() }.unwrap_or(0o644);
+    let mode = change.mode_over(ours.mode()).unwrap_or(0o644);
     let size = merged.len() as u64;
     Ok(Merged::Clean(Node::File { hash: store.put(&merged)?, size, mode }))
 }
@@ -74,7 +73,7 @@ pub fn three_way(ours: &Ours<'_>, change: &Change, store: &Store) -> Result<Merg
 /// Both sides in one text, with conflict markers around the lines that both changed; `None` where that is not possible. Where
 /// what they began with is not known, all of it conflicts. What comes of it is kept in `store`.
 pub fn with_markers(ours: &Ours<'_>, change: &Change, store: &Store) -> Result<Option<Node>> {
-    let (Some(found @ Node::File { size: own_size, .. }), Some(theirs @ Node::File { hash, size, .. })) =
+    let (Some(found @ Node::File { size: own_size, .. }), Some(Node::File { hash, size, .. })) =
         (ours.found, &change.after)
     else {
         return Ok(None);
@@ -98,7 +97,7 @@ pub fn with_markers(ours: &Ours<'_>, change: &Change, store: &Store) -> Result<O
         Ok(merged) => merged,
         Err(marked) => marked,
     };
-    let mode = if change.changes_mode() { theirs.mode() } else { found.mode() }.unwrap_or(0o644);
+    let mode = change.mode_over(found.mode()).unwrap_or(0o644);
     let size = marked.len() as u64;
     Ok(Some(Node::File { hash: store.put(&marked)?, size, mode }))
 }

@@ -526,6 +526,12 @@ impl Workspace {
         shown.map_or_else(|| Ok(SinceShown::default()), |shown| shown.since(changes, is_all))
     }
 
+    /// How often a diff was shown so far, by whichever process.
+    pub fn looks(&self) -> Result<u64> {
+        let shown: Option<Shown> = self.store.load(SHOWN)?;
+        Ok(shown.map_or(0, |shown| shown.looks))
+    }
+
     /// After an apply of `changes` nothing is known about what is left of them.
     fn forget_shown(&self, changes: &ChangeSet) -> Result<()> {
         let Some(mut shown) = self.store.load::<Shown>(SHOWN)? else { return Ok(()) };

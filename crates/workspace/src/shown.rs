@@ -21,6 +21,9 @@ pub(crate) struct Shown {
     /// Set if everything that had changed then is among them.
     is_all: bool,
     paths: BTreeMap<TreePath, Hash>,
+    /// How often something was shown.
+    #[serde(default)]
+    pub(crate) looks: u64,
 }
 
 /// How a change differs from the one that was shown.
@@ -56,8 +59,9 @@ impl SinceShown {
 impl Shown {
     /// Adds what was shown now; `is_all`: the whole change, of which nothing else counts any more.
     pub(crate) fn add(&mut self, changes: &ChangeSet, is_all: bool) -> Result<()> {
+        self.looks += 1;
         if is_all {
-            *self = Self { is_all, paths: BTreeMap::new() };
+            *self = Self { is_all, paths: BTreeMap::new(), looks: self.looks };
         }
         for (path, change) in &changes.changes {
             self.paths.insert(path.clone(), digest(change)?);

@@ -8,7 +8,7 @@ use crate::sandbox::{Entry, EntryKind, FileWrite, Node, Sandbox, WalkOptions};
 use crate::visible::visible_name;
 use crate::workspace::bare_repository::{self, repositories};
 use crate::workspace::entries::{Rejected, validate};
-use crate::workspace::host_dir::HostDir;
+use crate::workspace::host_dir::{HostDir, Observed};
 use crate::workspace::tree_path::TreePath;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -138,8 +138,13 @@ impl Repl<'_> {
             for ((path, _), content) in group.iter().zip(sandbox.read_files(paths, MAX_FILE).await?) {
                 let content = content?;
                 let is_executable = content.mode & 0o111 != 0;
-                host.write_plain_file(path, &mut content.bytes.as_slice(), is_executable)
-                    .map_err(unwritable(&to.join(path.as_path())))?;
+                host.write_plain_file(
+                    path,
+                    &mut content.bytes.as_slice(),
+                    is_executable,
+                    &Observed::nothing(),
+                )
+                .map_err(unwritable(&to.join(path.as_path())))?;
             }
         }
         for (path, _) in large {
@@ -231,7 +236,8 @@ async fn fetch(sandbox: &Sandbox, from: &Path, host: &HostDir, to: &TreePath) ->
             break piece.mode & 0o111 != 0;
         }
     };
-    host.write_plain_file(to, &mut content.as_slice(), executable).map_err(unwritable(to.as_path()))
+    host.write_plain_file(to, &mut content.as_slice(), executable, &Observed::nothing())
+        .map_err(unwritable(to.as_path()))
 }
 
 /// `PATH [DEST]`, quoted as in a shell.

@@ -3,7 +3,6 @@
 use super::proposal::counted;
 use super::session::Work;
 use super::updates::fence;
-use crate::cut;
 use agent_base::count_text;
 use agent_base::error::{Error, Result};
 use agent_base::sanitise::one_line;
@@ -160,16 +159,17 @@ impl Work<'_> {
         if changes.is_empty() {
             return self.say("Nothing has changed.").await;
         }
-        let mut text = Vec::new();
-        diff::write_text(&mut text, &changes, ready.workspace.store(), false)?;
-        let mut text = String::from_utf8_lossy(&text).into_owned();
-        if cut(&mut text, MAX_DIFF) {
-            text += &format!("\n… `agent diff {}` shows all of it", self.session.id());
-        }
+        let diff::Excerpt { text, left_out } = diff::excerpt(&changes, ready.workspace.store(), MAX_DIFF)?;
+        let names = listed(left_out.changes.keys().map(ToString::to_string), NAMED);
+        let rest = names.map_or_else(String::new, |names| {
+            let id = self.session.id();
+            format!("\nNot shown, or not to the end: {names}; `agent diff {id}` shows all of it")
+        });
+        let messages: String = changes.messages().map(|message| format!("{message}\n")).collect();
         let risks = risks::summary(&changes).map(|risks| format!("{risks}\n\n")).unwrap_or_default();
         let fence = fence(&text);
-        ready.workspace.record_shown(&changes, paths.trim().is_empty())?;
-        self.say(&format!("{risks}{fence}diff\n{}\n{fence}", text.trim_end())).await
+        ready.workspace.record_shown(&changes.without(&left_out), paths.trim().is_empty())?;
+        self.say(&format!("{risks}{messages}{fence}diff\n{}\n{fence}{rest}", text.trim_end())).await
     }
 
     /// Who writes this has decided, unless it is not what the last diff showed.

@@ -49,13 +49,14 @@ impl Work<'_> {
         let call = self.owner.next_proposal();
         let root = ready.workspace.root().to_owned();
         let title = title(changes, ready)?;
+        let (blocks, left_out) = blocks(changes, ready, &root)?;
         let mut shown = json!({
             "toolCallId": call, "title": title, "kind": "edit", "status": "pending",
-            "content": blocks(changes, ready, &root)?, "locations": locations(changes, &root),
+            "content": blocks, "locations": locations(changes, &root),
         });
         shown["sessionUpdate"] = "tool_call".into();
         self.update(shown.clone()).await?;
-        ready.workspace.record_shown(changes, false)?;
+        ready.workspace.record_shown(&changes.without(&left_out), false)?;
         if let Some(asked) = shown.as_object_mut() {
             asked.remove("sessionUpdate");
         }
@@ -172,43 +173,60 @@ fn title(changes: &ChangeSet, ready: &Ready) -> Result<String> {
     Ok(format!("Apply {files} file{plural} (+{added} −{removed})"))
 }
 
-/// A diff for each text file; the rest in words.
-fn blocks(changes: &ChangeSet, ready: &Ready, root: &Path) -> Result<Vec<Value>> {
+/// A diff for each text file; the rest in words, of which that for which there is no room is given back.
+fn blocks(changes: &ChangeSet, ready: &Ready, root: &Path) -> Result<(Vec<Value>, ChangeSet)> {
     let (mut blocks, mut words, mut bytes) = (Vec::new(), String::new(), 0);
+    let mut left_out = changes.without_changes();
     if let Some(risks) = risks::summary(changes) {
         words += &format!("{risks}\n");
     }
     let files = changes.changes.iter().filter(|(_, change)| !change.is_directory_only());
     for (path, change) in files {
-        let block = if blocks.len() < MAX_FILES && bytes < MAX_ALL {
-            block(path, change, ready, root)?
-        } else {
-            None
-        };
-        match block {
-            Some((block, size)) => {
+        let has_room = blocks.len() < MAX_FILES && bytes < MAX_ALL;
+        let shown = if has_room { shown(path, change, ready, root)? } else { Shown::No };
+        let in_words = match shown {
+            Shown::Diff(block, size) => {
                 bytes += size;
                 blocks.push(block);
-                if change.changes_mode() && change.before.is_some() && change.after.is_some() {
-                    words += &diff::headline_text(path, change, false);
-                }
+                change.changes_mode() && change.before.is_some() && change.after.is_some()
             }
-            None => words += &diff::headline_text(path, change, false),
+            Shown::InWords => true,
+            Shown::No => {
+                left_out.changes.insert(path.clone(), change.clone());
+                true
+            }
+        };
+        if in_words {
+            words += &diff::headline_text(path, change, false);
         }
     }
     changes.messages().for_each(|message| words += &format!("{message}\n"));
+    if let Some(names) = listed(left_out.changes.keys().map(ToString::to_string), NAMED) {
+        words += &format!("too much to show here: {names}\n");
+    }
     blocks.extend((!words.is_empty()).then(|| text_content(words.trim_end())));
-    Ok(blocks)
+    Ok((blocks, left_out))
 }
 
-/// The diff of one file and its bytes, if it is text that may be shown.
-fn block(path: &TreePath, change: &Change, ready: &Ready, root: &Path) -> Result<Option<(Value, usize)>> {
+/// How one file is shown.
+enum Shown {
+    /// By its diff, and the bytes of that.
+    Diff(Value, usize),
+    /// As much as there is to say of what is not text.
+    InWords,
+    /// By its name alone: it is too large.
+    No,
+}
+
+fn shown(path: &TreePath, change: &Change, ready: &Ready, root: &Path) -> Result<Shown> {
     let store = ready.workspace.store();
     let old = Side::load(change.before.as_ref(), store, MAX_SHOWN)?;
     let new = Side::load(change.after.as_ref(), store, MAX_SHOWN)?;
-    let is_missing = old == Side::NotShown || new == Side::NotShown;
-    if is_missing || old == new || !diff::is_shown_as_text(path, change, &old, &new) {
-        return Ok(None);
+    if old == Side::NotShown || new == Side::NotShown {
+        return Ok(Shown::No);
+    }
+    if old == new || !diff::is_shown_as_text(path, change, &old, &new) {
+        return Ok(Shown::InWords);
     }
     let kind = match (&old, &new) {
         (Side::Absent, _) => "add",
@@ -221,7 +239,7 @@ fn block(path: &TreePath, change: &Change, ready: &Ready, root: &Path) -> Result
         "type": "diff", "path": root.join(path.as_path()), "oldText": old, "newText": new,
         "_meta": { "kind": kind },
     });
-    Ok(Some((block, size)))
+    Ok(Shown::Diff(block, size))
 }
 
 fn locations(changes: &ChangeSet, root: &Path) -> Vec<Value> {

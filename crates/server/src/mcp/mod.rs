@@ -9,6 +9,7 @@ mod http;
 mod place;
 mod places;
 mod programs;
+mod question;
 mod request;
 mod stdio;
 mod workspace;

@@ -1,5 +1,6 @@
 //! One sandbox of a client: a session, whose file says what was done in it.
 
+use super::question::Proposal;
 use crate::{Opener, StartFrom};
 use agent_base::error::{Error, Kind, Result};
 use agent_base::lock::Lock;
@@ -7,7 +8,6 @@ use agent_core::Stop;
 use agent_event::{Event, Events};
 use agent_log::{ArtifactLimits, Artifacts};
 use agent_session::{Ready, Session};
-use agent_workspace::ChangeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,8 +26,8 @@ pub struct Place {
     pub events: Arc<Events>,
     /// The files that its tools have produced.
     pub artifacts: Artifacts,
-    /// The question that a client's user is being asked: its token, and the changes.
-    pub question: Lock<Option<(String, ChangeSet)>>,
+    /// The question that a client's user is being asked, and its token.
+    pub question: Lock<Option<(String, Proposal)>>,
     calls: AtomicU64,
     used: Lock<Instant>,
     /// Set if it is going to be recorded soon.

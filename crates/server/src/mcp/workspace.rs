@@ -2,19 +2,18 @@
 
 use super::calls::{Answer, Returned, arguments};
 use super::place::Place;
+use super::question::{Asked, Proposal, ask};
 use super::request::Request;
 use super::{Caller, Service};
-use crate::{cut, random_token};
+use crate::cut;
 use agent_base::error::{Kind, Result};
-use agent_base::sanitise::one_line;
-use agent_mcp::protocol::Era;
 use agent_network::entries;
 use agent_session::Ready;
 use agent_tools::arguments::schema;
 use agent_workspace::manifest::Node;
 use agent_workspace::notices::listed;
 use agent_workspace::store::Store;
-use agent_workspace::{ChangeSet, diff, git_patch, risks};
+use agent_workspace::{ChangeSet, diff, git_patch};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -25,8 +24,6 @@ use std::sync::Arc;
 const MAX_PATCH: usize = 100_000;
 /// Files that are listed.
 const MAX_FILES: usize = 1_000;
-/// Characters of a client's message that are repeated.
-const MAX_MESSAGE: usize = 200;
 /// Names in a sentence.
 const NAMED: usize = 30;
 
@@ -117,7 +114,6 @@ impl Service {
         match name {
             "diff" => {
                 let (ready, changes) = changes(place, arguments::<Paths>(given)?).await?;
-                ready.workspace.record_shown(&changes, false)?;
                 shown(place, &ready, &changes).map(Answer::Returned)
             }
             "apply" => {
@@ -147,25 +143,19 @@ impl Service {
             let data = json!({ "applied": changes.without_changes().counts(), "files": [] });
             return Ok(Answer::Returned(Returned::done("there is nothing to apply", data)));
         }
-        let mut question = Vec::new();
-        if let Some(since) = ready.workspace.since_shown(&changes, false)?.summary() {
-            question.extend_from_slice(format!("{since}\n").as_bytes());
-        }
-        if let Some(risks) = risks::summary(&changes) {
-            question.extend_from_slice(format!("{risks}\n").as_bytes());
-        }
-        diff::write_stat(&mut question, &changes, ready.workspace.store())?;
-        let question = format!(
-            "Write these changes to {}?\n{}",
-            ready.workspace.root().display(),
-            String::from_utf8_lossy(&question)
-        );
+        let proposal = Proposal::of_changes(place, ready, changes.clone())?;
         let agreed = match self.settings.allow_apply {
             true => Asked::Yes,
-            false => ask(place, &changes, &question, caller, request).await,
+            false => ask(place, proposal, caller, request).await?,
         };
         match agreed {
             Asked::Yes => {}
+            Asked::Stale => {
+                return Ok(Answer::Returned(Returned::failed(
+                    "nothing was written: a part of the change was too long for the question, and the diff that the user looked at \
+                     meanwhile showed something else; call apply again",
+                )));
+            }
             Asked::Question(question) => return Ok(Answer::Question(question)),
             Asked::No => {
                 return Ok(Answer::Returned(Returned::failed(
@@ -212,10 +202,8 @@ impl Service {
         if let Some(hosts) = allow.filter(|_| !gateway.is_full()) {
             let hosts = hosts.join(",");
             let entries = entries(&hosts)?;
-            let question =
-                format!("Allow programs in the sandbox to connect to {hosts} for the rest of this session?");
-            match ask(place, &ChangeSet::default(), &question, caller, request).await {
-                Asked::Yes => {}
+            match ask(place, Proposal::of_hosts(&hosts), caller, request).await? {
+                Asked::Yes | Asked::Stale => {}
                 Asked::Question(question) => return Ok(Answer::Question(question)),
                 Asked::No => return Ok(Answer::Returned(Returned::failed("the user does not allow it"))),
                 Asked::Failed(why) => return Ok(Answer::Returned(not_asked(&why))),
@@ -323,74 +311,6 @@ async fn undo(place: &Place, steps: u32) -> Result<Returned> {
     }
 }
 
-/// The answer of the client's user.
-enum Asked {
-    Yes,
-    No,
-    /// The client has to come back with the answer.
-    Question(Value),
-    /// The client cannot ask.
-    Nobody,
-    /// It could not this time.
-    Failed(String),
-}
-
 fn not_asked(why: &str) -> Returned {
     Returned::failed(format!("nothing was done: the client could not ask its user: {why}"))
-}
-
-/// Asks the client's user about `changes`. An answer counts for exactly what was asked.
-async fn ask(
-    place: &Place,
-    changes: &ChangeSet,
-    question: &str,
-    caller: &Caller,
-    request: &Request<'_>,
-) -> Asked {
-    if !request.shows_forms(caller.shows_forms) {
-        return Asked::Nobody;
-    }
-    let params = json!({
-        "mode": "form", "message": question,
-        "requestedSchema": {
-            "type": "object",
-            "properties": { "agree": { "type": "boolean", "title": "Yes", "description": "Whether to do it" } },
-            "required": ["agree"],
-        },
-    });
-    let answer = match (request.era, &caller.client) {
-        (Era::Initialize, Some(client)) => match client.request("elicitation/create", params).await {
-            Ok(answer) => answer,
-            Err(error) => return Asked::Failed(one_line(&error.message, MAX_MESSAGE)),
-        },
-        (Era::Initialize, None) => return Asked::Nobody,
-        (Era::Modern, _) => match answered(place, changes, question, request) {
-            Some(answer) => answer,
-            None => {
-                let Ok(token) = random_token() else { return Asked::Nobody };
-                *place.question.lock() = Some((state(&token, question), changes.clone()));
-                return Asked::Question(json!({
-                    "resultType": "input_required", "requestState": token,
-                    "inputRequests": { "agree": { "method": "elicitation/create", "params": params } },
-                }));
-            }
-        },
-    };
-    let is_accepted = answer.get("action").and_then(Value::as_str) == Some("accept");
-    match is_accepted && answer.pointer("/content/agree") == Some(&Value::Bool(true)) {
-        true => Asked::Yes,
-        false => Asked::No,
-    }
-}
-
-/// The answer that a client has come back with, if it belongs to the last question and what it was about is unchanged.
-fn answered(place: &Place, changes: &ChangeSet, question: &str, request: &Request<'_>) -> Option<Value> {
-    let token = request.params.get("requestState")?.as_str()?;
-    let (asked, about) = place.question.lock().take()?;
-    (asked == state(token, question) && about == *changes)
-        .then(|| request.params.pointer("/inputResponses/agree").cloned().unwrap_or_default())
-}
-
-fn state(token: &str, question: &str) -> String {
-    format!("{token} {question}")
 }

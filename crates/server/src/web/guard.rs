@@ -178,7 +178,6 @@ impl Guard {
                     None => policy.to_owned(),
                 };
                 set(header::CONTENT_SECURITY_POLICY, &policy);
-                set(HeaderName::from_static("x-dns-prefetch-control"), "off");
             }
             _ => {
                 let framed_by = self.framed_by.as_deref().unwrap_or("'none'");
@@ -186,6 +185,8 @@ impl Guard {
             }
         }
         set(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+        // Some browsers look up the names in links before anybody follows them.
+        set(HeaderName::from_static("x-dns-prefetch-control"), "off");
         set(header::REFERRER_POLICY, "no-referrer");
         set(header::CACHE_CONTROL, "no-store");
         set(HeaderName::from_static("cross-origin-resource-policy"), "same-origin");

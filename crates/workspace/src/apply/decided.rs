@@ -1,6 +1,6 @@
 //! Files that both sides changed and that cannot be merged: which of them the user can decide about, and what a decision writes.
 
-use super::{Check, Plan, Step, Verdict, keep_host_mode, observe};
+use super::{Check, Plan, Step, Verdict, keep_host_mode, not_wider, observe};
 use crate::changes::{Change, ChangeSet};
 use crate::host_dir::{HostDir, Observed};
 use crate::manifest::Node;
@@ -74,7 +74,9 @@ impl Check<'_> {
 
     fn marked(&self, path: &TreePath, found: Option<&Node>, change: &Change) -> Result<Option<Node>> {
         let read = |most| self.read(path, most);
-        merge::with_markers(&Ours { found, read: &read, other: "the sandbox" }, change, self.store)
+        let marked =
+            merge::with_markers(&Ours { found, read: &read, other: "the sandbox" }, change, self.store)?;
+        Ok(marked.map(|marked| not_wider(marked, found, change)))
     }
 }
 

@@ -1,6 +1,6 @@
 //! `agent mcp approve`: the servers that a repository names in `.mcp.json`.
 
-use super::server_line::in_full;
+use super::server_line::{Author, in_full};
 use crate::cli::config::servers::workspace_file::{self, NAME};
 use crate::cli::config::{Config, servers};
 use crate::cli::consent::approves;
@@ -45,9 +45,11 @@ pub async fn approve(machine: &Arc<Machine>, arguments: &ApproveServersArgs) -> 
         let settings = found.options.as_ref().map_err(Clone::clone).and_then(|options| {
             servers::settings(&found.name, options, &|_| None).map_err(|error| error.to_string())
         });
-        text += &match settings {
-            Ok(settings) => in_full(&settings),
-            Err(why) => format!("  {:<20} left out: {}\n", found.name, one_line(&why, 200)),
+        text += &match (&settings, &found.options) {
+            (Ok(settings), Ok(options)) => in_full(settings, options, Author::Other, ""),
+            (Err(why), _) | (_, Err(why)) => {
+                format!("  {:<20} left out: {}\n", found.name, one_line(why, 200))
+            }
         };
     }
     offer(text.as_bytes())?;

@@ -1,8 +1,9 @@
 //! `agent mcp import PROGRAM`: the servers of another program, added to `config.toml`.
 
 use super::config_file::ConfigFile;
-use super::server_line::in_full;
+use super::server_line::{Author, in_full};
 use super::sources::{Program, sources};
+use crate::cli::config::servers::foreign::FoundServer;
 use crate::cli::config::{Config, servers};
 use crate::cli::options::{DirectoryArg, Options};
 use crate::cli::print::offer;
@@ -12,9 +13,10 @@ use crate::count_text::counted;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
 use crate::machine::Machine;
-use crate::mcp::client::ServerSettings;
 use crate::sanitise::one_line;
+use crate::visible::visible_name;
 use clap::Args;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 /// `agent mcp import`
@@ -51,32 +53,17 @@ pub async fn import(machine: &Arc<Machine>, arguments: &ImportArgs) -> Result<Ex
     let mut file = ConfigFile::read(&machine.config_dir()?)?;
     let (mut text, mut added) = (String::new(), 0);
     for source in sources {
-        text += &format!("{}:\n", one_line(&source.path.display().to_string(), 200));
-        for found in source.found {
-            let outcome = match found.options {
-                Err(why) => format!("left out: {why}"),
-                Ok(_) if file.has(&found.name) => "is there already".to_owned(),
-                Ok(options) => {
-                    let usable = servers::settings(&found.name, &options, &|_| Some("set".to_owned()));
-                    if let Ok(settings) = &usable
-                        && source.is_of_workspace
-                        && !arguments.dry_run
-                        && !arguments.yes
-                        && !is_wanted(settings).await?
-                    {
-                        text += &format!("  {:<20} not added: this directory names it\n", found.name);
-                        continue;
-                    }
-                    match usable.and_then(|settings| file.add(&found.name, &options).map(|()| settings)) {
-                        Ok(settings) => {
-                            added += 1;
-                            format!("added: {}", settings.launch)
-                        }
-                        Err(error) => format!("left out: {error}"),
-                    }
+        text += &format!("{}:\n", visible_name(source.path.as_os_str().as_bytes()));
+        let author = if source.is_of_workspace { Author::Other } else { Author::User };
+        for found in &source.found {
+            let is_asked = author == Author::Other && !arguments.dry_run && !arguments.yes;
+            text += &match taken_over(found, author, is_asked, &mut file).await? {
+                Ok(server) => {
+                    added += 1;
+                    server
                 }
+                Err(why) => format!("  {:<20} {}\n", found.name, one_line(&why, 200)),
             };
-            text += &format!("  {:<20} {}\n", found.name, one_line(&outcome, 200));
         }
     }
     if added > 0 && !arguments.dry_run {
@@ -91,9 +78,34 @@ pub async fn import(machine: &Arc<Machine>, arguments: &ImportArgs) -> Result<Ex
     Ok(ExitCode::Success)
 }
 
-/// Shows a server that a file of the workspace names, in full, and asks whether it may be the user's own from then on.
-async fn is_wanted(settings: &ServerSettings) -> Result<bool> {
-    stderr::write(&in_full(settings));
+/// Adds a server to the file, and returns all of it for the user; or why it is not added.
+async fn taken_over(
+    found: &FoundServer,
+    author: Author,
+    is_asked: bool,
+    file: &mut ConfigFile,
+) -> Result<Result<String, String>> {
+    let options = match &found.options {
+        Err(why) => return Ok(Err(format!("left out: {why}"))),
+        Ok(_) if file.has(&found.name) => return Ok(Err("is there already".to_owned())),
+        Ok(options) => options,
+    };
+    let settings = match servers::settings(&found.name, options, &|_| Some("set".to_owned())) {
+        Ok(settings) => settings,
+        Err(error) => return Ok(Err(format!("left out: {error}"))),
+    };
+    if is_asked && !is_wanted(&in_full(&settings, options, author, "")).await? {
+        return Ok(Err("not added: this directory names it".to_owned()));
+    }
+    Ok(match file.add(&found.name, options) {
+        Ok(()) => Ok(in_full(&settings, options, author, ", added")),
+        Err(error) => Err(format!("left out: {error}")),
+    })
+}
+
+/// Shows a server that a file of the workspace names, and asks whether it may be the user's own from then on.
+async fn is_wanted(server: &str) -> Result<bool> {
+    stderr::write(server);
     if !confirm::is_possible() {
         return Err(Error::usage("a file of this directory names a server, and nobody can be asked here")
             .hint("look at it with --dry-run, and add it with --yes"));

@@ -1,9 +1,10 @@
 //! A server in one line, and in full.
 
+use crate::cli::config::servers::options::ServerOptions;
 use crate::mcp::client::{Launch, ServerSettings};
 use crate::sanitise::one_line;
+use crate::secret_scan::redact;
 use crate::visible::{visible_name, with_counted_blanks};
-use secrecy::ExposeSecret;
 
 /// One server, for a terminal.
 pub fn line(server: &ServerSettings, remark: &str) -> String {
@@ -16,32 +17,83 @@ pub fn line(server: &ServerSettings, remark: &str) -> String {
     )
 }
 
-/// All that a user agrees with: each argument, variable and header on a line of its own, none shortened. They come from a repository,
-/// so no value is a secret of the user's.
-pub fn in_full(server: &ServerSettings) -> String {
-    let shown = |text: &str| with_counted_blanks(&visible_name(text.as_bytes()));
-    let mut text = format!("  {} ({}){}\n", shown(&server.name), place(server), shown(&network(server)));
-    let mut add = |what: &str, value: &str| text += &format!("    {what:<10} {}\n", shown(value));
-    let (args, pairs, cwd) = match &server.launch {
-        Launch::Process { command, args, env, cwd } => {
-            add("command", command);
-            (&args[..], env, cwd.as_ref())
-        }
-        Launch::Image { image, entrypoint, args, env, cwd } => {
-            add("image", image);
-            entrypoint.iter().for_each(|entrypoint| add("entrypoint", entrypoint));
-            (&args[..], env, cwd.as_ref())
-        }
-        Launch::Http { url, headers } => {
-            add("url", url.as_str());
-            (&[][..], headers, None)
-        }
-    };
-    args.iter().for_each(|argument| add("argument", argument));
-    cwd.iter().for_each(|cwd| add("directory", cwd));
-    let what = if matches!(server.launch, Launch::Http { .. }) { "header" } else { "variable" };
-    pairs.iter().for_each(|(name, value)| add(what, &format!("{name}={}", value.expose_secret())));
+/// Whose file names a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Author {
+    /// The user: what variables and headers hold may be a secret of theirs.
+    User,
+    /// Somebody else, as in a repository: no value is a secret of the user's, and each may decide what runs.
+    Other,
+}
+
+/// All that a user agrees with: each argument, variable and header on a line of its own, none shortened, with `remark` behind the name.
+pub fn in_full(server: &ServerSettings, options: &ServerOptions, author: Author, remark: &str) -> String {
+    let mut text =
+        format!("  {} ({}){}{remark}\n", shown(&server.name), place(server), shown(&network(server)));
+    for (what, value) in settings(options, author) {
+        text += &format!("    {what:<10} {}\n", shown(&value));
+    }
     text
+}
+
+/// What a file says of a server, beside what [`in_full`] begins with.
+fn settings(options: &ServerOptions, author: Author) -> Vec<(&'static str, String)> {
+    // All of its fields, so that a new one is not forgotten here.
+    let ServerOptions {
+        command,
+        image,
+        args,
+        env,
+        env_vars,
+        cwd,
+        url,
+        bearer_token_env_var,
+        http_headers,
+        env_http_headers,
+        place: _,
+        network: _,
+        memory,
+        cpus,
+        pids,
+        timeout,
+        start_timeout,
+        enabled,
+        enabled_tools,
+        disabled_tools,
+    } = options;
+    let held = |(name, value): (&String, &String)| match author {
+        Author::User => format!("{name} (its value is not shown)"),
+        Author::Other => format!("{name}={value}"),
+    };
+    let of_machine = |name: &String| format!("the variable {name} of this machine");
+    let mut lines = Vec::new();
+    let mut add = |what, values: Vec<String>| lines.extend(values.into_iter().map(|value| (what, value)));
+    let one = |text: &Option<String>| text.iter().cloned().collect();
+    add("command", one(command));
+    add("image", one(image));
+    add("url", one(url));
+    add("argument", args.clone());
+    add("directory", one(cwd));
+    add("variable", env.iter().map(held).collect());
+    add("variable", env_vars.iter().map(of_machine).collect());
+    add("header", http_headers.iter().map(held).collect());
+    add("header", env_http_headers.iter().map(|(name, of)| format!("{name}: {}", of_machine(of))).collect());
+    add("token", bearer_token_env_var.iter().map(of_machine).collect());
+    add("memory", one(memory));
+    add("cpus", cpus.iter().map(f64::to_string).collect());
+    add("processes", pids.iter().map(u64::to_string).collect());
+    add("timeout", one(timeout));
+    add("to start", one(start_timeout));
+    add("enabled", enabled.iter().map(bool::to_string).collect());
+    add("only tools", enabled_tools.iter().map(|tools| tools.join(", ")).collect());
+    add("no tools", disabled_tools.clone());
+    lines
+}
+
+/// As it is, on one line, without what has the shape of a secret.
+fn shown(text: &str) -> String {
+    let redacted = redact(text).map(|redacted| redacted.text);
+    with_counted_blanks(&visible_name(redacted.as_deref().unwrap_or(text).as_bytes()))
 }
 
 fn place(server: &ServerSettings) -> &'static str {

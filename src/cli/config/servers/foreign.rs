@@ -10,6 +10,9 @@ use std::collections::BTreeMap;
 
 /// Servers of one file.
 const MAX_SERVERS: usize = 100;
+/// Settings of the servers of a file that is not the user's, and their bytes: a user looks at all of them before they are used.
+const MAX_SETTINGS: usize = 500;
+const MAX_SETTINGS_BYTES: usize = 32 << 10;
 /// References to variables in one value.
 const MAX_REFERENCES: usize = 50;
 
@@ -53,7 +56,35 @@ pub fn of_entries(servers: &Map<String, Value>, variables: Variables) -> Vec<Fou
             .ok_or_else(|| "it is not an object".to_owned())
             .and_then(|entry| of_entry(entry, variables)),
     };
-    servers.iter().take(MAX_SERVERS).map(found).collect()
+    let mut room = (MAX_SETTINGS, MAX_SETTINGS_BYTES);
+    let mut fits = |entry: &Value| {
+        let (settings, bytes) = size(entry, 0);
+        let left = (room.0.checked_sub(settings), room.1.checked_sub(bytes));
+        let (Some(settings), Some(bytes)) = left else { return false };
+        room = (settings, bytes);
+        true
+    };
+    let judged = |(name, entry): (&String, &Value)| match variables == Variables::ByName || fits(entry) {
+        true => found((name, entry)),
+        false => FoundServer {
+            name: usable_name(name),
+            options: Err("the file names more than a user can look at".to_owned()),
+        },
+    };
+    servers.iter().take(MAX_SERVERS).map(judged).collect()
+}
+
+/// How many values there are in one, and their bytes with those of their names.
+fn size(value: &Value, name: usize) -> (usize, usize) {
+    let sum = |(settings, bytes), (more, further)| (settings + more, bytes + further);
+    match value {
+        Value::Array(values) => values.iter().map(|value| size(value, 0)).fold((0, name), sum),
+        Value::Object(members) => {
+            members.iter().map(|(name, value)| size(value, name.len())).fold((0, name), sum)
+        }
+        Value::String(text) => (1, name + text.len()),
+        _ => (1, name),
+    }
 }
 
 /// A name in the characters that names have here.
@@ -232,6 +263,22 @@ mod tests {
         assert_eq!(github.timeout.as_deref(), Some("2s"));
         assert_eq!(found[2].options.clone().unwrap().bearer_token_env_var.as_deref(), Some("TOKEN"));
         assert!(found[3].options.is_err() && found[4].options.is_err());
+    }
+
+    /// What pushes a command off the screen, or is too long to be read.
+    #[test]
+    fn servers_of_a_repository_that_nobody_can_look_at_are_left_out() {
+        for args in [vec!["".to_owned(); 1_000], vec!["x".repeat(40_000)]] {
+            let long = serde_json::json!({ "command": "sh", "args": args });
+            let text =
+                serde_json::json!({ "mcpServers": { "a": long, "b": { "command": "sh" } } }).to_string();
+            let found = of(&text, Variables::Refused);
+            assert!(
+                found[0].options.as_ref().is_err_and(|why| why.contains("look at"))
+                    && found[1].options.is_ok()
+            );
+            assert!(of(&text, Variables::ByName)[0].options.is_ok());
+        }
     }
 
     #[test]
