@@ -39,6 +39,32 @@ async fn a_sandbox_has_the_machines_tools() {
     running.destroy().await;
 }
 
+/// A removal that is tried again later went by the name of the container: the session may have another by then.
+#[tokio::test]
+async fn a_removal_leaves_the_container_that_was_made_in_place_of_the_one_it_was_for() {
+    let Some(docker) = engine().await else { return };
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("file"), "of the host\n").unwrap();
+    let mut spec = spec();
+    let (lower, hidden) = (directory.path().canonicalize().unwrap(), Vec::new());
+    spec.workspace = WorkspaceMount::Overlay { lower, hidden };
+    let first = Running::start(&docker, spec.clone()).await;
+    let meant = docker.identity(&spec.session).expect("the id of the container");
+    drop(first);
+    docker.destroy(&spec.session).await.expect("removed");
+    let second = Running::start(&docker, spec.clone()).await;
+    let other = docker.identity(&spec.session).expect("the id of the other one");
+    assert_ne!(meant, other);
+    docker.destroy_only(&spec.session, &meant).await.expect("the one that was meant is gone");
+    // Neither its layer is.
+    assert_eq!(second.sh("cat file; echo more >> file; cat file").await, "of the host\nof the host\nmore");
+    docker.attach(&spec.session).await.expect("attached");
+    assert_eq!(docker.identity(&spec.session).as_ref(), Some(&other), "one that attaches knows it, too");
+    docker.destroy_only(&spec.session, &other).await.expect("removed");
+    assert!(!sandbox_exists(&docker, &spec.session).await);
+    assert_eq!(docker.identity(&spec.session), None);
+}
+
 #[tokio::test]
 async fn its_resources_are_limited() {
     let Some(docker) = engine().await else { return };

@@ -133,6 +133,29 @@ async fn a_session_whose_pod_has_ended_gets_another() {
 }
 
 /// The policy closes the network of a pod, which is tried from inside, and no other's.
+/// A removal that is tried again later went by the name of the pod: the session may have another by then.
+#[tokio::test]
+async fn a_removal_leaves_the_pod_that_another_process_has_made_in_place_of_the_one_it_was_for() {
+    let Some(api) = Api::connect().await else { return };
+    let backend = cluster::with(&api.kubeconfig, settings()).await;
+    let spec = spec();
+    start(&backend, &spec).await;
+    let meant = backend.identity(&spec.session).expect("the uid of the pod");
+    assert_eq!(api.pod(&spec.session).await.expect("a pod")["metadata"]["uid"], meant.as_str());
+    let other = cluster::with(&api.kubeconfig, settings()).await;
+    other.destroy(&spec.session).await.expect("removed");
+    assert!(api.pod(&spec.session).await.is_none(), "it counts for no quota any more");
+    let sandbox = start(&other, &spec).await;
+    backend.destroy_only(&spec.session, &meant).await.expect("the one that was meant is gone");
+    assert_eq!(output_of(&sandbox, "echo here").await, "here");
+    // One that attaches knows which it is, too.
+    drop(sandbox);
+    backend.attach(&spec.session).await.expect("attached");
+    let meant = backend.identity(&spec.session).expect("the uid of the other pod");
+    backend.destroy_only(&spec.session, &meant).await.expect("removed");
+    assert!(api.pod(&spec.session).await.is_none());
+}
+
 #[tokio::test]
 async fn a_cluster_that_enforces_policies_closes_the_network_of_a_pod() {
     let Some(api) = Api::connect().await.filter(|_| cluster::enforces_policies()) else { return };

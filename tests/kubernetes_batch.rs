@@ -55,6 +55,31 @@ async fn a_quota_slows_a_batch_down_and_costs_no_task() {
     api.remove_namespace(&namespace).await;
 }
 
+/// The place of a task was free while its pod was still ending, and counted for the quota.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_never_has_more_pods_than_it_runs_tasks_at_once() {
+    let Some(api) = Api::connect().await else { return };
+    let namespace = api.namespace("places").await;
+    let model = writer();
+    let call = program_in(&api, agent(), &namespace).file("tasks.jsonl", tasks(6));
+    let running = batch(call, &model, &["--parallel", "2"]).start();
+    let mut most = 0;
+    let count = async {
+        loop {
+            let pods = api.send("GET", &format!("/api/v1/namespaces/{namespace}/pods"), None).await;
+            most = most.max(pods.expect("the pods")["items"].as_array().map_or(0, Vec::len));
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let finished = tokio::select! {
+        () = count => unreachable!("it counts until the batch has ended"),
+        finished = tokio::task::spawn_blocking(|| running.wait()) => finished.expect("it is waited for"),
+    };
+    finished.expect_code(0);
+    assert_eq!(most, 2);
+    api.remove_namespace(&namespace).await;
+}
+
 /// The pods of a namespace that are not being removed, without those that have ended.
 async fn pods(api: &Api, namespace: &str) -> Vec<String> {
     let pods = api.send("GET", &format!("/api/v1/namespaces/{namespace}/pods"), None).await;

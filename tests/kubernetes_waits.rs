@@ -117,8 +117,8 @@ async fn a_pod_that_is_removed_is_gone_within_five_seconds() {
     };
     let now = json!({ "gracePeriodSeconds": 1 });
     api.send("DELETE", &format!("{pods}/{bare}"), Some(&now)).await.expect("it is removed");
-    backend.destroy(&spec.session).await.expect("removed");
-    let (own, bare) = tokio::join!(gone(format!("agent-{}", spec.session)), gone(bare));
+    let removal = async { backend.destroy(&spec.session).await.expect("removed") };
+    let (own, bare, ()) = tokio::join!(gone(format!("agent-{}", spec.session)), gone(bare), removal);
     println!("gone after {own:?}, the bare pod after {bare:?}");
     assert!(own < Duration::from_secs(5).max(bare), "{own:?}, the bare pod {bare:?}");
 }

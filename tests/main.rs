@@ -99,6 +99,7 @@ mod python_package;
 mod race;
 mod real_repository;
 mod rejoin;
+mod removals;
 mod repl;
 mod resume;
 mod review;

@@ -14,6 +14,7 @@ use agent_base::exit_code::ExitCode;
 use agent_base::lock::Lock;
 use agent_core::{Budget, Stop};
 use agent_log::{SessionId, Store};
+use agent_sandbox::removals;
 use agent_session::{CheckRules, Governance, SandboxSettings, WorkspaceSettings};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -195,6 +196,7 @@ impl Scheduler {
                     }
                 }
                 () = sleep_until(pause) => {}
+                () = removals::place_freed(), if !is_ending && !progress.queue.is_empty() => {}
                 Ok(()) = halt.changed() => {}
             }
         }
@@ -225,9 +227,13 @@ impl Scheduler {
         }
     }
 
-    /// Starts as many tasks as may run.
+    /// Starts as many tasks as may run. A sandbox that is being removed still has its memory, and its part of a quota.
     fn start(&self, progress: &mut Progress) {
-        while progress.pace.paused_until().is_none() && progress.running.len() < progress.pace.parallel() {
+        let has_place = |progress: &Progress| {
+            progress.pace.paused_until().is_none()
+                && progress.running.len() + removals::places() < progress.pace.parallel()
+        };
+        while has_place(progress) {
             let Some(mut job) = progress.queue.pop_front() else { break };
             job.attempts += 1;
             let shared = Arc::clone(&self.shared);

@@ -204,18 +204,18 @@ pub trait Provider: Send + Sync + 'static {
 pub struct Cloud<P> {
     provider: Arc<P>,
     machine: Arc<Machine>,
-    /// The sandboxes that were made here, each the only one of its session: their end need not look for them.
-    made: Arc<Mutex<HashMap<String, Instance>>>,
+    /// The sandboxes that were made here or attached to, each the only one of its session: their end need not look for them.
+    known: Arc<Mutex<HashMap<String, Instance>>>,
 }
 
 impl<P: Provider> Cloud<P> {
     /// The backend over `provider`.
     pub fn new(provider: P, machine: Arc<Machine>) -> Self {
-        Self { provider: Arc::new(provider), machine, made: Arc::default() }
+        Self { provider: Arc::new(provider), machine, known: Arc::default() }
     }
 
-    fn made(&self) -> MutexGuard<'_, HashMap<String, Instance>> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, HashMap<String, Instance>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns what the guest of a session shows to be let in, in hexadecimal digits.
@@ -299,7 +299,7 @@ impl<P: Provider> Cloud<P> {
         let cloud = Self {
             provider: Arc::clone(&self.provider),
             machine: Arc::clone(&self.machine),
-            made: Arc::clone(&self.made),
+            known: Arc::clone(&self.known),
         };
         let (cloud, session) = (Arc::new(cloud), session.to_owned());
         Arc::new(move || {
@@ -332,8 +332,27 @@ impl<P: Provider> Cloud<P> {
 
     /// The newest of them.
     async fn find(&self, session: &str) -> Result<Option<Instance>> {
-        let found = self.of_session(session).await?;
-        Ok(found.into_iter().max_by(|one, other| one.created.cmp(&other.created)))
+        Ok(newest(self.of_session(session).await?))
+    }
+
+    /// Removes these sandboxes of `session`, and the copies that they began as.
+    async fn remove(&self, session: &str, found: &[Instance]) -> Result<()> {
+        for instance in found {
+            self.provider.remove(instance).await?;
+        }
+        // A fork that has not started has a copy and no sandbox. What cannot be removed now is left to a sweep.
+        let copies = match found.is_empty() {
+            true => snapshot::of_session(self.provider.as_ref(), session).await,
+            false => found.iter().filter_map(|found| found.labels.get(snapshot::LABEL).cloned()).collect(),
+        };
+        for id in copies {
+            let _ = self.provider.remove_snapshot(&id).await;
+        }
+        let mut known = self.known();
+        if known.get(session).is_some_and(|known| found.iter().any(|found| found.id == known.id)) {
+            known.remove(session);
+        }
+        Ok(())
     }
 
     async fn running(&self, session: &str) -> Result<Instance> {
@@ -386,7 +405,7 @@ impl<P: Provider> Backend for Cloud<P> {
             Ok(channel) => {
                 let info = spec.describe(self.name(), instance.id.clone(), spec.image.clone());
                 if is_only_one {
-                    self.made().insert(spec.session.clone(), instance);
+                    self.known().insert(spec.session.clone(), instance);
                 }
                 Ok((channel, SandboxInfo { missing, ..info }))
             }
@@ -399,28 +418,33 @@ impl<P: Provider> Backend for Cloud<P> {
     }
 
     async fn attach(&self, session: &str) -> Result<Channel> {
-        let instance = self.running(session).await?;
-        self.connect(&instance, session, WARM_UP).await
+        let found = self.of_session(session).await?;
+        let is_only_one = found.len() == 1;
+        let instance = newest(found).filter(|found| found.state == Some(State::Running));
+        let instance = instance.ok_or_else(|| self.none_of(session))?;
+        let channel = self.connect(&instance, session, WARM_UP).await?;
+        if is_only_one {
+            self.known().insert(session.to_owned(), instance);
+        }
+        Ok(channel)
     }
 
     async fn destroy(&self, session: &str) -> Result<()> {
-        let made = self.made().remove(session);
-        let found = match made {
-            Some(made) => vec![made],
-            None => self.of_session(session).await?,
-        };
-        for instance in &found {
-            self.provider.remove(instance).await?;
+        let found = self.of_session(session).await?;
+        self.remove(session, &found).await
+    }
+
+    fn identity(&self, session: &str) -> Option<String> {
+        self.known().get(session).map(|known| known.id.clone())
+    }
+
+    /// Without a look for it.
+    async fn destroy_only(&self, session: &str, id: &str) -> Result<()> {
+        let known = self.known().get(session).filter(|known| known.id == id).cloned();
+        match known {
+            Some(known) => self.remove(session, &[known]).await,
+            None => Ok(()),
         }
-        // A fork that has not started has a copy and no sandbox. What cannot be removed now is left to a sweep.
-        let copies = match found.is_empty() {
-            true => snapshot::of_session(self.provider.as_ref(), session).await,
-            false => found.iter().filter_map(|found| found.labels.get(snapshot::LABEL).cloned()).collect(),
-        };
-        for id in copies {
-            let _ = self.provider.remove_snapshot(&id).await;
-        }
-        Ok(())
     }
 
     async fn snapshot(&self, session: &str, fork: &str) -> Result<Option<String>> {
@@ -472,6 +496,10 @@ impl<P: Provider> Backend for Cloud<P> {
         }
         snapshot::sweep(self.provider.as_ref(), &listed).await
     }
+}
+
+fn newest(found: Vec<Instance>) -> Option<Instance> {
+    found.into_iter().max_by(|one, other| one.created.cmp(&other.created))
 }
 
 /// How long a sandbox exists without a client: ten minutes at most, unless it is kept.

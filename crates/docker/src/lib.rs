@@ -21,6 +21,7 @@ mod start;
 mod submounts;
 
 use agent_base::error::{Error, Result};
+use agent_base::lock::Lock;
 use agent_base::machine::Machine;
 use agent_event::SandboxInfo;
 use agent_sandbox::image::ImageProgram;
@@ -62,17 +63,24 @@ pub const CAPABILITIES: Capabilities = Capabilities {
 #[derive(Debug, Clone)]
 pub struct Docker {
     engine: Engine,
+    /// The id of each session's container.
+    known: Arc<Lock<HashMap<String, String>>>,
 }
 
 impl Docker {
     /// Finds an engine that answers. The error says where it was looked for, and what to do.
     pub async fn connect(machine: Arc<Machine>) -> Result<Docker> {
-        Ok(Docker { engine: Engine::find(machine).await? })
+        Ok(Docker { engine: Engine::find(machine).await?, known: Arc::default() })
     }
 
     /// The engine in use.
     pub fn engine(&self) -> &Engine {
         &self.engine
+    }
+
+    /// Notes which container the sandbox of `session` is.
+    pub(crate) fn know(&self, session: &str, id: &str) {
+        self.known.lock().insert(session.to_owned(), id.to_owned());
     }
 
     /// The containers that `agent` made on this machine for this user, stopped ones included.
@@ -126,9 +134,12 @@ impl Backend for Docker {
             cmd: Some(vec![skeleton::GUEST, "attach", "--socket", container::SOCKET]),
             ..Default::default()
         };
-        let exec = self.engine.client.create_exec(&name, exec).await.map_err(failed)?;
+        let found = self.engine.client.inspect_container(&name, None::<InspectContainerOptions>);
+        let id = found.await.map_err(failed)?.id.unwrap_or(name);
+        let exec = self.engine.client.create_exec(&id, exec).await.map_err(failed)?;
         match self.engine.client.start_exec(&exec.id, None).await.map_err(failed)? {
             StartExecResults::Attached { output, input } => {
+                self.know(session, &id);
                 Ok(channel::channel(&self.engine.endpoint.address, output, input))
             }
             StartExecResults::Detached => Err(Error::sandbox("the engine did not attach to the sandbox")),
@@ -137,7 +148,26 @@ impl Backend for Docker {
 
     async fn destroy(&self, session: &str) -> Result<()> {
         self.remove(&sandbox_name(session)?).await?;
-        overlay::remove(&self.engine, session).await
+        overlay::remove(&self.engine, session).await?;
+        self.known.lock().remove(session);
+        Ok(())
+    }
+
+    fn identity(&self, session: &str) -> Option<String> {
+        self.known.lock().get(session).cloned()
+    }
+
+    async fn destroy_only(&self, session: &str, id: &str) -> Result<()> {
+        self.remove(id).await?;
+        // The layer belongs to the container that has the name of the session.
+        if !self.has_container(&sandbox_name(session)?).await? {
+            overlay::remove(&self.engine, session).await?;
+        }
+        let mut known = self.known.lock();
+        if known.get(session).is_some_and(|known| known == id) {
+            known.remove(session);
+        }
+        Ok(())
     }
 
     async fn fork(&self, session: &str, into: &Path) -> Result<Copied> {

@@ -4,7 +4,9 @@ use super::{Docker, failure, overlay, state};
 use agent_base::error::{Error, Result};
 use agent_sandbox::ownership::{self, Ownership};
 use bollard::models::ContainerSummary;
-use bollard::query_parameters::{RemoveContainerOptionsBuilder, WaitContainerOptionsBuilder};
+use bollard::query_parameters::{
+    InspectContainerOptions, RemoveContainerOptionsBuilder, WaitContainerOptionsBuilder,
+};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use std::collections::HashSet;
@@ -31,6 +33,16 @@ impl Docker {
                 Some(409) => self.wait_until(container, "removed").await,
                 _ => Err(failure::error("the sandbox could not be removed", error)),
             },
+        }
+    }
+
+    /// Returns whether there is a container of this name, in any state.
+    pub(super) async fn has_container(&self, name: &str) -> Result<bool> {
+        let inspect = || self.engine.client.inspect_container(name, None::<InspectContainerOptions>);
+        match failure::settled(inspect).await {
+            Ok(_) => Ok(true),
+            Err(error) if failure::status(&error) == Some(404) => Ok(false),
+            Err(error) => Err(failure::error("the sandbox could not be looked at", error)),
         }
     }
 

@@ -75,6 +75,7 @@ impl Docker {
                 return Err(error);
             }
         };
+        self.know(&spec.session, &id);
         let unfinished = Unfinished { docker: self.clone(), id: Some(id.clone()) };
         let launched = self.launch(&spec.session, &id, arrangement).await;
         unfinished.disarm();

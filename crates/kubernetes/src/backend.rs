@@ -2,21 +2,22 @@
 
 use super::cluster::Cluster;
 use super::pod::{self, CONTAINER, GUEST, HOST_LABEL, MANAGED_BY, Pod, SOCKET};
+use super::removal::Ending;
 use super::settings::Settings;
 use super::stream::Exec;
 use super::users::UserNamespaces;
 use super::{CAPABILITIES, NAME, failure, wait, warm};
 use agent_base::error::{Error, Result};
+use agent_base::lock::Lock;
 use agent_base::machine::Machine;
 use agent_event::SandboxInfo;
 use agent_sandbox::ownership::{sandbox_name, this_host};
-use agent_sandbox::{
-    Backend, Capabilities, Channel, Listed, OnProgress, Reopen, Reopened, Spec, State, removals,
-};
+use agent_sandbox::{Backend, Capabilities, Channel, Listed, OnProgress, Reopen, Reopened, Spec, State};
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use http::Method;
-use serde_json::{Value, json};
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::OnceCell;
 
@@ -32,6 +33,8 @@ pub struct Kubernetes {
     pub(super) machine: Arc<Machine>,
     /// The cluster's answer about user namespaces.
     pub(super) user_namespaces: Arc<OnceCell<UserNamespaces>>,
+    /// The uid of the pod or claim of each session.
+    known: Arc<Lock<BTreeMap<String, String>>>,
 }
 
 impl Kubernetes {
@@ -50,32 +53,13 @@ impl Kubernetes {
     /// `Config` where none is configured.
     pub async fn with_settings(machine: Arc<Machine>, settings: Settings) -> Result<Self> {
         let cluster = Cluster::connect(&machine, &settings).await?;
-        Ok(Self { cluster, settings, machine, user_namespaces: Arc::default() })
+        Ok(Self { cluster, settings, machine, user_namespaces: Arc::default(), known: Arc::default() })
     }
 
-    /// Deletes a pod, or the claim of one; `false` where there is none. Its processes have a second to end. The object goes as soon as
-    /// they have: an older kubelet alone takes up to ten seconds more.
-    pub(super) async fn delete(&self, name: &str) -> Result<bool> {
-        // The pod of a claim has another name. A session of before the setting has a pod of its own.
-        if self.settings.warm_pool.is_some() && self.delete_claim(name).await? {
-            return Ok(true);
-        }
-        let options = json!({ "gracePeriodSeconds": 1, "propagationPolicy": "Background" });
-        let path = self.cluster.path(&format!("pods/{name}"));
-        let deleted = self.cluster.delete(&path, &options).await;
-        let deleted = deleted
-            .map_err(|error| failure::error(&format!("the pod {name} could not be removed"), error))?;
-        let Some(pod) = deleted else { return Ok(false) };
-        let uid = wait::text(&pod, "/metadata/uid").to_owned();
-        let (cluster, name) = (self.cluster.clone(), name.to_owned());
-        removals::go_on(&format!("{name}: {uid}"), async move {
-            if wait::ended(&cluster, &name, &uid).await {
-                let options = json!({ "gracePeriodSeconds": 0, "preconditions": { "uid": uid } });
-                // Otherwise the kubelet does it.
-                let _ = cluster.delete(&path, &options).await;
-            }
-        });
-        Ok(true)
+    /// Notes which pod or claim the sandbox of `session` is.
+    pub(super) fn know(&self, session: &str, object: &Value) {
+        let uid = wait::text(object, "/metadata/uid").to_owned();
+        self.known.lock().insert(session.to_owned(), uid);
     }
 
     /// The stream to the guest of a session's pod, which is opened again where it is cut.
@@ -110,8 +94,11 @@ impl Kubernetes {
         if let Some(error) = wait::end(&found) {
             return Reopened::Gone(error);
         }
-        if !is_claimed && pod::session(&found) != Some(session) {
-            return Reopened::Gone(none);
+        if !is_claimed {
+            if pod::session(&found) != Some(session) {
+                return Reopened::Gone(none);
+            }
+            self.know(session, &found);
         }
         // The kubelet may be starting; where the pod has ended, the next attempt knows why.
         self.attach_guest(session, &name).await.map_or_else(Reopened::NotYet, Reopened::Open)
@@ -194,8 +181,28 @@ impl Backend for Kubernetes {
         }
     }
 
+    /// Returns when it is gone: until then it counts for the namespace's quota.
     async fn destroy(&self, session: &str) -> Result<()> {
-        self.delete(&sandbox_name(session)?).await.map(drop)
+        if let Some(ending) = self.delete(&sandbox_name(session)?, None).await? {
+            ending.gone().await;
+        }
+        self.known.lock().remove(session);
+        Ok(())
+    }
+
+    fn identity(&self, session: &str) -> Option<String> {
+        self.known.lock().get(session).cloned()
+    }
+
+    async fn destroy_only(&self, session: &str, uid: &str) -> Result<()> {
+        if let Some(ending) = self.delete(&sandbox_name(session)?, Some(uid)).await? {
+            ending.gone().await;
+        }
+        let mut known = self.known.lock();
+        if known.get(session).is_some_and(|known| known == uid) {
+            known.remove(session);
+        }
+        Ok(())
     }
 
     async fn list(&self) -> Result<Vec<Listed>> {
@@ -216,9 +223,11 @@ impl Backend for Kubernetes {
         for (pod, state) in self.found().await? {
             let left_over = pod::ownership(&pod).map(|ownership| (ownership, state));
             let left_over = left_over.filter(|(ownership, state)| ownership.is_left_over(*state));
-            // The name is that of the session, as its annotation says.
+            // The name is that of the session, as its annotation says. Meanwhile the session may have been resumed in another pod.
             if let Some((ownership, _)) = left_over {
-                self.delete(&sandbox_name(&ownership.session)?).await?;
+                let uid = wait::text(&pod, "/metadata/uid");
+                let ending = self.delete(&sandbox_name(&ownership.session)?, Some(uid)).await?;
+                ending.into_iter().for_each(Ending::go_on);
             }
         }
         Ok(())

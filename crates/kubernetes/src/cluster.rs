@@ -137,11 +137,15 @@ impl Cluster {
         self.send(Method::POST, path, Some(body)).await
     }
 
-    /// Deletes what is at `path`, and returns it as it is then. `None` where there is nothing.
+    /// Deletes what is at `path`, and returns it as it is then. `None` where there is nothing, or something else than the
+    /// preconditions of `options` name.
     pub async fn delete(&self, path: &str, options: &Value) -> kube::Result<Option<Value>> {
         match self.send(Method::DELETE, path, Some(options)).await {
             Ok(deleted) => Ok(Some(deleted)),
             Err(error) if failure::code(&error) == Some(404) => Ok(None),
+            Err(error) if failure::code(&error) == Some(409) && options.get("preconditions").is_some() => {
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }

@@ -19,6 +19,8 @@ mod pod;
 #[cfg(feature = "client")]
 mod policy;
 #[cfg(feature = "client")]
+mod removal;
+#[cfg(feature = "client")]
 mod start;
 #[cfg(feature = "client")]
 mod stream;

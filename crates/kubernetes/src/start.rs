@@ -9,7 +9,7 @@ use super::{NAME, failure, policy, wait};
 use agent_base::error::{Error, Result};
 use agent_event::SandboxInfo;
 use agent_sandbox::ownership::sandbox_name;
-use agent_sandbox::{Channel, OnProgress, Spec, bootstrap, removals};
+use agent_sandbox::{Channel, OnProgress, Spec, bootstrap};
 use bytes::Bytes;
 use serde_json::Value;
 use std::time::Duration;
@@ -45,15 +45,16 @@ impl Kubernetes {
         on_progress("creating the pod", 0, 0);
         let (made, is_ours) = self.create(spec, &manifest).await?;
         let name = sandbox_name(&spec.session)?;
-        let unfinished = self.unfinished(is_ours.then(|| name.clone()));
+        let uid = wait::text(&made, "/metadata/uid").to_owned();
+        self.know(&spec.session, &made);
+        let unfinished = self.unfinished(&name, is_ours.then_some(&uid));
         let connected = self.connect_to(&pod, made, on_progress).await;
         unfinished.disarm();
         match connected {
             Ok(channel) => Ok((channel, spec.describe(NAME, name, Some(pod.image()?.to_owned())))),
             Err(error) => {
                 if is_ours {
-                    // The first error is reported; what cannot be removed now ends by its own clock, and is swept later.
-                    let _ = self.delete(&name).await;
+                    self.give_back(&name, &uid).await;
                 }
                 Err(error)
             }
@@ -81,8 +82,11 @@ impl Kubernetes {
                 return Ok((found, false));
             }
             // One that has ended, or is being removed, makes room.
-            self.delete(&name).await?;
-            wait::gone(&self.cluster, &name, REMOVAL).await?;
+            let uid = wait::text(&found, "/metadata/uid");
+            if let Some(ending) = self.delete(&name, Some(uid)).await? {
+                ending.gone().await;
+            }
+            wait::gone(&self.cluster, &name, uid, REMOVAL).await?;
         }
         Err(Error::sandbox(format!("the pod {name} is made and removed by others at the same time")))
     }
@@ -127,11 +131,6 @@ impl Kubernetes {
     pub(super) fn start_timeout(&self) -> Result<Duration> {
         let set = self.settings.start_timeout.as_deref();
         set.map_or(Ok(START_TIMEOUT), |text| pod::duration("start_timeout", text))
-    }
-
-    /// Returns what removes the pod or claim `name` unless it is disarmed.
-    pub(super) fn unfinished(&self, name: Option<String>) -> Unfinished {
-        Unfinished { kubernetes: self.clone(), name }
     }
 
     /// Connects to a guest that the container began with.
@@ -197,25 +196,4 @@ pub(super) fn not_installed(error: Error) -> Error {
         "the image needs a shell with head, chmod, mv and sleep; init_image in [sandbox.kubernetes] names one that brings the guest in"
     };
     Error::sandbox(format!("the guest could not be brought into the pod: {said}")).hint(hint)
-}
-
-/// Removes the pod of a start that was given up half-way.
-pub(super) struct Unfinished {
-    kubernetes: Kubernetes,
-    name: Option<String>,
-}
-
-impl Unfinished {
-    pub fn disarm(mut self) {
-        self.name = None;
-    }
-}
-
-impl Drop for Unfinished {
-    fn drop(&mut self) {
-        if let Some(name) = self.name.take() {
-            let kubernetes = self.kubernetes.clone();
-            removals::go_on(&name.clone(), async move { drop(kubernetes.delete(&name).await) });
-        }
-    }
 }

@@ -189,17 +189,25 @@ pub(super) async fn until<T>(
     }
 }
 
-/// Waits until the pod is gone.
-pub(super) async fn gone(cluster: &Cluster, name: &str, longest: Duration) -> Result<()> {
-    gone_from(cluster, &cluster.path("pods"), name, longest).await
+/// Waits until the pod `name` with this `uid` is gone.
+pub(super) async fn gone(cluster: &Cluster, name: &str, uid: &str, longest: Duration) -> Result<()> {
+    gone_from(cluster, &cluster.path("pods"), name, uid, longest).await
 }
 
-/// Waits until the object `name` of the list at `path` is gone.
-pub(super) async fn gone_from(cluster: &Cluster, path: &str, name: &str, longest: Duration) -> Result<()> {
+/// Waits until the object `name` of the list at `path` with this `uid` is gone.
+pub(super) async fn gone_from(
+    cluster: &Cluster,
+    path: &str,
+    name: &str,
+    uid: &str,
+    longest: Duration,
+) -> Result<()> {
+    let is_it = |object: &Value| text(object, "/metadata/uid") == uid;
     let deadline = Instant::now() + longest;
     let failed = |error| failure::error(&format!("{name} could not be looked at"), error);
-    while let Some(seen) = cluster.get(&format!("{path}/{name}")).await.map_err(failed)? {
-        let followed = follow(cluster, path, name, &seen, |object| object.is_none().then_some(()));
+    while let Some(seen) = cluster.get(&format!("{path}/{name}")).await.map_err(failed)?.filter(&is_it) {
+        let followed =
+            follow(cluster, path, name, &seen, |object| (!object.is_some_and(&is_it)).then_some(()));
         match timeout_at(deadline, followed).await {
             Ok(Some(())) => return Ok(()),
             Ok(None) => sleep(AGAIN).await,

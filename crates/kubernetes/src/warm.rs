@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 /// Where claims and sandboxes are.
-const CLAIMS: &str = "extensions.agents.x-k8s.io/v1beta1";
+pub(super) const CLAIMS: &str = "extensions.agents.x-k8s.io/v1beta1";
 const SANDBOXES: &str = "agents.x-k8s.io/v1beta1";
 /// The annotation of a sandbox that names its pod, where that is called otherwise.
 const POD_NAME: &str = "agents.x-k8s.io/pod-name";
@@ -59,15 +59,17 @@ impl Kubernetes {
         }
         on_progress("claiming a pod", 0, 0);
         let name = sandbox_name(&spec.session)?;
-        let is_ours = self.claim(&pod, pool, &name).await?;
-        let unfinished = self.unfinished(is_ours.then(|| name.clone()));
+        let (claim, is_ours) = self.claim(&pod, pool, &name).await?;
+        let uid = wait::text(&claim, "/metadata/uid").to_owned();
+        self.know(&spec.session, &claim);
+        let unfinished = self.unfinished(&name, is_ours.then_some(&uid));
         let started = self.serve_claimed(&pod, pool, &name, on_progress).await;
         unfinished.disarm();
         let (channel, found) = match started {
             Ok(started) => started,
             Err(error) => {
                 if is_ours {
-                    let _ = self.delete(&name).await;
+                    self.give_back(&name, &uid).await;
                 }
                 return Err(error);
             }
@@ -82,7 +84,7 @@ impl Kubernetes {
     }
 
     /// Makes the claim; `false` where another client of the session was faster.
-    async fn claim(&self, pod: &Pod<'_>, pool: &str, name: &str) -> Result<bool> {
+    async fn claim(&self, pod: &Pod<'_>, pool: &str, name: &str) -> Result<(Value, bool)> {
         let claim = json!({
             "apiVersion": CLAIMS,
             "kind": "SandboxClaim",
@@ -95,7 +97,7 @@ impl Kubernetes {
         });
         for _ in 0..3 {
             match self.cluster.create(&self.cluster.group_path(CLAIMS, "sandboxclaims"), &claim).await {
-                Ok(_) => return Ok(true),
+                Ok(made) => return Ok((made, true)),
                 Err(error) if failure::code(&error) == Some(409) => {}
                 Err(error) if failure::code(&error) == Some(404) => {
                     return Err(Error::sandbox(format!("the cluster has no warm pools: it does not know {CLAIMS}"))
@@ -112,11 +114,12 @@ impl Kubernetes {
                 .hint("another namespace can be named in [sandbox.kubernetes]"));
             }
             if state(&found).is_some_and(|state| state != State::Stopped) {
-                return Ok(false);
+                return Ok((found, false));
             }
-            self.delete(name).await?;
+            let uid = wait::text(&found, "/metadata/uid");
+            self.delete(name, Some(uid)).await?;
             let path = self.cluster.group_path(CLAIMS, "sandboxclaims");
-            wait::gone_from(&self.cluster, &path, name, REMOVAL).await?;
+            wait::gone_from(&self.cluster, &path, name, uid, REMOVAL).await?;
         }
         Err(Error::sandbox(format!("the claim {name} is made and removed by others at the same time")))
     }
@@ -199,20 +202,13 @@ impl Kubernetes {
         let name = sandbox_name(session)?;
         let claim = read(&self.cluster, CLAIMS, "sandboxclaims", &name).await?;
         let Some(claim) = claim.filter(|claim| pod::session(claim) == Some(session)) else { return Ok(None) };
+        self.know(session, &claim);
         let sandbox = wait::text(&claim, "/status/sandbox/name");
         if !is_name(sandbox) {
             return Ok(None);
         }
         let sandbox = read(&self.cluster, SANDBOXES, "sandboxes", sandbox).await?;
         Ok(sandbox.map(|sandbox| pod_name(&sandbox)).filter(|name| is_name(name)))
-    }
-
-    /// Removes a claim, with its pod.
-    pub(super) async fn delete_claim(&self, name: &str) -> Result<bool> {
-        let path = self.cluster.group_path(CLAIMS, &format!("sandboxclaims/{name}"));
-        let deleted = self.cluster.delete(&path, &json!({ "propagationPolicy": "Background" })).await;
-        let deleted = deleted.map(|claim| claim.is_some());
-        deleted.map_err(|error| failure::error(&format!("the claim {name} could not be removed"), error))
     }
 
     /// The claims that this user made from this machine.

@@ -180,6 +180,11 @@ impl Store {
         self.dir(id).join(SNAPSHOT)
     }
 
+    /// Where it is noted that the session's sandbox is still to be removed, until it is, or the session is resumed.
+    pub fn removal(&self, id: &SessionId) -> PathBuf {
+        self.dir(id).join(REMOVAL)
+    }
+
     /// Creates a session that continues from the current state of `source`, with its conversation and checkpoints.
     pub fn fork(&self, source: &SessionId) -> Result<SessionId> {
         // Read before the lines, to which a running session may add.
@@ -263,8 +268,10 @@ const MAX_LEARNED: u64 = 1 << 20;
 const LAYER: &str = "layer";
 /// The file of [`Store::snapshot`].
 const SNAPSHOT: &str = "snapshot.json";
+/// The file of [`Store::removal`].
+const REMOVAL: &str = "removal";
 /// Names of what belongs to one session alone.
-const OWN: [&str; 6] = ["events.jsonl", "head", keys::KEY, attempts::ATTEMPT, LAYER, SNAPSHOT];
+const OWN: [&str; 7] = ["events.jsonl", "head", keys::KEY, attempts::ATTEMPT, LAYER, SNAPSHOT, REMOVAL];
 /// Names of what is beside a session file and never changed, only replaced: a fork has the same files.
 const SHARED: [&str; 3] = ["workspace", "home", artifacts::DIRECTORY];
 

@@ -79,6 +79,17 @@ pub trait Backend: Send + Sync {
     /// Stops and removes the sandbox of `session`, whatever state it is in. A missing one is not an error.
     async fn destroy(&self, session: &str) -> Result<()>;
 
+    /// The identity of the sandbox of `session` that this process has started or attached to last, where the backend tells it
+    /// from another one that has been made in its place.
+    fn identity(&self, _session: &str) -> Option<String> {
+        None
+    }
+
+    /// [`Backend::destroy`] of the sandbox with this [`Backend::identity`] alone: another one of the session stays.
+    async fn destroy_only(&self, session: &str, _identity: &str) -> Result<()> {
+        self.destroy(session).await
+    }
+
     /// Copies what the sandbox of `session` has written into the new directory `into`, as far as that is possible without its
     /// guest, for the start of a fork ([`WorkspaceMount::Forked`]). What `into` then lacks, the caller takes from the guest.
     async fn fork(&self, _session: &str, _into: &Path) -> Result<Copied> {

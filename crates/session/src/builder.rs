@@ -163,7 +163,8 @@ impl Builder {
         if parent.is_none() {
             self.sandbox.home.extend(skills.files.iter().cloned());
         }
-        let startup = Startup::begin(&id, &self.sandbox, population, gateway, Arc::clone(&frontend));
+        let startup = Startup::begin(&id, &self.sandbox, population, gateway, Arc::clone(&frontend))
+            .noting_removal(self.store.removal(&id));
         let plan = Arc::new(plan);
         let told = told.await;
         let (facts, programs) =

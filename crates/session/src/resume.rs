@@ -7,7 +7,7 @@ use agent_base::machine::Machine;
 use agent_base::visible::visible_name;
 use agent_core::{Price, Spent};
 use agent_log::{History, Reopened, SessionFile, SessionId, Store};
-use agent_sandbox::{Backend, State};
+use agent_sandbox::{Backend, State, removals};
 use agent_workspace::Workspace;
 use std::path::Path;
 use std::sync::Arc;
@@ -40,6 +40,8 @@ impl Resume {
         backend: &dyn Backend,
         machine: Arc<Machine>,
     ) -> Result<Option<Population>> {
+        // Before it is looked for: it may be gone then.
+        removals::take_over(&store.removal(&self.id)).await?;
         let workspace = Workspace::load(&store.dir(&self.id), machine).await?.map(Arc::new);
         if let (Some(workspace), Some(snapshot)) = (&workspace, NotedSnapshot::of(store, &self.id)) {
             if snapshot.backend == backend.name() {

@@ -77,6 +77,7 @@ pub struct Startup {
     session: String,
     announced: AtomicBool,
     reattaches: bool,
+    removal: Option<PathBuf>,
 }
 
 type Starting = Shared<BoxFuture<'static, Result<Arc<Ready>, Arc<Error>>>>;
@@ -116,7 +117,12 @@ impl Startup {
             Starts::WhenNeeded => Phase::Waiting(Box::new((start, population))),
         };
         let (phase, session, announced) = (Lock::new(phase), id.to_string(), AtomicBool::new(false));
-        Self { phase, backend, gateway, frontend, session, announced, reattaches }
+        Self { phase, backend, gateway, frontend, session, announced, reattaches, removal: None }
+    }
+
+    /// Has its removal noted at `path`, for a session that may be resumed.
+    pub(super) fn noting_removal(self, path: PathBuf) -> Self {
+        Self { removal: Some(path), ..self }
     }
 
     /// Its start, which begins now if it has not begun yet.
@@ -205,7 +211,7 @@ impl Startup {
             let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, ready.sandbox.shutdown()).await;
         }
         // Usually the guest has removed it already.
-        removals::remove(&self.backend, &self.session, REMOVAL_TIMEOUT).await;
+        removals::remove(&self.backend, &self.session, self.removal.clone()).wait(REMOVAL_TIMEOUT).await;
     }
 }
 
@@ -244,7 +250,6 @@ impl Start {
     /// Starts it in the background.
     fn begin(self, population: Population) -> Starting {
         let backend = Arc::clone(&self.backend);
-        removals::give_up(&self.spec.session);
         let task = tokio::spawn(self.run(population));
         sweep_once(&backend);
         let ready = async move {

@@ -106,8 +106,8 @@ pub struct Hosted {
     ended: Mutex<bool>,
     backend: Arc<dyn Backend>,
     gateway: Arc<Gateway>,
-    /// Its place among the sandboxes of the server.
-    _slot: OwnedSemaphorePermit,
+    /// Its place among the sandboxes of the server, until it is removed.
+    slot: Lock<Option<OwnedSemaphorePermit>>,
 }
 
 impl Hosted {
@@ -145,8 +145,8 @@ impl Hosted {
         let (sandbox, paths) = match connected.await {
             Ok(connected) => connected,
             Err(error) => {
-                // The first error is the one to report; what cannot be removed now is swept later.
-                let _ = backend.destroy(&id).await;
+                // The first error is the one to report.
+                remove(&backend, &id, Some(slot)).await;
                 return Err(error);
             }
         };
@@ -173,7 +173,7 @@ impl Hosted {
             backend,
             gateway,
             id,
-            _slot: slot,
+            slot: Lock::new(Some(slot)),
         })
     }
 
@@ -290,7 +290,7 @@ impl Hosted {
                 && self.resume_for(self.wanted.timeout).await.is_ok()
     }
 
-    /// Removes it with everything in it. What its backend does not remove in time is tried again.
+    /// Removes it with everything in it. What its backend does not remove in time is tried again, and has its place meanwhile.
     pub async fn end(&self) {
         let mut ended = self.ended.lock().await;
         if std::mem::replace(&mut *ended, true) {
@@ -302,8 +302,20 @@ impl Hosted {
         if !self.life().is_paused {
             let _ = tokio::time::timeout(SHUTDOWN, self.sandbox.shutdown()).await;
         }
-        removals::remove(&self.backend, &self.id, SHUTDOWN).await;
+        let slot = self.slot.lock().take();
+        remove(&self.backend, &self.id, slot).await;
     }
+}
+
+/// Removes a sandbox, whose place is free once it is gone.
+async fn remove(backend: &Arc<dyn Backend>, id: &str, slot: Option<OwnedSemaphorePermit>) {
+    let removal = removals::remove(backend, id, None);
+    let gone = removal.clone().place_freed();
+    tokio::spawn(async move {
+        gone.await;
+        drop(slot);
+    });
+    removal.wait(SHUTDOWN).await;
 }
 
 /// The time `duration` after `from`, within what a time can express.
