@@ -117,16 +117,19 @@ fn part() -> impl Strategy<Value = Part> {
 
 fn facts() -> impl Strategy<Value = Facts> {
     let numbers = any::<[Option<u64>; 6]>();
-    (any::<bool>(), vec(text(), 0..4), numbers, any::<u64>()).prop_map(|(bash, tools, n, oom_kills)| Facts {
-        bash,
-        tools,
-        memory_bytes: n[0],
-        memory_limit: n[1],
-        pids: n[2],
-        pids_limit: n[3],
-        disk_bytes: n[4],
-        disk_free: n[5],
-        oom_kills,
+    (any::<[bool; 2]>(), vec(text(), 0..4), numbers, any::<u64>()).prop_map(|(is, tools, n, oom_kills)| {
+        Facts {
+            bash: is[0],
+            tools,
+            memory_bytes: n[0],
+            memory_limit: n[1],
+            pids: n[2],
+            pids_limit: n[3],
+            disk_bytes: n[4],
+            disk_free: n[5],
+            oom_kills,
+            takes_no_automount: is[1],
+        }
     })
 }
 
