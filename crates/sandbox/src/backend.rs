@@ -6,7 +6,7 @@ use agent_base::error::{Error, Result};
 use agent_event::SandboxInfo;
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -94,12 +94,6 @@ pub trait Backend: Send + Sync {
     /// guest, for the start of a fork ([`WorkspaceMount::Forked`]). What `into` then lacks, the caller takes from the guest.
     async fn fork(&self, _session: &str, _into: &Path) -> Result<Copied> {
         Ok(Copied::default())
-    }
-
-    /// The directory of this machine that has what the sandbox of `session` has written over its workspace: the writable layer of an
-    /// overlay of this kernel. `None` where there is none that can be read.
-    fn written(&self, _session: &str) -> Option<PathBuf> {
-        None
     }
 
     /// Makes a copy of the sandbox of `session` that stays with the backend, for the sandbox of the session `fork` to begin as

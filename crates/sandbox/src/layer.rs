@@ -3,11 +3,8 @@
 
 #[cfg(target_os = "linux")]
 mod copy;
-#[cfg(target_os = "linux")]
-mod written;
 
 pub use copy::{Contents, copy, make_plain};
-pub use written::{Written, written};
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, FileTimes, Permissions};
@@ -81,25 +78,6 @@ fn whiteout(path: &Path) -> io::Result<()> {
 #[cfg(not(target_os = "linux"))]
 fn whiteout(_: &Path) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
-}
-
-#[cfg(not(target_os = "linux"))]
-mod written {
-    //! Overlays are Linux's.
-
-    use std::io;
-    use std::path::{Path, PathBuf};
-
-    /// See that of Linux.
-    #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Written {
-        pub path: PathBuf,
-        pub covers: bool,
-    }
-
-    pub fn written(_: &Path, _: usize, _: &mut dyn FnMut(&Path) -> bool) -> io::Result<Option<Vec<Written>>> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -27,7 +27,7 @@ use async_trait::async_trait;
 use directory::{Directory, Record};
 use process::Signals;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,7 +89,7 @@ impl Local {
         let owner = host_ids(ids);
         let directories: &[&str] = match spec.workspace {
             WorkspaceMount::Overlay { .. } | WorkspaceMount::Forked { .. } => {
-                &["workspace", "home", layer::UPPER, "work"]
+                &["workspace", "home", "upper", "work"]
             }
             WorkspaceMount::Empty | WorkspaceMount::Bind(_) => &["workspace", "home"],
         };
@@ -102,7 +102,7 @@ impl Local {
         let started = async {
             match &spec.workspace {
                 WorkspaceMount::Overlay { lower, hidden } => {
-                    layer::hide(&directory.path().join(layer::UPPER), lower, hidden, owner)
+                    layer::hide(&directory.path().join("upper"), lower, hidden, owner)
                         .map_err(cannot_hide)?;
                 }
                 WorkspaceMount::Forked { layer, .. } => directory.take_over(layer, owner).await?,
@@ -244,10 +244,6 @@ impl Backend for Local {
 
     async fn fork(&self, session: &str, into: &Path) -> Result<Copied> {
         self.directory(session)?.copy_layers(into).await
-    }
-
-    fn written(&self, session: &str) -> Option<PathBuf> {
-        Some(self.directory(session).ok()?.path().join(layer::UPPER))
     }
 
     async fn pause(&self, session: &str) -> Result<()> {

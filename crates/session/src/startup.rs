@@ -427,8 +427,7 @@ impl Start {
 
     async fn connect(&self, channel: Channel, workspace: &Workspace) -> Result<Sandbox> {
         let place = self.place_of(workspace);
-        let written = self.backend.written(&self.spec.session);
-        let sandbox = Sandbox::connect(channel).await?.with_env(&self.env).with_written(written);
+        let sandbox = Sandbox::connect(channel).await?.with_env(&self.env);
         Ok(sandbox.with_place(workspace.root(), place.as_deref(), &self.directory))
     }
 

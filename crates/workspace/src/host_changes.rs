@@ -106,23 +106,6 @@ impl HostView {
         Ok(())
     }
 
-    /// Returns whether the tree is as the session knows it. What differs is left to the next refresh. Blocking.
-    pub fn is_unchanged(&mut self, root: &Path, base: &Base) -> Result<bool> {
-        let open = open_root(root)?;
-        if stat(&open, Path::new("")).map(|stat| Stamp::from(&stat)) != self.root {
-            return Ok(false);
-        }
-        if let Some(watch) = &self.watch {
-            let is_quiet = self.pending.is_empty() && watch.is_quiet();
-            return Ok(is_quiet && self.look(&open, base, Some(Touched::default())).is_empty());
-        }
-        self.prepare(root, base)?;
-        Ok(match self.watch {
-            Some(_) => self.pending.is_empty(),
-            None => self.look(&open, base, None).is_empty(),
-        })
-    }
-
     /// Has the next refresh compare everything.
     pub fn compare_everything(&mut self) {
         self.watch = None;

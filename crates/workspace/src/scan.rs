@@ -8,7 +8,6 @@
 //! side, once.
 
 mod paths;
-mod written;
 
 use crate::base::Base;
 use crate::changes::MAX_CHANGES;
@@ -288,26 +287,15 @@ impl Scanner {
             reconcile::follow_host(base, &mut delta, known, &present, places.root).await?;
         }
         reconcile::settle(base, &mut delta, places).await?;
-        // The others are judged by their entry alone, or known by the host's stamp.
-        let is_remembered = |path: &TreePath, seen: &Seen| {
-            let is_of_host = || base.stamps.get(path).is_some_and(|host| seen.stamp.is_of(host));
-            matches!(seen.node, Node::File { .. }) && !is_of_host()
-        };
         self.seen = present;
-        self.seen.retain(|(path, seen)| is_remembered(path, seen));
-        self.seen.shrink_to_fit();
         self.has_looked = true;
         Ok(Scan { delta, rejected: look.rejected, ignored: look.ignored })
     }
 
     /// Returns what is known of one path.
     fn known<'a>(&'a self, path: &TreePath, base: &'a Base) -> Known<'a> {
-        let seen = self.sighting(path);
+        let seen = self.seen.binary_search_by(|(seen, _)| seen.cmp(path)).ok().map(|at| &self.seen[at].1);
         Known { seen, stamp: base.stamps.get(path), base: base.nodes.get(path) }
-    }
-
-    fn sighting(&self, path: &TreePath) -> Option<&Seen> {
-        self.seen.binary_search_by(|(seen, _)| seen.cmp(path)).ok().map(|at| &self.seen[at].1)
     }
 
     /// Decides about every entry that takes part. The `.gitignore` files are decided about already.
@@ -338,7 +326,7 @@ impl Scanner {
             match self.is_relevant(&path, &entry, known) && !is_users {
                 true if is_rules(&path) => look.found.push((path, rules_seen)),
                 true => look.judge(path, &entry, known),
-                false if is_of_host(&path) || self.is_below_ignored(&path, base) => (),
+                false if is_of_host(&path) => (),
                 false => look.note_ignored(&path),
             }
         }
@@ -356,13 +344,6 @@ impl Scanner {
             self.skip.push(path.clone());
         }
         !ignored
-    }
-
-    /// Returns whether a path lies in an ignored directory that takes no part itself.
-    fn is_below_ignored(&mut self, path: &TreePath, base: &Base) -> bool {
-        let is_out =
-            |parent: TreePath| !base.nodes.contains_key(&parent) && self.ignored.contains(&parent, true);
-        path.parent().is_some_and(is_out)
     }
 
     /// Brings the rules in force up to date with the `.gitignore` files that are there.

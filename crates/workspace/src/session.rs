@@ -567,39 +567,15 @@ impl Workspace {
         sandbox: &Sandbox,
         prompt: Option<u64>,
     ) -> Result<Option<Checkpoint>> {
-        let layer = self.readable_layer(state, sandbox).await?;
         let State { mount, base, scanner, history, skipped, view, .. } = state;
         let places = self.places(mount, history, view.as_ref());
-        let by_layer = match layer {
-            Some(layer) => scanner.scan_written(sandbox, base, &places, layer).await?,
-            None => None,
-        };
-        let Scan { delta, rejected, ignored } = match by_layer {
-            Some(scan) => scan,
-            None => scanner.scan(sandbox, base, &places).await?,
-        };
+        let Scan { delta, rejected, ignored } = scanner.scan(sandbox, base, &places).await?;
         let now = Skipped { rejected, ignored };
         if *skipped != now {
             *skipped = now;
             self.store.save(SKIPPED, skipped)?;
         }
         self.record(state, delta, prompt).await
-    }
-
-    /// The writable layer of the sandbox, where all that differs from the base is in it: no file was copied in, and the host's tree is as
-    /// it was.
-    async fn readable_layer<'s>(&self, state: &mut State, sandbox: &'s Sandbox) -> Result<Option<&'s Path>> {
-        let is_overlay = matches!(state.mount, WorkspaceMount::Overlay { .. }) && !state.copies;
-        let Some(layer) = sandbox.written().filter(|_| is_overlay) else { return Ok(None) };
-        let Some(mut view) = state.view.take() else { return Ok(None) };
-        let (root, base) = (self.root.clone(), std::mem::take(&mut state.base));
-        let compare = move || {
-            let is_unchanged = view.is_unchanged(&root, &base);
-            Ok((view, base, is_unchanged))
-        };
-        let (view, base, is_unchanged) = blocking(compare).await?;
-        (state.view, state.base) = (Some(view), base);
-        Ok(is_unchanged?.then_some(layer))
     }
 
     fn places<'a>(

@@ -51,8 +51,6 @@ pub struct Sandbox {
     place: Option<Arc<Place>>,
     /// Where relative paths of files start, where that is not the workspace.
     base: Option<Arc<Path>>,
-    /// What it has written over its workspace, on this machine.
-    written: Option<Arc<Path>>,
 }
 
 /// The workspace's two paths.
@@ -78,18 +76,7 @@ impl Sandbox {
             read_only: false,
             place: None,
             base: None,
-            written: None,
         })
-    }
-
-    /// The same sandbox, which writes over its workspace in the directory `layer` of this machine ([`super::Backend::written`]).
-    pub fn with_written(self, layer: Option<PathBuf>) -> Self {
-        Self { written: layer.map(Arc::from), ..self }
-    }
-
-    /// Where what it has written over its workspace is on this machine, if that can be read.
-    pub fn written(&self) -> Option<&Path> {
-        self.written.as_deref()
     }
 
     /// The same sandbox, in which commands and jobs of this handle start with these variables.
@@ -113,7 +100,7 @@ impl Sandbox {
             inside: directory.to_owned(),
             directory: Some(directory.to_owned()),
         };
-        Self { place: Some(Arc::new(place)), base: Some(directory.into()), written: None, ..self }
+        Self { place: Some(Arc::new(place)), base: Some(directory.into()), ..self }
     }
 
     /// The path as the guest takes it.

@@ -17,13 +17,13 @@ const MAX_BYTES: u64 = 4 << 30;
 /// How deep directories may lie within each other: two are open for each.
 const MAX_DEPTH: usize = 200;
 /// The attribute by which overlayfs knows a directory that hides the one underneath, of root's mounts and of others.
-pub(super) const OPAQUE: [&CStr; 2] = [c"trusted.overlay.opaque", c"user.overlay.opaque"];
+const OPAQUE: [&CStr; 2] = [c"trusted.overlay.opaque", c"user.overlay.opaque"];
 /// The one that says where underneath a directory was before it was renamed, which nobody sets but the kernel for root's mounts.
-pub(super) const REDIRECT: &CStr = c"trusted.overlay.redirect";
+const REDIRECT: &CStr = c"trusted.overlay.redirect";
 /// Longest value of it: a path.
 const MAX_REDIRECT: usize = 4096;
 /// Those that stand for contents elsewhere. They exist only where the kernel was configured so.
-pub(super) const ELSEWHERE: [&CStr; 3] =
+const ELSEWHERE: [&CStr; 3] =
     [c"trusted.overlay.metacopy", c"user.overlay.redirect", c"user.overlay.metacopy"];
 
 /// Where files come from.
@@ -161,7 +161,7 @@ impl Copying {
     }
 }
 
-pub(super) fn open(directory: &OwnedFd, name: &CStr, flags: OFlags) -> io::Result<OwnedFd> {
+fn open(directory: &OwnedFd, name: &CStr, flags: OFlags) -> io::Result<OwnedFd> {
     let flags = flags | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(directory, name, flags, Mode::empty())?)
 }

@@ -63,7 +63,7 @@ impl Scanner {
     }
 
     /// Returns whether an entry takes part, as in a look at everything.
-    pub(super) fn is_kept(&mut self, path: &TreePath, entry: &Entry, is_of_base: bool) -> bool {
+    fn is_kept(&mut self, path: &TreePath, entry: &Entry, is_of_base: bool) -> bool {
         let is_directory = matches!(entry.kind, EntryKind::Directory);
         is_of_base || repository(path).is_some() || !self.ignored.contains(path, is_directory)
     }
@@ -90,7 +90,7 @@ fn repository(path: &TreePath) -> Option<TreePath> {
 }
 
 /// Returns what is at `paths` and at the directories above them, and what is in `repositories`.
-pub(super) async fn entries(
+async fn entries(
     sandbox: &Sandbox,
     paths: &BTreeSet<TreePath>,
     repositories: &BTreeSet<TreePath>,
