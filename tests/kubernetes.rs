@@ -132,7 +132,6 @@ async fn a_session_whose_pod_has_ended_gets_another() {
     backend.destroy(&spec.session).await.expect("removed");
 }
 
-/// The policy closes the network of a pod, which is tried from inside, and no other's.
 /// A removal that is tried again later went by the name of the pod: the session may have another by then.
 #[tokio::test]
 async fn a_removal_leaves_the_pod_that_another_process_has_made_in_place_of_the_one_it_was_for() {
@@ -156,6 +155,7 @@ async fn a_removal_leaves_the_pod_that_another_process_has_made_in_place_of_the_
     assert!(api.pod(&spec.session).await.is_none());
 }
 
+/// The policy closes the network of a pod, which is tried from inside, and no other's.
 #[tokio::test]
 async fn a_cluster_that_enforces_policies_closes_the_network_of_a_pod() {
     let Some(api) = Api::connect().await.filter(|_| cluster::enforces_policies()) else { return };

@@ -163,7 +163,8 @@ async fn batch_of_two(backend: &Arc<Slow>, directory: &Path, url: &str) {
         observer: Arc::new(Nobody),
         halt: Arc::new(watch::Sender::new(Halt::No)),
     };
-    let summary = batch.run().await.unwrap();
+    let ran = tokio::time::timeout(Duration::from_secs(120), batch.run()).await;
+    let summary = ran.expect("a batch comes to its end").unwrap();
     assert_eq!((summary.tasks, summary.passed), (2, 2));
 }
 
@@ -179,7 +180,7 @@ async fn a_batch_begins_no_task_while_the_sandbox_of_another_is_being_removed() 
         })
         .start();
     let directory = tempfile::tempdir().unwrap();
-    let backend = Slow::new(false, Duration::from_millis(5500));
+    let backend = Slow::new(false, Duration::from_secs(9));
     batch_of_two(&backend, directory.path(), &model.url()).await;
     let (_, most) = *backend.there.lock().unwrap();
     assert_eq!(most, 1);

@@ -62,9 +62,10 @@ pub fn resumed_options(
     if !backend.sandbox.is_some_and(SandboxChoice::lacks_runtimes) {
         backend.runtime = backend.runtime.take().or_else(|| sandbox.runtime.clone());
     }
-    backend.allow_docker |= sandbox.docker && backend.sandbox.is_none();
     // A backend that this version does not know is replaced by the automatic choice.
-    backend.sandbox = backend.sandbox.or(sandbox.backend.parse().ok());
+    let former = sandbox.backend.parse().ok();
+    backend.sandbox = backend.sandbox.or(former);
+    backend.allow_docker |= sandbox.docker && backend.sandbox == former;
     backend.image = backend.image.take().or_else(|| sandbox.image.clone().filter(|image| image != "host"));
     Ok(options)
 }

@@ -312,10 +312,20 @@ fn attack_70_servers_of_a_repository_are_shown_in_full_and_asked_about() {
     let file = json!({ "mcpServers": {
         "a": { "command": "sh", "args": ["-c", format!("{long}; C4NARY1")], "env": { "LD_PRELOAD": "C4NARY2" }, "cwd": "C4NARY3" },
         "b": { "type": "http", "url": "https://a.example/", "headers": { "X-Header": "C4NARY4" } },
+        // What has the shape of a secret hides a host, and letters that look like others do.
+        "c": { "type": "http", "url": "https://glpat-Qx7Lm2Zr9Kc4Vb8Nt1Ws.C4NARY5.example/" },
+        "d": { "type": "http", "url": "https://api.githubс\u{43e}pilot.com/" },
     } });
     let call = agent().file(".mcp.json", file.to_string()).file(".cursor/mcp.json", file.to_string());
     let shown = call.again().args(["mcp", "approve", "--yes"]).run().expect_code(0);
-    for canary in ["C4NARY1", "LD_PRELOAD=C4NARY2", "C4NARY3", "X-Header=C4NARY4"] {
+    for canary in [
+        "C4NARY1",
+        "LD_PRELOAD=C4NARY2",
+        "C4NARY3",
+        "X-Header=C4NARY4",
+        "c4nary5.example",
+        "https://api.xn--",
+    ] {
         assert!(shown.stdout.contains(canary), "{canary}: {}", shown.stdout);
     }
     let refused = call.again().args(["mcp", "import", "cursor"]).run().expect_code(2);

@@ -404,9 +404,10 @@ impl<P: Provider> Backend for Cloud<P> {
         match served {
             Ok(channel) => {
                 let info = spec.describe(self.name(), instance.id.clone(), spec.image.clone());
-                if is_only_one {
-                    self.known().insert(spec.session.clone(), instance);
-                }
+                match is_only_one {
+                    true => self.known().insert(spec.session.clone(), instance),
+                    false => self.known().remove(&spec.session),
+                };
                 Ok((channel, SandboxInfo { missing, ..info }))
             }
             Err(error) => {
@@ -423,15 +424,19 @@ impl<P: Provider> Backend for Cloud<P> {
         let instance = newest(found).filter(|found| found.state == Some(State::Running));
         let instance = instance.ok_or_else(|| self.none_of(session))?;
         let channel = self.connect(&instance, session, WARM_UP).await?;
-        if is_only_one {
-            self.known().insert(session.to_owned(), instance);
-        }
+        match is_only_one {
+            true => self.known().insert(session.to_owned(), instance),
+            false => self.known().remove(session),
+        };
         Ok(channel)
     }
 
     async fn destroy(&self, session: &str) -> Result<()> {
         let found = self.of_session(session).await?;
-        self.remove(session, &found).await
+        self.remove(session, &found).await?;
+        // One that is known and was not found is gone as well.
+        self.known().remove(session);
+        Ok(())
     }
 
     fn identity(&self, session: &str) -> Option<String> {

@@ -122,6 +122,9 @@ impl Server {
             }
             Message::Connect { port } => Activity::Relay(self.connect(port)?),
             Message::EndProcesses {} => {
+                if self.options.has_engine {
+                    return Err(Failure::new("the container engine of this sandbox would end, too"));
+                }
                 self.end_processes();
                 return Ok(Some(Message::Done {}));
             }

@@ -114,6 +114,17 @@ pub fn run_bytes(memory: u64) -> u64 {
 /// The port of the proxy on a sandbox's loopback.
 pub const PROXY_PORT: u16 = 3128;
 
+/// The address that a sandbox has on the bridge of its own container engine: as other engines have it by default.
+pub const DOCKER_BRIDGE: &str = "172.17.0.1";
+
+/// The settings of the client `docker`, `config.json`: containers and builds of an engine inside reach the proxy by its bridge.
+pub fn docker_client_settings() -> serde_json::Value {
+    let proxy = format!("http://{DOCKER_BRIDGE}:{PROXY_PORT}");
+    let default =
+        serde_json::json!({ "httpProxy": proxy, "httpsProxy": proxy, "noProxy": "localhost,127.0.0.1,::1" });
+    serde_json::json!({ "proxies": { "default": default } })
+}
+
 /// The network that a sandbox may reach.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Network {

@@ -418,7 +418,15 @@ fn reap(mut child: Child) {
 async fn remove(machine: &Machine, path: &Path) -> Result<()> {
     let (program, _open) = bootstrap::program(machine)?;
     let output =
-        Command::new(program).arg("remove").arg(path).env_clear().stdin(Stdio::null()).output().await;
+        // What is given up ends with that: the next attempt is the only one then.
+        Command::new(program)
+            .arg("remove")
+            .arg(path)
+            .env_clear()
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output()
+            .await;
     let output = output.map_err(|error| Error::sandbox("a sandbox could not be removed").caused_by(error))?;
     match output.status.success() {
         true => Ok(()),

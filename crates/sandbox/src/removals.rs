@@ -32,6 +32,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(4);
 /// reason that stays must not stop all others.
 const PLACE: Duration = Duration::from_secs(120);
 
+/// How long is waited where no place is taken.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
 /// A removal under way.
 #[derive(Clone)]
 pub struct Removal {
@@ -162,10 +165,10 @@ pub fn places() -> usize {
     with_places().len()
 }
 
-/// Waits until that number becomes smaller. Never ends where it is 0.
+/// Waits until that number becomes smaller, or for [`LOOK_AGAIN`] where it is 0: it may have become so before the caller waited.
 pub async fn place_freed() {
     match with_places() {
-        none if none.is_empty() => std::future::pending().await,
+        none if none.is_empty() => sleep(LOOK_AGAIN).await,
         some => drop(select_all(some.into_iter().map(|removal| Box::pin(removal.place_freed()))).await),
     }
 }

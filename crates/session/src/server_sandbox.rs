@@ -79,6 +79,7 @@ pub(super) async fn start(
 fn of_server(server: &ServerSettings, session: &SandboxSettings) -> SandboxSettings {
     let mut settings = SandboxSettings {
         added: Vec::new(),
+        docker: false,
         retention: Retention::Remove,
         starts: Starts::AtOnce,
         network: Network::None,

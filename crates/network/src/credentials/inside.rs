@@ -114,7 +114,9 @@ fn docker(all: &[&Bound]) -> String {
             registries.insert(name, json!({ "auth": auth }));
         }
     }
-    json!({ "auths": Value::Object(registries) }).to_string()
+    let mut settings = agent_sandbox::docker_client_settings();
+    settings["auths"] = Value::Object(registries);
+    settings.to_string()
 }
 
 /// A server of Maven has the credential's name as its id.

@@ -45,6 +45,8 @@ impl Mark {
         match FileLock::attempt(&self.file, &self.path) {
             // It may have been removed before it was locked, and another have been made in its place.
             Ok(Attempt::Locked(lock)) if is_at(&self.file, &self.path) => Hold::Held(lock),
+            // Nobody resumes a session whose directory is gone.
+            Ok(Attempt::Locked(lock)) if !self.path.parent().is_some_and(Path::exists) => Hold::Held(lock),
             Ok(Attempt::Locked(_)) => Hold::TakenOver,
             Ok(Attempt::Taken | Attempt::TakenElsewhere(_)) | Err(_) => Hold::Contended,
         }
@@ -115,5 +117,8 @@ mod tests {
         assert!(matches!(other.hold(), Hold::Held(_)));
         other.remove();
         assert!(!path.exists() && matches!(mark.hold(), Hold::TakenOver));
+        // The session was removed meanwhile: its sandbox is still to be.
+        fs::remove_dir_all(&directory).unwrap();
+        assert!(matches!(mark.hold(), Hold::Held(_)));
     }
 }

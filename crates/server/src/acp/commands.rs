@@ -167,9 +167,11 @@ impl Work<'_> {
         });
         let messages: String = changes.messages().map(|message| format!("{message}\n")).collect();
         let risks = risks::summary(&changes).map(|risks| format!("{risks}\n\n")).unwrap_or_default();
+        // Names are of the sandbox: within the fence they are text.
+        let text = format!("{messages}{}{rest}", text.trim_end());
         let fence = fence(&text);
         ready.workspace.record_shown(&changes.without(&left_out), paths.trim().is_empty())?;
-        self.say(&format!("{risks}{messages}{fence}diff\n{}\n{fence}{rest}", text.trim_end())).await
+        self.say(&format!("{risks}{fence}diff\n{text}\n{fence}")).await
     }
 
     /// Who writes this has decided, unless it is not what the last diff showed.

@@ -103,7 +103,9 @@ fn listed(changes: &ChangeSet, store: &agent_workspace::store::Store) -> Result<
     // Without the sum of these, and the end of a line that is cut.
     let lines: Vec<&str> = list.lines().collect();
     let shown = &lines[..lines.len().saturating_sub(1)];
-    let more = changes.changes.len().saturating_sub(shown.len());
+    // Both names of a rename are one line, and directories are none.
+    let listed = if list.len() < MAX_LIST { first.changes.len() } else { shown.len() };
+    let more = changes.changes.len().saturating_sub(listed);
     let more = if more > 0 { format!("and {more} more\n") } else { String::new() };
     Ok(shown.iter().map(|line| format!("{line}\n")).collect::<String>() + &more)
 }

@@ -251,7 +251,8 @@ impl Answer {
     fn code(&self, piece: &str) -> Option<String> {
         let is_code = self.rest.starts_with("```") || self.rest.starts_with("~~~");
         let has_line = self.rest.contains('\n') && piece.contains('\n');
-        (is_code && has_line && self.rest.len() < MAX_FORMATTED).then(|| markdown::to_html(&self.rest))
+        // Without colours: it is read again with each line.
+        (is_code && has_line && self.rest.len() < MAX_FORMATTED).then(|| markdown::to_plain_html(&self.rest))
     }
 }
 

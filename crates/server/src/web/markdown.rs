@@ -11,16 +11,25 @@ const MAX_SOURCE: usize = 256 << 10;
 const MAX_HTML: usize = 1 << 20;
 /// Lists and quotes within each other; deeper ones are shown at this depth.
 const MAX_DEPTH: usize = 24;
-/// Blocks of code whose words have colours; a process reads each.
-const MAX_COLOURED: usize = 32;
+/// Blocks of code whose words have colours, and bytes of each; a process reads each.
+const MAX_COLOURED: usize = 8;
+const MAX_CODE: usize = 16 << 10;
 
 /// The HTML of `source`.
 pub fn to_html(source: &str) -> String {
+    formatted(source, Writer::default())
+}
+
+/// The same without the colours of programs.
+pub fn to_plain_html(source: &str) -> String {
+    formatted(source, Writer { coloured: MAX_COLOURED, ..Writer::default() })
+}
+
+fn formatted(source: &str, mut writer: Writer) -> String {
     let source = sanitise::plain(source);
     if source.len() > MAX_SOURCE {
         return preformatted(&source);
     }
-    let mut writer = Writer::default();
     for event in Parser::new_ext(&source, options()) {
         writer.event(event);
         if writer.html.len() > MAX_HTML {
@@ -229,7 +238,7 @@ impl Writer {
 
 /// Appends a program with its words marked as the review marks them.
 fn coloured(language: Language, code: &str, html: &mut String) {
-    let lines = Lines::read(language, code);
+    let lines = if code.len() <= MAX_CODE { Lines::read(language, code) } else { Lines::default() };
     for (number, line) in code.split_inclusive('\n').enumerate() {
         let mut at = 0;
         for (range, class) in lines.line(number) {

@@ -13,7 +13,8 @@ use agent_event::{Limits, SandboxInfo};
 use agent_sandbox::host_tree::{HostTree, host_tree};
 use agent_sandbox::ownership::sandbox_name;
 use agent_sandbox::{
-    Channel, HOME, OnProgress, Spec, WORKSPACE, bootstrap, environment, run_bytes, seccomp, session_ids,
+    Channel, HOME, OnProgress, Spec, WORKSPACE, bootstrap, docker_client_settings, environment, run_bytes,
+    seccomp, session_ids,
 };
 use agent_wire::boot_spec::{CGROUP, DISK_FILE, FRESH_FILE, SESSION_FILE, SessionSpec};
 use agent_wire::launch_spec::LaunchSpec;
@@ -249,7 +250,8 @@ fn inner_sandbox(tree: &HostTree, shown: &Shown, spec: &Spec) -> Result<LaunchSp
     }
     let variables = variables.into_iter().chain(tree.env.iter().cloned());
     let (engine, engine_env) = if spec.docker { engine::command() } else { Default::default() };
-    let engine_client = if spec.docker { engine::client_settings() } else { Vec::new() };
+    let engine_client =
+        if spec.docker { docker_client_settings().to_string().into_bytes() } else { Vec::new() };
     let counters = ["memory.events", "memory.current", "memory.max", "pids.current", "pids.max"];
     Ok(LaunchSpec {
         uid,

@@ -84,8 +84,14 @@ impl<'a> Place<'a> {
             Ok(()) if flags == RenameFlags::NOREPLACE => Ok(()),
             Ok(()) if self.held(temporary.name.as_bytes(), attributes) => Ok(()),
             Ok(()) => {
-                let back =
-                    rustix::fs::renameat_with(&self.parent, &temporary.name, &self.parent, name, flags);
+                let rename = |flags| {
+                    rustix::fs::renameat_with(&self.parent, &temporary.name, &self.parent, name, flags)
+                };
+                let back = match rename(flags) {
+                    // What was written has been removed meanwhile.
+                    Err(Errno::NOENT) => rename(RenameFlags::NOREPLACE),
+                    back => back,
+                };
                 // Never removed is what somebody else made.
                 temporary.is_kept = back.is_err() || temporary.identity().ok() != Some(made);
                 Err(Changed::error())

@@ -29,15 +29,17 @@ pub enum Author {
 /// All that a user agrees with: each argument, variable and header on a line of its own, none shortened, with `remark` behind the name.
 pub fn in_full(server: &ServerSettings, options: &ServerOptions, author: Author, remark: &str) -> String {
     let mut text =
-        format!("  {} ({}){}{remark}\n", shown(&server.name), place(server), shown(&network(server)));
-    for (what, value) in settings(options, author) {
-        text += &format!("    {what:<10} {}\n", shown(&value));
+        format!("  {} ({}){}{remark}\n", as_it_is(&server.name), place(server), as_it_is(&network(server)));
+    for (what, value) in settings(server, options, author) {
+        // The author of a repository could hide a host or a program behind what has the shape of a secret.
+        let shown = if author == Author::User { without_secrets(&value) } else { as_it_is(&value) };
+        text += &format!("    {what:<10} {shown}\n");
     }
     text
 }
 
 /// What a file says of a server, beside what [`in_full`] begins with.
-fn settings(options: &ServerOptions, author: Author) -> Vec<(&'static str, String)> {
+fn settings(server: &ServerSettings, options: &ServerOptions, author: Author) -> Vec<(&'static str, String)> {
     // All of its fields, so that a new one is not forgotten here.
     let ServerOptions {
         command,
@@ -71,7 +73,14 @@ fn settings(options: &ServerOptions, author: Author) -> Vec<(&'static str, Strin
     let one = |text: &Option<String>| text.iter().cloned().collect();
     add("command", one(command));
     add("image", one(image));
-    add("url", one(url));
+    // As it is used: a host that is written in look-alike letters shows what it is.
+    add(
+        "url",
+        match &server.launch {
+            Launch::Http { url, .. } => vec![url.to_string()],
+            _ => one(url),
+        },
+    );
     add("argument", args.clone());
     add("directory", one(cwd));
     add("variable", env.iter().map(held).collect());
@@ -90,10 +99,15 @@ fn settings(options: &ServerOptions, author: Author) -> Vec<(&'static str, Strin
     lines
 }
 
-/// As it is, on one line, without what has the shape of a secret.
-fn shown(text: &str) -> String {
+/// As it is, on one line.
+fn as_it_is(text: &str) -> String {
+    with_counted_blanks(&visible_name(text.as_bytes()))
+}
+
+/// On one line, without what has the shape of a secret.
+fn without_secrets(text: &str) -> String {
     let redacted = redact(text).map(|redacted| redacted.text);
-    with_counted_blanks(&visible_name(redacted.as_deref().unwrap_or(text).as_bytes()))
+    as_it_is(redacted.as_deref().unwrap_or(text))
 }
 
 fn place(server: &ServerSettings) -> &'static str {

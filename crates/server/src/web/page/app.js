@@ -423,9 +423,11 @@ const handlers = {
 		if (kind === 'cut') ended();
 		/* A failure that repeats is one message. */
 		const last = log.lastElementChild;
-		const repeats = kind && last.matches(`p.line.${kind}`) && (kind === 'retry' || last.said === text);
-		if (repeats) Object.assign(last, { times: (last.times || 1) + 1, said: text }).textContent = `${text} (${last.times} times)`;
-		else add(Object.assign(el(`p.line.${kind || ''}`, {}, text), { said: text }));
+		const said = kind === 'retry' ? text.replace(/^[^:]*: /, '') : text;
+		if (kind && last.matches(`p.line.${kind}`) && last.said === said) {
+			last.times = (last.times || 1) + 1;
+			last.textContent = `${text} (${last.times} times)`;
+		} else add(Object.assign(el(`p.line.${kind || ''}`, {}, text), { said }));
 	},
 	note({ text, seq }) {
 		/* A command of the user's that an earlier process ran. */
