@@ -16,7 +16,7 @@ const LOG: &str = "/var/log/engine.log";
 /// How much of it is looked at.
 const LAST_WORDS: usize = 600;
 /// How long the engine may take until it listens, which an emulated processor does slowly.
-const PATIENCE: Duration = Duration::from_secs(120);
+const LONGEST_START: Duration = Duration::from_secs(120);
 /// How long one answer may take.
 const ANSWER: Duration = Duration::from_secs(10);
 
@@ -52,7 +52,7 @@ pub fn start(spec: &LaunchSpec) -> Result<(), Failure> {
 }
 
 fn wait_for(engine: &mut Child) -> io::Result<()> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + LONGEST_START;
     while !answers().unwrap_or_default() {
         if let Some(status) = engine.try_wait()? {
             return Err(io::Error::other(format!("{status}: {}", last_words())));

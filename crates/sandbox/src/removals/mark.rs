@@ -1,7 +1,7 @@
-//! The file that says that a session's sandbox is still to be removed, and that whoever resumes the session has not taken it over.
+//! The file that says that a session's sandbox is still to be removed, and that no process which resumes the session has taken it over.
 //!
 //! A removal that has failed is tried again after its session was closed, so any process may resume that session meanwhile, and may
-//! go on with the very sandbox that was to be removed. Each attempt locks the file; who resumes the session waits for that
+//! continue with the same sandbox that was to be removed. Each attempt locks the file; a process that resumes the session waits for that
 //! attempt, and removes the file.
 
 use agent_base::error::{Error, Result};
@@ -111,7 +111,7 @@ mod tests {
         drop(lock);
         take_over(&path).await.expect("no attempt is under way");
         assert!(!path.exists());
-        // Another removal of the same session, by whoever has resumed it.
+        // Another removal of the same session, by a process that has resumed it.
         let other = Mark::make(path.clone()).unwrap();
         assert!(matches!(mark.hold(), Hold::TakenOver));
         assert!(matches!(other.hold(), Hold::Held(_)));

@@ -131,7 +131,7 @@ impl Walk<'_> {
                     return;
                 }
                 for (kind, name) in &record.entries {
-                    self.take_ignored_entry(directory, depth, Some(*kind), name, &mut below, found);
+                    self.take_ignored_entry(directory, depth, (Some(*kind), name), &mut below, found);
                 }
                 found.seen.push((directory.clone(), Seen::Unchanged(*place)));
             }
@@ -182,7 +182,7 @@ impl Walk<'_> {
             if let (Some(record), Some(kind)) = (&mut record, kind) {
                 record.add(kind, name);
             }
-            self.take_ignored_entry(directory, depth, kind, name, below, found);
+            self.take_ignored_entry(directory, depth, (kind, name), below, found);
         }
         let record = record.map(|record: Listed| record.counting(entries.len()));
         found.seen.extend(record.map(|record| (directory.clone(), Seen::Listed(record))));
@@ -202,8 +202,7 @@ impl Walk<'_> {
         &self,
         directory: &TreePath,
         depth: u16,
-        kind: Option<Kind>,
-        name: &[u8],
+        (kind, name): (Option<Kind>, &[u8]),
         below: &mut Vec<Directory>,
         found: &mut Found,
     ) {

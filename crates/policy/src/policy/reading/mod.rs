@@ -7,6 +7,7 @@
 
 mod awk;
 mod code;
+mod gaps;
 mod go;
 mod heredocs;
 mod javascript;

@@ -118,7 +118,8 @@ const WRAPPERS: [Wrapper; 14] = [
     wrapper("stdbuf", &[], &["-i", "-o", "-e"], 0),
     wrapper("command", &["-p"], &[], 0),
     wrapper("builtin", &[], &[], 0),
-    wrapper("exec", &["-c", "-l"], &[], 0),
+    // With -l a shell reads the files of a login.
+    wrapper("exec", &["-c"], &[], 0),
     wrapper("env", &["-i", "-0", "-", "--ignore-environment"], &["-u", "--unset"], 0),
     wrapper("sudo", &["-E", "-n", "-H", "-S"], &["-u", "-g"], 0),
     wrapper("busybox", &[], &[], 0),

@@ -1,6 +1,7 @@
 //! The shell: every command that a script would run, with its words, what it reads and where its output goes.
 
 use super::super::findings::{Becomes, Word};
+use super::gaps;
 use super::heredocs::{self, Extracted, Mark, Marked};
 use super::tree::{Descend, Source, Visit, children};
 use super::variables::Variables;
@@ -99,13 +100,16 @@ pub fn expanded(heredocs: &Extracted) -> impl Iterator<Item = Option<String>> {
         .map(|body| Some(format!(": \"{}\"", heredocs::as_string(&body.text)?)))
 }
 
-/// Returns whether the grammar takes each here-document that was taken out for one, and finds the same quotes, comments and substitutions as
-/// the reading before. False where time ran out, too.
+/// Returns whether the grammar takes each here-document that was taken out for one, finds the same quotes, comments and substitutions as
+/// the reading before, and divides words as bash does. False where time ran out, too.
 pub fn agrees(source: &Source<'_>, heredocs: &Extracted) -> bool {
     let (mut documents, mut marks, mut patterns) = (0, Vec::new(), Vec::new());
+    // The grammar joins such a line to the one above.
+    let mut is_as_in_bash = !heredocs.script.contains("\n\\");
     let in_time = source.walk(&mut |visit| {
         let node = visit.node;
         let (start, end) = (node.start_byte(), node.end_byte());
+        is_as_in_bash &= gaps::are_as_in_bash(source, &visit);
         match node.kind() {
             "file_redirect" => {
                 let target = node.child_by_field_name("destination");
@@ -137,7 +141,7 @@ pub fn agrees(source: &Source<'_>, heredocs: &Extracted) -> bool {
     marks.sort_unstable();
     let marks = marks.iter().filter(|mark| !is_in_pattern(mark));
     let agrees = marks.eq(heredocs.marks.iter().filter(|mark| !is_in_pattern(mark)));
-    in_time && agrees && !heredocs.is_doubtful && documents == heredocs.bodies.len()
+    in_time && is_as_in_bash && agrees && !heredocs.is_doubtful && documents == heredocs.bodies.len()
 }
 
 /// Returns whether other shells than bash may read it otherwise: `sh -c '[[ a || perl ]]'` runs Perl in dash.
@@ -405,7 +409,12 @@ pub fn word(source: &Source<'_>, node: Node<'_>, depth: usize) -> Word {
 
 /// A word outside quotes, without expansions.
 fn plain(text: &str) -> Word {
+    // The directories that a script was in, or says that it was in.
+    let is_directory_of_stack = text.strip_prefix('~').is_some_and(|rest| {
+        rest.starts_with(|character: char| "+-".contains(character) || character.is_ascii_digit())
+    });
     match is_glob(text) {
+        _ if is_directory_of_stack => Word::changed(unescape(text), Becomes::Any),
         true => Word::changed(unescape(text), Becomes::Alike),
         false => Word::fixed(unescape(text)),
     }

@@ -225,7 +225,7 @@ impl Variables {
                 "variable_name" | "special_variable_name" => self.holds_number(text),
                 "word" => self.holds_number(text) || text.bytes().all(|byte| byte.is_ascii_digit()),
                 "expansion" if text.starts_with("${#") => continue,
-                "command_substitution" | "raw_string" | "string" | "subscript" => false,
+                "command_substitution" | "raw_string" | "ansi_c_string" | "string" | "subscript" => false,
                 // `x$i` is the name `x1`.
                 "concatenation" => {
                     waiting.extend(children(node));

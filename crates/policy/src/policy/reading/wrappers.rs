@@ -279,7 +279,9 @@ fn interpret(interpreter: &Interpreter, arguments: &[Word], stdin: &Stdin, insid
         } else if after_flag {
             inside.is_inexact |= is_shell && at < code_at && !PLAIN_SETTINGS.contains(&word.text.as_str());
         }
-        after_flag = interpreter.is_flag(word) && !word.text.contains('=');
+        // A shell takes a setting behind `o` alone; behind other flags the name of one is a script.
+        let takes_more = !is_shell || word.text.contains(['o', 'O']);
+        after_flag = interpreter.is_flag(word) && !word.text.contains('=') && takes_more;
     }
     match stdin {
         Stdin::Text { text, is_exact } if !has_script => {
