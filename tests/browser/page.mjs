@@ -138,7 +138,7 @@ await step('Esc stops a turn', async () => {
 // A bug: what had been said until the stop vanished from the page, and the model kept it.
 await step('what was said until a stop stays, also after a reload', async () => {
 	await ask(page, 'a slow answer');
-	await page.waitForFunction(() => document.querySelectorAll('#log .answer').length === 3 && /paragraph 3/.test([...document.querySelectorAll('#log .answer')].at(-1).innerText));
+	await page.waitForFunction(() => document.querySelectorAll('#log .answer').length === 4 && /paragraph 3/.test([...document.querySelectorAll('#log .answer')].at(-1).innerText));
 	await page.click('#stop');
 	await page.waitForSelector('.answer.stopped');
 	await idle(page);
