@@ -727,6 +727,17 @@ proptest! {
     }
 }
 
+/// The mode of the directory was compared with that of the file which had taken its place.
+#[tokio::test]
+async fn a_file_that_took_a_directorys_place_gives_it_back() {
+    let session = Session::start(host(&[("d/a", "1\n")])).await;
+    session.turn("rm -r d; echo file > d; chmod 600 d").await;
+    session.apply().await.unwrap();
+    assert_eq!(fs::read_to_string(session.host.path().join("d")).unwrap(), "file\n");
+    session.workspace.undo_apply().await.unwrap();
+    assert_eq!(fs::read_to_string(session.host.path().join("d/a")).unwrap(), "1\n");
+}
+
 fn replace(root: &Path, tree: &Tree) {
     for entry in fs::read_dir(root).unwrap() {
         let path = entry.unwrap().path();

@@ -262,7 +262,8 @@ impl<'a> Writer<'a> {
         }
         for (path, step) in self.steps.iter().rev() {
             let Some(Node::Directory { mode }) = step.write else { continue };
-            let former = step.found.node.as_ref().and_then(Node::mode);
+            // What was there may have been a file, with a mode of its own.
+            let former = step.found.node.as_ref().filter(|node| node.is_directory()).and_then(Node::mode);
             // One that somebody else has made meanwhile is theirs.
             if is_directory(&step.found.node) || self.made.contains(path) && self.sets_mode(mode) {
                 self.touch(path, |host| host.set_directory_mode(path, mode, former))?;
