@@ -109,7 +109,7 @@ pub fn agrees(source: &Source<'_>, heredocs: &Extracted) -> bool {
     let in_time = source.walk(&mut |visit| {
         let node = visit.node;
         let (start, end) = (node.start_byte(), node.end_byte());
-        is_as_in_bash &= gaps::are_as_in_bash(source, &visit);
+        is_as_in_bash &= gaps::are_as_in_bash(source, visit);
         match node.kind() {
             "file_redirect" => {
                 let target = node.child_by_field_name("destination");
