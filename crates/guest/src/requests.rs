@@ -121,13 +121,7 @@ impl Server {
                 return self.open_outlet(stream.client, port, env).map(|()| Some(Message::Done {}));
             }
             Message::Connect { port } => Activity::Relay(self.connect(port)?),
-            Message::EndProcesses {} => {
-                if self.options.has_engine {
-                    return Err(Failure::new("the container engine of this sandbox would end, too"));
-                }
-                self.end_processes();
-                return Ok(Some(Message::Done {}));
-            }
+            Message::EndProcesses {} => return self.end_processes().map(|()| Some(Message::Done {})),
             Message::Replace { nonce } => {
                 self.replace(stream.client, &nonce);
                 return Ok(Some(Message::Done {}));
@@ -225,7 +219,10 @@ impl Server {
 
     /// Kills all commands and jobs with everything that they started or left running, and what has no supervisor any more. What is
     /// killed executes nothing any more once this returns.
-    fn end_processes(&mut self) {
+    fn end_processes(&mut self) -> Result<(), Failure> {
+        if self.options.has_engine {
+            return Err(Failure::new("the container engine of this sandbox would end, too"));
+        }
         self.commands.values_mut().filter(|command| !command.over()).for_each(Command::end_now);
         let is_supervisor = |id: &i32| self.commands.values().any(|command| command.supervisor() == *id);
         let own = std::process::id().cast_signed();
@@ -233,6 +230,7 @@ impl Server {
             processes::kill_below(id);
             sys::kill(id, sys::SIGKILL);
         }
+        Ok(())
     }
 
     /// Kills what finished commands have left running, where that leaves no processes for another.

@@ -98,17 +98,14 @@ pub fn enter_new_root(plan: &Plan<'_>) -> Result<(), Failure> {
     skeleton(plan, &root.join("etc")).step("write /etc")?;
     devices(spec, &root.join("dev"))?;
     process_files(spec, &root.join("proc"))?;
-    if spec.own_kernel {
-        own_directories(plan, root)?;
-    }
+    own_directories(plan, root)?;
     tmpfs(&root.join("tmp"), &format!("mode=1777,{}", sized(spec.tmp_bytes)), 0)?;
     home(plan)?;
     caches(plan, &mounts)?;
     own_place(plan, root)?;
     fs::remove_file(DESCRIPTORS).step("remove the link to the descriptors")?;
     // There only where owners are mapped.
-    let _ = fs::remove_dir(LOWER);
-    let _ = fs::remove_dir(BENEATH);
+    let _ = (fs::remove_dir(LOWER), fs::remove_dir(BENEATH));
     remount(root, MS_RDONLY | MS_NOSUID | MS_NODEV).step("make the root read-only")?;
     sys::pivot_to_current_directory().step("make the new root /")
 }
@@ -373,9 +370,12 @@ fn devices(spec: &LaunchSpec, dev: &Path) -> Result<(), Failure> {
     sys::mount_at(Path::new("devpts"), &pts, "devpts", MS_NOSUID | MS_NOEXEC, options).step("mount /dev/pts")
 }
 
-/// Where a container engine keeps its images, its log and its settings, on the disk, and where what the kernel tells is mounted. Images have devices and
-/// programs that change the user.
+/// Where the kernel is the sandbox's own: the places of a container engine's images, log and settings, on the disk, and of what the
+/// kernel tells. Images have devices and programs that change the user.
 fn own_directories(plan: &Plan<'_>, root: &Path) -> Result<(), Failure> {
+    if !plan.spec.own_kernel {
+        return Ok(());
+    }
     for (name, inside) in [("var-lib", "var/lib"), ("var-log", "var/log"), ("etc-docker", "etc/docker")] {
         let directory = plan.private.join(name);
         fs::create_dir_all(&directory).step_at("make", &directory)?;
