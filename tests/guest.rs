@@ -910,6 +910,13 @@ mod ports {
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let Ok(server) = tokio::net::TcpListener::bind(address).await else { continue };
             let port = server.local_addr().unwrap().port();
+            // The guest asks 127.0.0.1 first: a server of another test may have the same number there. A socket that is bound and does not
+            // listen refuses.
+            let other = tokio::net::TcpSocket::new_v4().unwrap();
+            let is_second = server.local_addr().unwrap().is_ipv6();
+            if is_second && other.bind(([127, 0, 0, 1], port).into()).is_err() {
+                continue;
+            }
             let echo = tokio::spawn(async move {
                 let (mut stream, _) = server.accept().await.unwrap();
                 let mut all = Vec::new();

@@ -165,7 +165,7 @@ pub fn places() -> usize {
     with_places().len()
 }
 
-/// Waits until that number becomes smaller, or for [`LOOK_AGAIN`] where it is 0: it may have become so before the caller waited.
+/// Waits until that number becomes smaller, or for `LOOK_AGAIN` where it is 0: it may have become so before the caller waited.
 pub async fn place_freed() {
     match with_places() {
         none if none.is_empty() => sleep(LOOK_AGAIN).await,
