@@ -56,7 +56,7 @@ pub trait Backend: Send + Sync {
     /// Its name in the registry, on the command line and in the session file.
     fn name(&self) -> &'static str;
 
-    /// Where it runs, for messages.
+    /// Returns the place where it runs, for messages.
     fn location(&self) -> String;
 
     /// Returns what it can do here and now.
@@ -239,11 +239,11 @@ pub struct Listed {
     pub session: String,
     /// The backend's own id of it.
     pub id: String,
-    /// Whether it runs.
+    /// The state: starting, running, paused or stopped.
     pub state: State,
-    /// When it was made, RFC 3339.
+    /// The time when it was made, RFC 3339.
     pub created: String,
-    /// When it may be removed, RFC 3339; `None` where it has no such date.
+    /// The time from which it may be removed, RFC 3339; `None` where it has no such date.
     pub expires: Option<String>,
 }
 

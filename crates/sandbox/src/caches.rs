@@ -17,7 +17,7 @@ use std::path::{Component, Path, PathBuf};
 pub struct Cache {
     /// Its path without symlinks.
     pub host: PathBuf,
-    /// Where it is inside: as its variable, or `$HOME`, names it.
+    /// The path inside, as its variable, or `$HOME`, names it.
     pub inside: PathBuf,
     /// Relative paths of it that are not shown.
     pub hidden: Vec<PathBuf>,
@@ -38,7 +38,7 @@ pub struct Caches {
 struct Place {
     /// The variable that moves it; empty where there is none.
     variable: &'static str,
-    /// Where it usually is, below `$HOME`. `.cache`, `.local/share` and `.local/state` are where the XDG variables say.
+    /// Its usual path below `$HOME`. `.cache`, `.local/share` and `.local/state` are where the XDG variables say.
     usual: &'static str,
     /// The parts of it that are shown; `""` is all of it.
     shown: &'static [&'static str],
@@ -290,7 +290,7 @@ fn is_plain(path: &Path) -> bool {
         && path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)))
 }
 
-/// Where something below `$HOME` is, as the XDG variables say.
+/// Returns the path of something below `$HOME`, as the XDG variables say; `None` if `below` is empty.
 fn usual(machine: &Machine, below: &str) -> Option<PathBuf> {
     const XDG: [(&str, &str); 4] = [
         (".cache/", "XDG_CACHE_HOME"),

@@ -156,7 +156,7 @@ impl<'a> Mount<'a> {
         })
     }
 
-    /// Where the control group `path` is below this mount, which may show a part of the hierarchy only.
+    /// Returns the directory of the control group `path` below this mount, which may show a part of the hierarchy only.
     fn directory(&self, path: &str) -> Option<PathBuf> {
         let below = Path::new(path).strip_prefix(self.root).ok()?;
         Some(Path::new(self.point).join(below)).filter(|directory| directory.is_dir())

@@ -118,11 +118,11 @@ const CREDENTIALS: [&str; 10] = [
 const MAX_HIDDEN: usize = 256;
 const MAX_LOOKED_AT: usize = 4096;
 
-/// Where `PATH` looks after the toolchains.
+/// The directories that `PATH` has after those of the toolchains.
 const STANDARD_PATH: [&str; 6] =
     ["/usr/local/bin", "/usr/local/sbin", "/usr/bin", "/usr/sbin", "/bin", "/sbin"];
 
-/// How long a look is used where sandboxes share it. What appears later on the machine is not covered in sandboxes that run
+/// The time for which sandboxes share a look. What appears later on the machine is not covered in sandboxes that run
 /// already either.
 const USED_FOR: Duration = Duration::from_secs(1);
 
@@ -130,7 +130,7 @@ const USED_FOR: Duration = Duration::from_secs(1);
 struct Look {
     at: Instant,
     tree: Arc<HostTree>,
-    /// Whether a name is one of a program.
+    /// The names that were looked up, with whether each is a program's.
     programs: HashMap<String, bool>,
 }
 
@@ -209,7 +209,7 @@ impl HostTree {
         names.iter().filter(is_there).map(|name| (*name).to_owned()).collect()
     }
 
-    /// Where something inside comes from.
+    /// Returns the path on the host of something inside; `None` if it is not in a bind.
     fn on_host(&self, inside: &Path) -> Option<PathBuf> {
         let depth = |path: &Path| path.components().count();
         let binds = self

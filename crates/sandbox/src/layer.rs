@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 pub const UPPER: &str = "upper";
 /// Its `$HOME`, beside that.
 pub const HOME: &str = "home";
-/// What it wrote in the caches, beside that: for each a directory with [`UPPER`] and [`SHOWN_AT`].
+/// The directory beside that for what it wrote in the caches: for each cache a directory with [`UPPER`] and [`SHOWN_AT`].
 pub const CACHES: &str = "caches";
 /// The file that holds the path inside of a cache.
 pub const SHOWN_AT: &str = "inside";

@@ -42,7 +42,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::Duration;
 
-/// Where the workspace is inside every sandbox.
+/// The path in every sandbox that leads to the workspace.
 pub const WORKSPACE: &str = "/workspace";
 /// `$HOME` inside every sandbox.
 pub const HOME: &str = "/home/agent";
@@ -170,14 +170,14 @@ pub struct Spec {
     /// One that is not ephemeral is removed this long after it was made, by the next start that finds it stopped or
     /// paused. `None`: never.
     pub delete_after: Option<Duration>,
-    /// How `/workspace` comes to be.
+    /// The source of `/workspace`.
     pub workspace: WorkspaceMount,
     /// The path that the workspace has on this machine, for a backend that can give it the same one inside.
     pub place: Option<PathBuf>,
     /// The state that the sandbox begins as, in place of the image: the id of what [`Backend::snapshot`] made for this session.
     pub snapshot: Option<String>,
-    /// What an earlier sandbox over the same workspace wrote, to lie under what this one writes: a directory like that of
-    /// [`Backend::fork`], which stays as it is. Only with an overlay.
+    /// The layer that an earlier sandbox over the same workspace wrote, to lie under what this one writes: a directory
+    /// like that of [`Backend::fork`], which stays as it is. Only with an overlay.
     pub beneath: Option<PathBuf>,
     /// Directories of this machine beside the workspace, which are shown at their own paths.
     pub added: Vec<AddedMount>,
@@ -229,11 +229,11 @@ pub struct AddedMount {
     pub hidden: Vec<PathBuf>,
     /// Names at its top that are hidden should they be made.
     pub to_come: Vec<PathBuf>,
-    /// What programs inside can do in it.
+    /// The access that programs inside have.
     pub access: Access,
 }
 
-/// What programs inside can do in a directory.
+/// The access that programs inside have to a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Read it.
@@ -244,7 +244,7 @@ pub enum Access {
     Copy,
 }
 
-/// How `/workspace` comes to be.
+/// The source of `/workspace`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum WorkspaceMount {
     /// Empty and writable; the host copies files in through the guest.
@@ -289,7 +289,7 @@ pub struct HomeFile {
     pub executable: bool,
 }
 
-/// How much of the end of an output is kept past `live_bytes`.
+/// The number of bytes at the end of an output that are kept past `live_bytes`.
 pub const TAIL_BYTES: usize = 256 << 10;
 
 /// A piece of output, or a gap in it.

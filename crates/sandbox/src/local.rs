@@ -35,9 +35,9 @@ use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 
-/// How long a launcher may take to say that the sandbox is ready, on a machine under load.
+/// The time limit for a launcher to say that the sandbox is ready, on a machine under load.
 const READY: Duration = Duration::from_secs(20);
-/// How long a sandbox may take to be gone after its first process was killed: its files are being removed.
+/// The time limit for a sandbox to be gone after its first process was killed: its files are being removed.
 const REMOVAL: Duration = Duration::from_secs(60);
 /// Open files of a process, the same as in a container.
 const OPEN_FILES: u64 = 16_384;

@@ -19,7 +19,7 @@ const PID: &str = "agent.pid";
 const PID_START: &str = "agent.pid_start";
 const EXPIRES: &str = "agent.expires";
 
-/// How the names of sandboxes and what belongs to them begin.
+/// The prefix of the names of sandboxes and of what belongs to them.
 pub const PREFIX: &str = "agent-";
 
 /// The name of the sandbox of `session` on its backend.
@@ -43,15 +43,15 @@ pub struct Ownership {
     pub host: String,
     /// The process that made the sandbox; `None` where it is not known.
     pub owner: Option<ProcessId>,
-    /// When it may be removed.
+    /// The time from which it may be removed.
     pub expires: Expiry,
 }
 
-/// When a sandbox may be removed.
+/// The time from which a sandbox may be removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum Expiry {
-    /// When it has stopped, or its owner is gone.
+    /// From when it has stopped, or its owner is gone.
     WithOwner,
     /// On this date, RFC 3339.
     On(String),

@@ -22,7 +22,7 @@ pub const PRIVATE_HOME: &str = "home";
 /// The paths inside, and what is shown there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Project {
-    /// Where the workspace is.
+    /// The path of the workspace.
     pub place: PathBuf,
     /// `$HOME`.
     pub home: PathBuf,
@@ -80,7 +80,7 @@ impl Project {
         }
     }
 
-    /// Where nothing is known of the workspace's place: in every sandbox's usual one.
+    /// Returns the project of a sandbox whose workspace has no path of its own: it is at the usual one.
     fn elsewhere(tree: &HostTree) -> Self {
         Self {
             place: WORKSPACE.into(),
@@ -181,7 +181,7 @@ fn caches_of(private: &Path) -> Vec<(PathBuf, PathBuf)> {
     shown.collect()
 }
 
-/// What lies under the writable layers of a sandbox.
+/// The directories under the writable layers of a sandbox.
 pub struct Beneath {
     /// Under that of the workspace.
     pub workspace: Option<PathBuf>,

@@ -21,18 +21,18 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-/// How long the removal of one sandbox is tried. What is left then is swept by a later process.
+/// The time for which the removal of one sandbox is tried. What is left then is swept by a later process.
 const LONGEST: Duration = Duration::from_secs(600);
-/// How long one attempt may take.
+/// The time limit for one attempt.
 const ATTEMPT: Duration = Duration::from_secs(90);
 /// The first pause between two attempts, and the longest: each is twice as long as the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(4);
-/// How long a sandbox that cannot be removed counts among those that may be there at once: what has ended and cannot be removed for a
-/// reason that stays must not stop all others.
+/// The time for which a sandbox that cannot be removed counts among those that may be there at once: what has ended and
+/// cannot be removed for a reason that stays must not stop all others.
 const PLACE: Duration = Duration::from_secs(120);
 
-/// How long is waited where no place is taken.
+/// The wait for a free place where no removal has one.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A removal under way.

@@ -7,7 +7,7 @@ use agent_base::machine::Machine;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where toolchains are inside.
+/// The directory of toolchains inside the sandbox.
 const INSIDE: &str = "/toolchains";
 
 /// The reverse of [`Machine::on_host`], for a path without symlinks.
@@ -81,7 +81,7 @@ impl Toolchains {
         self.binds.push(if only_bin { (bin, inside.join("bin")) } else { (real, inside) });
     }
 
-    /// Where `prefix` is inside, if it was given.
+    /// Returns the path inside of `prefix`; `None` if it was not given to the sandbox.
     fn inside(&self, prefix: &Path) -> Option<String> {
         let real = fs::canonicalize(prefix).ok()?;
         let (_, inside) = self.binds.iter().find(|(host, _)| *host == real)?;
@@ -116,8 +116,8 @@ fn behind(machine: &Machine, dir: &Path) -> Vec<Named> {
     prefix_of(machine, dir).into_iter().collect()
 }
 
-/// Where version managers keep each version in a directory of its own with a `bin` in it, and the toolchain's name:
-/// `*` is one component, and a name of `""` is the first `*`.
+/// The directories in which version managers keep each version in a directory of its own with a `bin` in it, with the
+/// toolchain's name: `*` is one component, and a name of `""` is the first `*`.
 const PREFIXES: [(&str, &str, &str, &str); 12] = [
     ("RUSTUP_HOME", ".rustup", "toolchains/*", "rust"),
     ("PYENV_ROOT", ".pyenv", "versions/*", "python"),

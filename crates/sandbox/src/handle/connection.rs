@@ -21,7 +21,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::AbortHandle;
 
-/// How long the guest may take to answer the greeting.
+/// The time limit for the guest to answer the greeting.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Bytes of files, standard inputs and tunnels that wait to be written.
 const OUTGOING: usize = 1 << 20;
@@ -55,7 +55,7 @@ pub(super) struct State {
     next_id: u32,
     last_guest_id: u32,
     tunnels: usize,
-    /// Where connections that the guest offers go.
+    /// The receiver of connections that the guest offers.
     offers: Option<Offers>,
     /// The bytes by which the windows may still grow.
     budget: WindowBudget,
@@ -63,11 +63,11 @@ pub(super) struct State {
     pinged: bool,
     /// Set if the guest is frozen, so that its silence means nothing.
     pub is_frozen: bool,
-    /// Why the connection is broken.
+    /// The reason why the connection is broken.
     broken: Option<Broken>,
 }
 
-/// Why a connection is broken.
+/// The reason why a connection is broken.
 struct Broken {
     reason: String,
     hint: Option<String>,
@@ -75,7 +75,7 @@ struct Broken {
     is_cut: bool,
 }
 
-/// Where connections go that the guest offers, over all connections of a link.
+/// The receiver of connections that the guest offers, over all connections of a link.
 #[derive(Clone)]
 pub(super) struct Offers {
     to: mpsc::UnboundedSender<Incoming>,

@@ -27,7 +27,7 @@ pub struct FileBytes {
     pub mtime_ns: i64,
 }
 
-/// How to list a tree.
+/// The options for listing a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WalkOptions {
     /// Set if regular files are hashed. Files that have not changed since the last time are not read again.

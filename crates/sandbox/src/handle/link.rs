@@ -19,13 +19,13 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-/// How long a stream that was cut is tried to be opened again, and how long one attempt may take.
+/// The time limit for opening a stream again that was cut, and for one attempt.
 const REJOIN: Duration = Duration::from_secs(120);
 const ATTEMPT: Duration = Duration::from_secs(30);
 /// The pauses between attempts: the first, which doubles, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
-/// How often a request is sent in all whose connection is cut before its answer.
+/// The number of times in all that a request is sent whose connection is cut before its answer.
 const SENT: u32 = 3;
 
 pub(super) struct Link {
@@ -46,7 +46,7 @@ struct Now {
     is_last: bool,
 }
 
-/// Why a stream is not open again.
+/// The reason why a stream is not open again.
 enum Failure {
     NotYet(Error),
     Gone(Error),

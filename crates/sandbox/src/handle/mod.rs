@@ -47,9 +47,9 @@ pub struct Sandbox {
     env: Arc<[(OsString, OsString)]>,
     /// Set if nothing that goes through this handle changes the workspace.
     read_only: bool,
-    /// Where the workspace is on this machine, and inside.
+    /// The paths of the workspace on this machine and inside.
     place: Option<Arc<Place>>,
-    /// Where relative paths of files start, where that is not the workspace.
+    /// The directory from which relative paths of files start, where that is not the workspace.
     base: Option<Arc<Path>>,
 }
 
@@ -58,7 +58,7 @@ pub struct Sandbox {
 struct Place {
     host: PathBuf,
     inside: PathBuf,
-    /// Where commands start, where that is a subdirectory.
+    /// The directory in which commands start, where that is a subdirectory.
     directory: Option<PathBuf>,
 }
 
@@ -114,12 +114,12 @@ impl Sandbox {
         Self { place, ..self }
     }
 
-    /// Where the workspace is inside.
+    /// Returns the path of the workspace inside.
     pub fn workspace(&self) -> &Path {
         self.place.as_ref().map_or(Path::new(WORKSPACE), |place| &place.inside)
     }
 
-    /// Where commands start, where that is not the workspace itself.
+    /// Returns the directory in which commands start, where that is not the workspace itself.
     fn directory(&self) -> Option<&Path> {
         self.place.as_ref()?.directory.as_deref()
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// Bytes of the tables that are read: thousands of sockets.
 const MAX_TABLE: usize = 256 << 10;
-/// How long that may take.
+/// The time limit for reading them.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// Ports that are listed.
 const MAX_PORTS: usize = 64;

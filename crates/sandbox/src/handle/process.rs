@@ -14,8 +14,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long after its time limit the end of a command must have been reported: the guest's grace period, the killing,
-/// and time for a busy machine.
+/// The time after a command's limit by which its end must have been reported: the guest's grace period, the killing, and
+/// time for a busy machine.
 const OVERTIME: Duration = Duration::from_secs(7).saturating_add(ANSWER_TIMEOUT);
 
 /// Jobs that the guest keeps.
@@ -235,7 +235,7 @@ async fn collect(connection: Arc<Connection>, request: &Message, timeout: Durati
 pub struct JobOutput {
     /// The new output, in order.
     pub output: Vec<Piece>,
-    /// How it ended; `None` while it runs.
+    /// Its end; `None` while it runs.
     pub state: Option<Finished>,
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc};
 
-/// How long the guest may take to answer a request that needs no time.
+/// The time limit for the guest to answer a request that needs no time.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The receiving side of a stream. Dropping it before its end cancels the request.

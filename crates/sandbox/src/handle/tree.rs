@@ -29,7 +29,7 @@ const PIPELINE: usize = 16;
 pub struct Put {
     /// One result for each file, in order.
     pub results: Vec<Result<()>>,
-    /// How many had to be sent; the sandbox had the others.
+    /// The number of contents that had to be sent; the sandbox had the others.
     pub sent: usize,
 }
 

@@ -14,7 +14,7 @@ use std::path::Path;
 /// Entries and bytes that are copied at most.
 const MAX_ENTRIES: u64 = 200_000;
 const MAX_BYTES: u64 = 4 << 30;
-/// How deep directories may lie within each other: two are open for each.
+/// The greatest depth of directories within each other: two are open for each.
 const MAX_DEPTH: usize = 200;
 /// The attribute by which overlayfs knows a directory that hides the one underneath, of root's mounts and of others.
 const OPAQUE: [&CStr; 2] = [c"trusted.overlay.opaque", c"user.overlay.opaque"];
@@ -26,7 +26,7 @@ const MAX_REDIRECT: usize = 4096;
 const ELSEWHERE: [&CStr; 3] =
     [c"trusted.overlay.metacopy", c"user.overlay.redirect", c"user.overlay.metacopy"];
 
-/// Where files come from.
+/// The relation of the copied files to the originals.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Contents {
     /// They are copied: somebody may still write to the original.

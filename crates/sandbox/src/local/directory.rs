@@ -205,7 +205,7 @@ async fn layers(from: &Path, to: &Path, owner: Option<(u32, u32)>, contents: Con
     tokio::task::spawn_blocking(copy).await.map_err(io::Error::other)?
 }
 
-/// Where the private directories of all sandboxes of a kind are.
+/// Returns the directory that holds the private directories of all sandboxes of a kind.
 fn all(machine: &Machine, store: &str) -> Result<PathBuf> {
     Ok(machine.data_dir()?.join(store))
 }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// How long an attempt that is under way is waited for, and how long between two looks.
+/// The time limit for waiting for an attempt that is under way, and the pause between two looks.
 const LONGEST: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(50);
 
