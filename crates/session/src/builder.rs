@@ -55,7 +55,7 @@ pub struct Builder {
     pub workspace: WorkspaceSettings,
     /// The sandbox.
     pub sandbox: SandboxSettings,
-    /// Where sessions are kept.
+    /// The store of sessions.
     pub store: Store,
     /// The state that the workspace and the conversation start from.
     pub start: Start,

@@ -23,7 +23,7 @@ pub(super) struct CheckSandbox {
     scratch: PathBuf,
 }
 
-/// How it gets what the session has outside of the diff.
+/// The source of what a sandbox for checks gets of the session's state outside of the diff.
 enum Beside {
     /// Not at all: that was asked for, or no tool has run.
     Nothing,

@@ -27,7 +27,8 @@ struct State {
     cost: Duration,
     /// The last prompt, counting from 1 over the whole session.
     prompt: u64,
-    /// How many prompts each undo reverted that can still be redone.
+    /// The numbers of prompts that undos reverted, of those undos that can still be redone; the last one is the last
+    /// undo.
     undone: Vec<usize>,
 }
 
@@ -143,7 +144,7 @@ impl Checkpoints {
         }
     }
 
-    /// When the workspace was recorded last.
+    /// Returns the time of the last recording of the workspace, if there is one in this process.
     pub(super) async fn recorded(&self) -> Option<Instant> {
         self.state.lock().await.last
     }
@@ -191,7 +192,8 @@ impl Checkpoints {
 }
 
 impl State {
-    /// How long recording would take more than its share of the time.
+    /// Returns the wait until another recording would not take more than its share of the time; `None` if it may begin
+    /// now.
     fn too_early(&self) -> Option<Duration> {
         let since = self.last?.elapsed();
         (self.cost * MAX_SHARE).checked_sub(since).filter(|wait| !wait.is_zero())

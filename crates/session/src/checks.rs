@@ -19,10 +19,10 @@ use agent_tools::Collector;
 use agent_tools::describe;
 use agent_tools::report_limits;
 
-/// How checks are run.
+/// The rules for running checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CheckRules {
-    /// How often one is run before its failure counts.
+    /// The number of times that a check is run before its failure counts.
     pub attempts: u32,
     /// Set if the sandbox has the change and nothing else of the session. Otherwise it has what the session has outside of the
     /// diff too.

@@ -20,7 +20,7 @@ pub struct Fork {
     /// Set if the sandbox of the source runs, so that the fork has the workspace and `$HOME` as they are in it now, but not
     /// its processes. Otherwise it has the workspace as of the last prompt.
     pub has_home: bool,
-    /// Why it is not known whether that sandbox runs: its engine does not answer.
+    /// The reason why it is not known whether that sandbox runs: its engine does not answer.
     pub unknown: Option<Error>,
 }
 

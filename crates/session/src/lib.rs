@@ -86,11 +86,11 @@ pub struct Session {
     servers: SessionServers,
     /// Set if the hooks of its start have run.
     begun: bool,
-    /// Where its model may delegate.
+    /// The tool that delegates; `None` if its model may not.
     delegate: Option<Arc<Delegate>>,
     resumed: bool,
     ports: Arc<Ports>,
-    /// What is kept of what the endpoint does not take.
+    /// The facts about what the endpoint does not accept, as they are stored.
     learned: Option<Value>,
 }
 

@@ -46,7 +46,7 @@ struct Mention {
     path: String,
     /// The first line and the last.
     lines: Option<(u64, u64)>,
-    /// Where the path may end as well: what is written directly behind it may be a part of the sentence.
+    /// Shorter candidates for the path: what is written directly behind it may be a part of the sentence.
     shorter: Vec<String>,
 }
 
@@ -58,7 +58,7 @@ enum Attachment {
 }
 
 impl Attachment {
-    /// How much the model gets of it.
+    /// Returns the size of what the model gets of it, in words.
     fn size(&self) -> String {
         match self {
             Self::Text(text) => counted(text.lines().count(), "line"),
@@ -119,7 +119,7 @@ impl Session {
         self.attach_one(&one_line(name, 80), attachment).map(drop)
     }
 
-    /// How many characters that takes.
+    /// Returns the number of characters that it takes.
     fn attach_one(&mut self, name: &str, attachment: Attachment) -> Result<usize> {
         let text = match attachment {
             Attachment::Text(text) => text,

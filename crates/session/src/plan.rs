@@ -11,7 +11,7 @@ use std::time::Duration;
 const BEGUN: &str = agent_prompts::PLAN;
 const ACCEPTED: &str = "The user accepted the plan: the workspace can be changed now.";
 const LEFT: &str = "The user wants no plan any more: the workspace can be changed now.";
-/// How long the attempt may take whether this sandbox can be read-only.
+/// The time limit for the attempt that shows whether this sandbox can be read-only.
 const TRIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Session {

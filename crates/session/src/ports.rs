@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long a look may take: it is made between two turns.
+/// The time limit for a look, which is made between two turns.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The ports that listen in a session's sandbox, as far as the user knows.

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-/// How long the command may take.
+/// The time limit for the command, in which it prepares the workspace.
 const TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// Largest file that counts, in bytes.
 const MAX_FILE: u64 = 64 << 20;
@@ -59,14 +59,14 @@ pub const LOCK_FILES: [&str; 22] = [
     "pom.xml",
 ];
 
-/// What prepares a workspace.
+/// A command that prepares a workspace, and what it depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProjectSetup {
     /// For a shell, in the workspace.
     pub command: String,
     /// The files whose content it depends on, relative to the workspace: where one changes, it runs again.
     pub files: Vec<PathBuf>,
-    /// What it may reach.
+    /// The network that it may reach.
     pub network: Network,
 }
 
@@ -93,7 +93,7 @@ impl ProjectSetup {
     }
 }
 
-/// What is known of a result.
+/// The record of a kept result: what it was made of.
 #[derive(Serialize, Deserialize)]
 struct Record {
     root: PathBuf,
@@ -133,7 +133,7 @@ pub(super) struct Preparation {
     frontend: Arc<dyn Frontend>,
 }
 
-/// How the command ended.
+/// The end of the command, and the end of its output.
 struct Ended {
     outcome: Outcome,
     tail: String,

@@ -32,7 +32,7 @@ impl Resume {
         Ok(Self { id, file, history: History::of(&records), losses })
     }
 
-    /// Where its workspace is: in a sandbox that still runs, or only on this machine. `None`: it never had one. A sandbox
+    /// Finds its workspace: in a sandbox that still runs, or only on this machine. `None`: it never had one. A sandbox
     /// that cannot be used is removed.
     pub async fn find_workspace(
         &self,

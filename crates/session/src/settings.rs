@@ -84,7 +84,7 @@ pub struct Governance {
     pub bounds: Bounds,
     /// The user's policy.
     pub rules: Rules,
-    /// When the user is asked before a tool runs.
+    /// The rule by which the user is asked before a tool runs.
     pub approve: Approve,
     /// Commands of the user's that run at fixed moments.
     pub hooks: Vec<Hook>,
@@ -101,7 +101,7 @@ pub struct WorkspaceSettings {
     pub root: PathBuf,
     /// Set if the user named it. If not, `$HOME` itself is refused.
     pub named: bool,
-    /// How the sandbox gets it.
+    /// The mode in which the sandbox gets it.
     pub mode: Mode,
     /// Globs of files that are copied although they would be excluded.
     pub include: Vec<String>,
@@ -185,13 +185,13 @@ impl WorkspaceSettings {
 /// The settings of a session's sandboxes.
 #[derive(Clone)]
 pub struct SandboxSettings {
-    /// Where they run.
+    /// The backend that runs them.
     pub backend: Arc<dyn Backend>,
     /// The image; `None` is the backend's default.
     pub image: Option<String>,
     /// Another OCI runtime.
     pub runtime: Option<String>,
-    /// Whether a Docker engine runs inside ([`Spec::docker`]).
+    /// Set if a Docker engine runs inside ([`Spec::docker`]).
     pub docker: bool,
     /// The network that they may reach.
     pub network: Network,
@@ -199,19 +199,19 @@ pub struct SandboxSettings {
     pub network_origin: NetworkOrigin,
     /// Their resources.
     pub limits: Limits,
-    /// Whether they are kept.
+    /// Their fate at the end of the session.
     pub retention: Retention,
     /// Variables that commands start with, beside the sandbox's own.
     pub env: Vec<(String, String)>,
     /// The directory of the workspace that commands start in, relative to it.
     pub directory: PathBuf,
-    /// When they start.
+    /// The event with which they start.
     pub starts: Starts,
     /// Files that are put into `$HOME`.
     pub home: Vec<HomeFile>,
-    /// What prepares the workspace once.
+    /// The command that prepares the workspace once.
     pub setup: Option<ProjectSetup>,
-    /// What programs inside use without holding it.
+    /// The credentials that programs inside use without holding them.
     pub credentials: Arc<Vec<Credential>>,
     /// The same, once the user has been asked.
     pub offered: Arc<Vec<Offered>>,
@@ -231,17 +231,17 @@ pub enum NetworkOrigin {
     Nobody,
 }
 
-/// When the sandbox of a session starts.
+/// The event with which the sandbox of a session starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Starts {
     /// With the session, while the model writes its first answer: a user waits for it.
     #[default]
     AtOnce,
-    /// When a tool, a check or a mentioned file needs it, if ever: many sessions share the machine.
+    /// At the first need of it by a tool, a check or a mentioned file, if ever: many sessions share the machine.
     WhenNeeded,
 }
 
-/// Whether a sandbox outlives its session.
+/// The fate of a sandbox at the end of its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retention {
     /// It is removed.

@@ -27,13 +27,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How long the end of a session waits for a start that is under way.
+/// The time that the end of a session waits for a start that is under way.
 const START_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long it waits for the guest to end.
+/// The time that it waits for the guest to end.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(1500);
-/// How long it waits until its sandbox is removed, whether or not the guest has answered: what has ended is still an object of a
-/// cluster, and counts for its quota. After that the removal goes on beside it; the guest's idle timeout and a later sweep remove what
-/// this process does not.
+/// The time that it waits for its sandbox to be removed, whether or not the guest has answered: what has ended is still
+/// an object of a cluster, and counts for its quota. After that the removal goes on beside it; the guest's idle timeout
+/// and a later sweep remove what this process does not.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A sandbox that is up, with the workspace in it.
@@ -48,7 +48,7 @@ pub struct Ready {
     pub reattached: bool,
 }
 
-/// How the sandbox gets its workspace.
+/// The state of the workspace with which a sandbox starts, and where that comes from.
 pub enum Population {
     /// A new session: the workspace is opened, and its files are copied in.
     Fill(BoxFuture<'static, Result<Workspace>>),
@@ -406,7 +406,7 @@ impl Start {
         Ok(Ready { sandbox, info, workspace: Arc::clone(workspace), reattached: true })
     }
 
-    /// How the backend shows the directories beside the workspace.
+    /// Returns the mounts by which the backend shows the directories beside the workspace.
     async fn added_mounts(&self, workspace: &Workspace) -> Result<Vec<AddedMount>> {
         let (added, machine) = (self.added.clone(), workspace.machine());
         let read_only = move || {

@@ -2,7 +2,7 @@
 
 use agent_base::lock::Lock;
 
-/// How a backend begins the text of a wait.
+/// The beginning of a backend's text about a wait.
 const WAITING: &str = "waiting for ";
 
 /// Notices a wait that goes on.

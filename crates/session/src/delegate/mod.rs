@@ -67,7 +67,7 @@ pub(super) struct State {
 
 /// `$HOME` of the sandbox, saved for a session.
 struct SavedHome {
-    /// When the workspace was recorded.
+    /// The time when the workspace was recorded last.
     recorded: Option<Instant>,
     session: PathBuf,
 }

@@ -29,7 +29,7 @@ const MAX_OUTPUT: usize = 64 << 10;
 const MAX_SAID: usize = 4_000;
 /// Files of an apply that hooks read the names of.
 const MAX_FILES: usize = 10_000;
-/// How long a hook may take for which the user sets no limit.
+/// The time limit for a hook for which the user sets none.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// When a hook runs.
@@ -75,15 +75,15 @@ pub enum Place {
 /// A command of the user's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hook {
-    /// When it runs.
+    /// The moment at which it runs.
     pub moment: Moment,
     /// The command that the shell runs.
     pub command: String,
-    /// Where it runs.
+    /// The side that it runs on.
     pub place: Place,
     /// The tools that it is about; of all where there are none.
     pub tools: Vec<String>,
-    /// How long it may take.
+    /// The time limit for one run.
     pub timeout: Duration,
     /// Set if it blocks also where it fails or takes too long.
     pub required: bool,
@@ -108,7 +108,7 @@ pub struct Hooks {
     reported: Lock<HashSet<String>>,
 }
 
-/// How a hook ended, and what it wrote.
+/// The exit code of a hook, and its output.
 struct Ran {
     /// `None`: it was killed.
     exit_code: Option<i32>,
@@ -119,7 +119,7 @@ struct Ran {
 /// The output of the hooks of a moment.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Said {
-    /// Why one of them blocks what is about to happen.
+    /// The reason of a hook that blocks what is about to happen.
     pub blocked: Option<String>,
     /// Their standard output.
     pub output: String,
