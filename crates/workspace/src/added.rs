@@ -121,7 +121,7 @@ const CREDENTIALS: [&str; 18] = [
     ".pki",
 ];
 
-/// Why no session sees this directory, and what to do.
+/// Returns the reason why no session sees this directory, and what to do; `None` if one may.
 fn refusal(path: &Path, machine: &Machine) -> Option<(String, &'static str)> {
     const TOP: [&str; 8] = ["/home", "/root", "/var", "/opt", "/srv", "/mnt", "/media", "/tmp"];
     const NAME_ONE: &str = "name a directory of a project or of its data";
@@ -156,7 +156,8 @@ fn refusal(path: &Path, machine: &Machine) -> Option<(String, &'static str)> {
     None
 }
 
-/// How the backend shows a directory that can only be read: without what looks like a secret, by name and by content. Blocking.
+/// Returns the mount by which the backend shows a directory that can only be read: without what looks like a secret, by
+/// name and by content. Blocking.
 ///
 /// # Errors
 /// It cannot be looked through, or holds more files than can be.

@@ -22,9 +22,9 @@ use std::io::{self, Read};
 /// A file that cannot be written because the host's version is not what the session knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
-    /// Where.
+    /// The path that conflicts.
     pub path: TreePath,
-    /// Why, to stand after a colon.
+    /// The reason, to stand after a colon.
     pub reason: String,
 }
 
@@ -58,7 +58,7 @@ impl Plan {
         if conflicts.is_empty() { Ok(plan) } else { Err(conflict_error(&conflicts)) }
     }
 
-    /// What can be written of a change, and what conflicts.
+    /// Judges what of a change can be written, and what conflicts.
     fn judge(check: &Check<'_>) -> Result<(Plan, Vec<Conflict>)> {
         let (mut plan, mut conflicts) = (Plan::default(), Vec::new());
         for (path, change) in &check.changes.changes {
@@ -157,7 +157,7 @@ struct Check<'a> {
     host: &'a HostDir,
     changes: &'a ChangeSet,
     store: &'a Store,
-    /// Whether files are merged, and what was decided about those that cannot be.
+    /// The decisions about files that cannot be merged; `None`: no files are merged.
     merge: Option<&'a Resolutions>,
 }
 
@@ -379,8 +379,8 @@ pub(super) fn keep_host_mode(found: Option<&Node>, change: &Change) -> Option<No
     Some(not_wider(after, found, change))
 }
 
-/// What is to be written, for nobody more than the host's own version is, where the user has changed who that is for since the session took
-/// it. What becomes executable is so for whom may read it.
+/// Restricts what is to be written to whom the host's own version is for, where the user has changed that since the
+/// session took it. What becomes executable is so for whom may read it.
 fn not_wider(node: Node, found: Option<&Node>, change: &Change) -> Node {
     let (Some(mode), Some(found)) = (node.mode(), found.and_then(Node::mode)) else { return node };
     match change.before.as_ref().and_then(Node::mode) {

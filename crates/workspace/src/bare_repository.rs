@@ -7,7 +7,7 @@
 use crate::tree_path::{TreePath, without_ignorable};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Why nothing of one is written, to stand after a colon.
+/// The reason why nothing of one is written, to stand after a colon.
 pub const REASON: &str = "git would take it for a repository of its own, whose settings run programs";
 
 /// The marks of a repository (`is_git_directory` in git's `setup.c`), and what such a one obeys. A file system may not tell

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 pub struct Base {
     /// The tree.
     pub nodes: Manifest,
-    /// How each regular file looked on the host.
+    /// The stamp of each regular file on the host.
     pub stamps: BTreeMap<TreePath, Stamp>,
     /// Paths that were left out; nothing from the sandbox is written there.
     pub left_out: BTreeMap<TreePath, LeftOut>,

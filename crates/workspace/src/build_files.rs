@@ -17,7 +17,7 @@ const MAX_NAMED: usize = 5;
 /// Bytes of a file's beginning that a rule may look at.
 const HEAD: u64 = 64;
 
-/// How what a tool wrote is known.
+/// A rule that recognises what a tool wrote.
 enum Rule {
     /// A directory of this name, with all that is in it.
     Directory(&'static str),
@@ -152,7 +152,7 @@ pub struct Trees<'a> {
     pub accepted: &'a Delta,
     /// Differences of the sandbox from the base.
     pub delta: &'a Delta,
-    /// Where contents are.
+    /// The store of contents.
     pub store: &'a Store,
 }
 

@@ -24,7 +24,7 @@ const MAX_MESSAGES: usize = 20;
 /// Characters of a name that such a line shows.
 const MAX_NAME: usize = 200;
 
-/// How a pointer of Git LFS begins, and how long it is at most.
+/// The beginning of a pointer of Git LFS, and its greatest length in bytes.
 const POINTER: &[u8] = b"version https://git-lfs.github.com/spec/v1\noid ";
 const MAX_POINTER: u64 = 1024;
 
@@ -120,7 +120,8 @@ pub struct ChangeSet {
     /// New files that only a tool writes, which are not part of it.
     #[serde(skip)]
     pub build_files: BuildFiles,
-    /// Where the user's git looks for hooks, if that is in the workspace: a directory in it, empty for its top.
+    /// The directory in which the user's git looks for hooks, if that is in the workspace: a directory in it, empty for
+    /// its top.
     #[serde(skip)]
     pub hooks: Option<Vec<u8>>,
     /// The directories beside the workspace that it is about too. Their paths in it are absolute.
@@ -309,7 +310,7 @@ impl ChangeSet {
         self.changes.is_empty()
     }
 
-    /// How many files (symlinks count, directories do not) were added, modified, deleted.
+    /// Counts the files (symlinks count, directories do not) that were added, modified and deleted.
     pub fn counts(&self) -> Changes {
         let is_file = |node: &Option<Node>| node.as_ref().is_some_and(|node| !node.is_directory());
         let mut counts = Changes::default();
@@ -404,7 +405,7 @@ fn shortened(name: &str) -> String {
     format!("{begin}…{end}")
 }
 
-/// How a remark about new files begins that the ignore rules leave out. It is the same after every prompt.
+/// The beginning of a remark about new files that the ignore rules leave out. It is the same after every prompt.
 const OF_IGNORED: &str = "New files that .gitignore names";
 
 /// Returns what is not part of the changes without having been refused.

@@ -38,7 +38,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long one call of git may take, and bytes of its answer.
+/// The time limit for one call of git, and the size limit of its answer, in bytes.
 const TIMEOUT: Duration = Duration::from_secs(60);
 const MAX_ANSWER: u64 = 64 << 20;
 /// Paths of one call.
@@ -178,7 +178,7 @@ impl Plan {
         self.entries.is_empty()
     }
 
-    /// Why files are missing in it, and what git would do otherwise.
+    /// Returns the reasons why files are missing in it, and what git would do otherwise.
     pub fn remarks(&self) -> &[String] {
         &self.remarks
     }

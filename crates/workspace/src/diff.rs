@@ -340,7 +340,7 @@ fn hidden_signs(bytes: &[u8], text: &[u8]) -> String {
     signs.map(|sign| char::from(sign).to_string()).collect::<Vec<_>>().join(" ")
 }
 
-/// How many lines of a file were added and removed; `None` where it is not text, or too large to compare.
+/// Counts the lines of a file that were added and removed; `None` where it is not text, or too large to compare.
 pub fn lines(path: &TreePath, change: &Change, store: &Store) -> Result<Option<(u64, u64)>> {
     let old = Side::load(change.before.as_ref(), store, MAX_SHOWN)?;
     let new = Side::load(change.after.as_ref(), store, MAX_SHOWN)?;

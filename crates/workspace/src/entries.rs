@@ -76,7 +76,7 @@ pub fn validate(entries: Vec<Entry>, rejected: &mut Rejected) -> Vec<(TreePath, 
     only_below_directories(kept, rejected)
 }
 
-/// Why an entry could never be applied.
+/// Returns the reason why an entry could never be applied; `None` if it can be.
 fn rejection_reason(entry: &Entry) -> Option<&'static str> {
     match &entry.kind {
         EntryKind::Other => Some("a device, FIFO or socket"),

@@ -11,7 +11,7 @@ pub const MAX_FILE: u64 = 256 << 20;
 /// Bytes that are asked for at once.
 const PIECE: u64 = 4 << 20;
 
-/// How it ended.
+/// The result of copying the content of a file.
 pub enum Fetched {
     /// It is in the store: hash and bytes.
     Content(Hash, u64),

@@ -16,7 +16,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long git may take, and bytes of its answer.
+/// The time limit for git, and the size limit of its answer, in bytes.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_ANSWER: u64 = 1 << 20;
 /// Bytes of the files that a setting names.
@@ -150,7 +150,7 @@ fn in_home(path: &str, machine: &Machine) -> Option<PathBuf> {
     path.is_absolute().then_some(path)
 }
 
-/// Where git looks for the user's rules that no setting names.
+/// Returns the directory in which git looks for the user's rules that no setting names.
 fn user_directory(machine: &Machine) -> Option<PathBuf> {
     let base = machine.variable("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     Some(base.or_else(|| Some(machine.home()?.join(".config")))?.join("git"))

@@ -17,9 +17,10 @@ const MAX_CHECKPOINTS: usize = 1000;
 pub struct Checkpoint {
     /// Its number in the session, as text; the state before the first turn is `0`.
     pub id: String,
-    /// When it was made, RFC 3339.
+    /// The time when it was made, RFC 3339.
     pub time: String,
-    /// How many files (symlinks count; directories, git's own and what only build tools write do not) differ from the one before.
+    /// The number of files (symlinks count; directories, git's own and what only build tools write do not) that differ
+    /// from the one before.
     pub files: u64,
     /// The first of them, where it was made just now.
     #[serde(skip)]
@@ -27,7 +28,7 @@ pub struct Checkpoint {
     /// The number of the prompt that led to it, counting from 1 over the whole session.
     #[serde(default, alias = "wish")]
     pub prompt: u64,
-    /// How many older checkpoints were removed to make space for it.
+    /// The number of older checkpoints that were removed to make room for it.
     #[serde(default)]
     pub forgotten: usize,
     /// Set if the state that it was made after is not kept any more.
@@ -38,7 +39,7 @@ pub struct Checkpoint {
     pub added: Vec<String>,
 }
 
-/// What a look at the directories found that were added to the workspace.
+/// The result of a look at the directories that were added to the workspace.
 #[derive(Debug, Default)]
 pub struct OfAdded {
     /// The checkpoints that they are at, in order.

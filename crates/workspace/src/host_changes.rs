@@ -22,7 +22,7 @@ const COMPARE_ALL_AFTER: Duration = Duration::from_secs(600);
 /// Fewer files than this are compared by one thread.
 const MIN_SHARE: usize = 1_000;
 
-/// How the host's tree looked when the session looked last, beyond what the base records.
+/// The state of the host's tree at the session's last look, beyond what the base records.
 #[derive(Debug, Default)]
 pub struct HostView {
     root: Option<Stamp>,
@@ -34,7 +34,7 @@ pub struct HostView {
     known: BTreeMap<TreePath, Option<Stamp>>,
     /// Watches on all of `directories`.
     watch: Option<HostWatch>,
-    /// When everything was compared last.
+    /// The time when everything was compared last.
     compared: Option<Instant>,
     /// Paths that differed when everything was compared ahead of a refresh.
     pending: BTreeSet<TreePath>,
@@ -298,8 +298,8 @@ fn open_root(root: &Path) -> Result<OwnedFd> {
     Ok(rustix::fs::open(root, flags, Mode::empty()).map_err(std::io::Error::from)?)
 }
 
-/// How something looks. A directory on the way that became a symlink differs itself, and what is read later is opened
-/// without following links.
+/// Returns the metadata of something. A directory on the way that became a symlink differs itself, and what is read later
+/// is opened without following links.
 fn stat(root: &OwnedFd, path: &Path) -> Option<Stat> {
     match path.as_os_str().is_empty() {
         true => rustix::fs::fstat(root).ok(),

@@ -101,7 +101,7 @@ impl HostDir {
         }
     }
 
-    /// How whatever is at `path` looks; `None` for nothing. Reads no content.
+    /// Returns the stamp of whatever is at `path`; `None` for nothing. Reads no content.
     pub fn stamp(&self, path: &TreePath) -> io::Result<Option<Stamp>> {
         let parent = match self.parent(path) {
             Ok(parent) => parent,

@@ -64,7 +64,7 @@ impl DirectoryRules {
     }
 }
 
-/// How many patterns a walk has used.
+/// The number of patterns that a walk has used, within its limit.
 #[derive(Default)]
 pub struct PatternBudget(Lock<Budget>);
 

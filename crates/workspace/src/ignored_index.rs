@@ -34,7 +34,7 @@ const MAX_KEPT: usize = 32;
 const SETTLED: Duration = Duration::from_secs(2);
 /// The beginning of the file; the hash of the rest follows.
 const MAGIC: &[u8] = b"agent's index of ignored files 1\n";
-/// Where the rest begins.
+/// The offset of the rest.
 const BODY: usize = MAGIC.len() + 32;
 
 /// An entry of a directory that may have to be withheld, or leads to some.
@@ -48,7 +48,7 @@ pub enum Kind {
     Special,
 }
 
-/// Where a record is in the file.
+/// The place of a record in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place(u32);
 
@@ -136,7 +136,7 @@ impl Index {
         Self { began_ns: self.began_ns + seconds * 1_000_000_000, ..self }
     }
 
-    /// Where the record of an ignored directory is that lies in none.
+    /// Returns the place of the record of an ignored directory that lies in no other.
     pub fn find(&self, directory: &TreePath) -> Option<Place> {
         self.roots.get(directory.as_bytes()).copied()
     }
@@ -173,7 +173,8 @@ impl Index {
         record.depth == depth && now().is_ok_and(|now| DirectoryStamp::from(&now) == record.stamp)
     }
 
-    /// What is to be recorded of a directory that is about to be listed; `None` where it may change without another change time.
+    /// Begins the record of a directory that is about to be listed; `None` where it may change without another change
+    /// time.
     pub fn begin(&self, directory: impl AsFd, depth: u16) -> Option<Listed> {
         let stamp = DirectoryStamp::from(&rustix::fs::fstat(directory).ok()?);
         let settled = stamp.stamp.ctime_ns.checked_add(SETTLED.as_nanos() as i64)?;

@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// How long one call of git may take.
+/// The time limit for one call of git.
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// Bytes of an answer of git.
 const MAX_ANSWER: u64 = 64 << 20;
@@ -508,7 +508,7 @@ impl Quarantine {
         }
     }
 
-    /// Where its packs are.
+    /// Returns the directory of its packs.
     fn packs(&self) -> PathBuf {
         self.directory.path().join("objects/pack")
     }

@@ -26,7 +26,7 @@ pub enum Node {
     },
     /// A symbolic link; never followed.
     Symlink {
-        /// Where it points, as it is written in the link.
+        /// The target, as it is written in the link.
         target: Target,
     },
     /// A directory.
@@ -69,7 +69,7 @@ impl Node {
     }
 }
 
-/// Where a symlink points: any bytes, never resolved on the host.
+/// The target of a symlink: any bytes, never resolved on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target(pub Vec<u8>);
 

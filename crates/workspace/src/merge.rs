@@ -31,7 +31,7 @@ pub struct Ours<'a> {
     pub found: Option<&'a Node>,
     /// Reads the beginning of that file, at most so many bytes.
     pub read: &'a dyn Fn(u64) -> Result<Vec<u8>>,
-    /// Where the change comes from, for messages: `the sandbox`.
+    /// The origin of the change, for messages: `the sandbox`.
     pub other: &'a str,
 }
 
@@ -102,7 +102,7 @@ pub fn with_markers(ours: &Ours<'_>, change: &Change, store: &Store) -> Result<O
     Ok(Some(Node::File { hash: store.put(&marked)?, size, mode }))
 }
 
-/// Why two sides are not merged.
+/// The reason why two sides are not merged.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Unmerged {
     /// Both changed the same lines.
@@ -134,7 +134,7 @@ fn is_near(base: &[u8], side: &[u8]) -> bool {
     }
 }
 
-/// Which lines conflict: those where the changes of both sides touch.
+/// Names the lines that conflict: those where the changes of both sides touch.
 fn conflict(base: &[u8], own: &[u8], changed: &[u8], other: &str) -> String {
     let theirs = hunks::changed(base, changed);
     let mut places = Vec::new();

@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// How the workspace gets into the sandbox.
+/// The mode in which the sandbox gets the workspace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -140,8 +140,8 @@ fn obstacle(root: &Path, selection: &Selection) -> Result<Option<String>> {
     }))
 }
 
-/// Where secrets are made most, at the top: an overlay hides these even before they are there. What else is made on the host
-/// while a session runs is seen inside.
+/// The usual names of files with secrets, at the top: an overlay hides these even before they are there. What else is
+/// made on the host while a session runs is seen inside.
 pub const SECRETS_TO_COME: [&str; 4] = [".env", ".env.local", ".env.development", ".env.production"];
 
 /// Returns what an overlay has to hide. Where the files are copied into it, also the host's own: each directory that holds nothing

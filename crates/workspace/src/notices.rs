@@ -71,7 +71,8 @@ pub fn unseen(data: &Path, root: &Path, notices: &[String]) -> Vec<String> {
     notices.to_vec()
 }
 
-/// Why git works here and not in the sandbox, where not all of its repository is copied; to stand after a colon.
+/// Returns the reason why git works here and not in the sandbox, where not all of its repository is copied; to stand
+/// after a colon.
 pub fn repository_outside(root: &Path) -> Option<String> {
     let git = |directory: &Path| directory.join(".git").symlink_metadata().ok();
     Some(match git(root).map(|metadata| metadata.file_type()) {

@@ -31,7 +31,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// How long one call of git may take.
+/// The time limit for one call of git.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes of git's answers, of the files with references and of the index.
 const MAX_ANSWER: u64 = 16 << 20;

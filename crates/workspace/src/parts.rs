@@ -29,7 +29,7 @@ pub struct Whole {
 
 /// A text file that both sides have.
 pub struct TextFile {
-    /// Where.
+    /// The path of the file.
     pub path: TreePath,
     /// All of its change.
     pub change: Change,
@@ -54,7 +54,7 @@ pub struct Hunk {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Edit {
     old: Range<usize>,
-    /// Where this begins in the new file.
+    /// The line at which this begins in the new file.
     new_start: usize,
     new: Vec<Vec<u8>>,
 }

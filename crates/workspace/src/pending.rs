@@ -31,7 +31,7 @@ impl Pending {
         }
     }
 
-    /// Where a content lies, while it is pending.
+    /// Returns the path of a content while it is pending.
     pub fn get(&self, hash: Hash) -> Option<PathBuf> {
         self.files.lock().get(&hash).cloned()
     }

@@ -26,7 +26,7 @@ pub struct Rename {
     pub from: TreePath,
     /// Its name now.
     pub to: TreePath,
-    /// How much of the content is the same, in percent.
+    /// The share of the content that is the same, in percent.
     pub similarity: u64,
 }
 

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 /// Longest file that contains a path.
 const MAX_LINK: u64 = 8192;
-/// How long git may take to read its settings.
+/// The time limit for git to read its settings.
 const CONFIG_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest list of alternates.
 const MAX_ALTERNATES: u64 = 64 << 10;
@@ -33,15 +33,15 @@ const MAX_OBJECTS: usize = 4_000_000;
 pub struct Repository {
     /// The work tree, which has its `.git`.
     pub top: PathBuf,
-    /// Where its `HEAD` and index are, without symlinks.
+    /// The directory of its `HEAD` and index, without symlinks.
     pub git_dir: PathBuf,
-    /// Where its objects and references are, without symlinks.
+    /// The directory of its objects and references, without symlinks.
     pub common: PathBuf,
     /// The directory's path in the work tree; empty for the work tree itself.
     pub prefix: PathBuf,
 }
 
-/// Why a repository is not used.
+/// The reason why a repository is not used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Obstacle {
     /// This leads to a repository that does not name the work tree.

@@ -4,7 +4,7 @@ use crate::manifest::Node;
 use crate::tree_path::TreePath;
 use std::collections::BTreeMap;
 
-/// How a file is written that both sides changed in the same lines.
+/// The decision about writing a file that both sides changed in the same lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resolution {
     /// The host keeps its version, and the sandbox gets it.
@@ -22,7 +22,7 @@ pub enum Resolution {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decided {
     pub resolution: Resolution,
-    /// What the host had.
+    /// The host's version at that time; `None` if it had none.
     pub found: Option<Node>,
 }
 
@@ -33,15 +33,15 @@ pub type Resolutions = BTreeMap<TreePath, Decided>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Undecided {
     pub path: TreePath,
-    /// Why, to stand after a colon.
+    /// The reason, to stand after a colon.
     pub reason: String,
-    /// What the host has.
+    /// The host's version; `None` if it has none.
     pub found: Option<Node>,
     /// Set if conflict markers are possible: both are text.
     pub can_mark: bool,
 }
 
-/// What both sides have of a file once an apply has merged or decided it.
+/// The versions that both sides have of a file once an apply has merged or decided it.
 #[derive(Debug, Clone)]
 pub(crate) struct Settled {
     pub(crate) on_host: Option<Node>,

@@ -57,7 +57,7 @@ pub struct Scan {
 /// New entries that the ignore rules leave out; what is in such a directory is not looked at.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct IgnoredEntries {
-    /// How many.
+    /// The number of them.
     pub count: u64,
     /// The first of them.
     pub first: Vec<TreePath>,
@@ -83,7 +83,7 @@ pub struct Scanner {
 /// The sighting of a path at the last look.
 #[derive(Clone)]
 pub struct Seen {
-    /// How it looked.
+    /// Its stamp at that time.
     pub stamp: GuestStamp,
     /// The kind of failure.
     pub node: Node,
@@ -125,7 +125,7 @@ struct Known<'a> {
 
 /// An entry whose content has to be read.
 struct Wanted {
-    /// Where in [`Look::found`] it belongs.
+    /// The index in [`Look::found`] at which it belongs.
     place: usize,
     stamp: GuestStamp,
     mode: u32,
@@ -220,16 +220,16 @@ impl Look {
     }
 }
 
-/// Where the base and the contents are.
+/// The places of the base and of the contents.
 pub struct Places<'a> {
     /// The host's tree.
     pub root: &'a Path,
     /// The session's store.
     pub store: &'a Store,
-    /// Where the tree is an overlay: what the sandbox is known to have otherwise than the base. Whatever differs beyond
-    /// that may be a change on the host, which is visible through the overlay.
+    /// The differences from the base that the sandbox is known to have, where the tree is an overlay. Whatever differs
+    /// beyond that may be a change on the host, which is visible through the overlay.
     pub overlay: Option<&'a Delta>,
-    /// Where the sandbox sees what git ignores on the host: the host's tree as it was looked at last.
+    /// The host's tree as it was looked at last, where the sandbox sees what git ignores on the host.
     pub shown: Option<&'a HostView>,
     /// Set if the sandbox writes straight into the host's tree.
     pub in_place: bool,

@@ -20,7 +20,7 @@ const BINARIES: &str = " bin bmp class dll dylib eot exe gif gz icns ico jar jpe
 const SHELLS: &str = " ash bash bats command csh dash env envrc fish ksh mak make mk sh tcsh zsh ";
 /// Endings of what programs, those of Windows above all, read as UTF-16.
 const WIDE: &str = " bat cmd cs csv htm html inf ini json md ps1 psd1 psm1 rc reg resx rst sln sql strings svg tex txt vb vbs xaml xhtml      xml xsd xsl ";
-/// How programs for a machine begin: of Linux, of macOS, of Windows.
+/// The first bytes of programs for a machine: of Linux, of macOS, of Windows.
 const PROGRAMS: [&[u8]; 6] =
     [b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xce\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"\0asm", b"MZ\x90\0"];
 

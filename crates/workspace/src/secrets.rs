@@ -6,7 +6,7 @@ use memchr::memmem;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// How much of a file's beginning is looked at.
+/// The number of bytes at the beginning of a file that are looked at.
 pub const HEAD: usize = 64 << 10;
 
 /// The suspicion that a file's name raises about its content.

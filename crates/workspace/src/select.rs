@@ -140,7 +140,7 @@ struct Walk<'a> {
     is_known: &'a (dyn Fn(&TreePath) -> bool + Sync),
     /// The rules that hold for the root from outside.
     outer: Rules,
-    /// What is known of ignored directories.
+    /// The index of what is known of ignored directories.
     index: Option<Index>,
 }
 
@@ -389,7 +389,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Why a file of this size and shape is left out, if it is.
+    /// Returns the reason why a file of this size and shape is left out, if it is.
     fn unsuitable(&self, stat: &Stat) -> Option<LeftOut> {
         // `st_blocks` counts 512 bytes whatever the file system's block is (stat(2)).
         let on_disk = u64::try_from(stat.st_blocks).unwrap_or_default().saturating_mul(512);

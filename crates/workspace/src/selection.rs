@@ -60,7 +60,7 @@ pub struct Picked {
     pub kind: PickedKind,
     /// Permission bits.
     pub mode: u32,
-    /// How it looked when it was picked.
+    /// Its stamp when it was picked.
     pub stamp: Stamp,
     /// The user it belongs to.
     pub uid: u32,
@@ -106,7 +106,7 @@ impl From<&Stat> for Stamp {
     }
 }
 
-/// Why something is left out.
+/// The reason why something is left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LeftOut {

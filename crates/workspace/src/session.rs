@@ -51,12 +51,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
-/// How a workspace is opened.
+/// The options for opening a workspace.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The options of the selection.
     pub select: select::Options,
-    /// How it gets into the sandbox.
+    /// The mode in which the sandbox gets it.
     pub mode: Mode,
     /// Set if the backend can mount an overlay of a directory of this machine.
     pub can_overlay: bool,
@@ -106,24 +106,25 @@ pub struct Workspace {
     is_added: bool,
     /// The directory of the session that this is restored from, which may have a saved `$HOME` beside it.
     restored_from: Option<PathBuf>,
-    /// Where the user's git looks for hooks, once somebody has asked.
+    /// The directory in which the user's git looks for hooks, once somebody has asked.
     hooks: OnceCell<Option<Vec<u8>>>,
     state: Mutex<State>,
 }
 
 struct State {
     mount: WorkspaceMount,
-    /// What lies under what the sandbox writes.
+    /// The directory that lies under what the sandbox writes.
     beneath: Option<PathBuf>,
     /// Set if the sandbox has copies of the files that git does not ignore, also where the mount shows the others.
     copies: bool,
     /// The look for what of the ignored files the sandbox is not to see, until it is filled.
     search: Option<Search>,
-    /// What of the ignored files the sandbox does not see.
+    /// The ignored paths that the sandbox does not see.
     withheld: BTreeSet<TreePath>,
     /// The host's tree as [`Workspace::reopen`] found it.
     found: Option<Selection>,
-    /// How the host's tree looked last; `None` until a process that attached to a running sandbox has looked.
+    /// The state of the host's tree at the last look; `None` until a process that attached to a running sandbox has
+    /// looked.
     view: Option<HostView>,
     base: Base,
     /// Set if [`State::base`] is still to be read: it is large, and a fork is ready before anybody needs it.
@@ -140,7 +141,8 @@ struct State {
     /// Differences of the host from the base that an apply wrote.
     accepted: Delta,
     applied: Vec<Record>,
-    /// Where the sandbox writes straight into the host's tree: the differences from the base that no prompt under way has made.
+    /// The differences from the base that no prompt under way has made, where the sandbox writes straight into the host's
+    /// tree.
     before_prompt: Delta,
     /// The findings of the last look beside the changes.
     skipped: Skipped,
@@ -205,7 +207,7 @@ struct About {
     /// Set if files were copied into an overlay.
     #[serde(default)]
     copies: bool,
-    /// What lies under what the sandbox writes.
+    /// The directory that lies under what the sandbox writes.
     #[serde(default)]
     beneath: Option<PathBuf>,
     include: Vec<String>,
@@ -215,7 +217,7 @@ struct About {
 /// An apply that can be taken back.
 #[derive(Clone, Serialize, Deserialize)]
 struct Record {
-    /// When it was written, RFC 3339; empty in records of older versions.
+    /// The time when it was written, RFC 3339; empty in records of older versions.
     #[serde(default)]
     time: String,
     /// The changes that were written, from what the host had.
@@ -243,7 +245,7 @@ pub struct Applied {
 /// The result of an undo or a redo in the sandbox.
 #[derive(Debug, Clone)]
 pub struct Restored {
-    /// Where the sandbox is now.
+    /// The checkpoint that the sandbox is at now.
     pub checkpoint: Checkpoint,
     /// The files that are different from before.
     pub files: Vec<TreePath>,
@@ -393,7 +395,8 @@ impl Workspace {
         Ok(state)
     }
 
-    /// When the session in the directory `session` was last applied, as far as that was not taken back.
+    /// Returns the time at which the session in the directory `session` was last applied, as far as that was not taken
+    /// back.
     pub fn last_applied(session: &Path) -> Result<Option<String>> {
         let mut last = None;
         for directory in std::iter::once(session.to_owned()).chain(several::directories(session)) {
@@ -520,13 +523,14 @@ impl Workspace {
         self.store.mark(SHOWN, &shown)
     }
 
-    /// How `changes` differ from what the user was shown last, by whichever process; `is_all`: they are all that has changed.
+    /// Compares `changes` with what the user was shown last, by whichever process; `is_all`: they are all that has
+    /// changed.
     pub fn since_shown(&self, changes: &ChangeSet, is_all: bool) -> Result<SinceShown> {
         let shown: Option<Shown> = self.store.load(SHOWN)?;
         shown.map_or_else(|| Ok(SinceShown::default()), |shown| shown.since(changes, is_all))
     }
 
-    /// How often a diff was shown so far, by whichever process.
+    /// Returns the number of times that a diff was shown so far, by whichever process.
     pub fn looks(&self) -> Result<u64> {
         let shown: Option<Shown> = self.store.load(SHOWN)?;
         Ok(shown.map_or(0, |shown| shown.looks))
@@ -652,7 +656,7 @@ const FILLED: &str = "filled.json";
 const UNSETTLED: &str = "unsettled.json";
 const ORIGIN: &str = "origin.json";
 const ACCEPTED: &str = "accepted.json";
-/// What of the ignored files the sandbox does not see.
+/// The file that lists the ignored paths that the sandbox does not see.
 const WITHHELD: &str = "withheld.json";
 const APPLIED: &str = "applied.json";
 const SKIPPED: &str = "skipped.json";

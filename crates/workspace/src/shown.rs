@@ -21,12 +21,12 @@ pub(crate) struct Shown {
     /// Set if everything that had changed then is among them.
     is_all: bool,
     paths: BTreeMap<TreePath, Hash>,
-    /// How often something was shown.
+    /// The number of times that something was shown.
     #[serde(default)]
     pub(crate) looks: u64,
 }
 
-/// How a change differs from the one that was shown.
+/// The differences of a change from the one that was shown.
 #[derive(Debug, Default)]
 pub struct SinceShown {
     /// Changes that were not shown like this.

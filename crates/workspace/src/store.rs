@@ -35,7 +35,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Where it is kept.
+    /// Returns the directory in which it is kept.
     pub fn directory(&self) -> &Path {
         &self.dir
     }

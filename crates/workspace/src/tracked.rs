@@ -23,9 +23,9 @@ use std::time::Duration;
 const MAX_ANSWER: u64 = 128 << 20;
 /// Longest `.git` file that is read.
 const MAX_LINK: u64 = 8192;
-/// How long git may take. A repository of a million files takes a few seconds.
+/// The time limit for git. A repository of a million files takes a few seconds.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// How long it may take to say whether something is uncommitted: the first request to the model waits for it.
+/// The time limit for git to say whether something is uncommitted: the first request to the model waits for it.
 const STATUS_TIMEOUT: Duration = Duration::from_millis(500);
 /// Largest file of packed references that is read.
 const MAX_PACKED: u64 = 16 << 20;

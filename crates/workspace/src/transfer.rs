@@ -59,7 +59,7 @@ struct Batch {
     bytes: usize,
 }
 
-/// How reading one file ended.
+/// The result of reading one file.
 enum ReadOutcome {
     Content { hash: Hash, size: u64, stamp: Stamp },
     Gone,
@@ -246,7 +246,7 @@ fn sandbox_content(path: &TreePath, content: Vec<u8>, store: &Store) -> Result<V
     }
 }
 
-/// Where a path of the tree is inside: relative to the guest's workspace.
+/// Returns the path inside of a path of the tree: relative to the guest's workspace.
 pub fn inside(path: &TreePath) -> PathBuf {
     path.as_path().to_owned()
 }

@@ -16,7 +16,7 @@ use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
 
-/// Why a file is not written: the host has something else there than was looked at.
+/// The reason why a file is not written: the host has something else there than was looked at.
 #[derive(Debug)]
 pub struct Changed;
 
@@ -418,7 +418,7 @@ mod tests {
         tree.assert_tidy();
     }
 
-    /// What a user withdraws from others while their directory is about to get other bits.
+    /// A user may withdraw a directory from others while it is about to get other bits.
     #[test]
     fn a_directory_keeps_the_mode_that_it_has_got_meanwhile() {
         let tree = tree(None);

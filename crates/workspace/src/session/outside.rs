@@ -23,12 +23,12 @@ const MAX_LOOKED_AT: usize = 10_000;
 /// Entries that are kept by name.
 const MAX_NAMED: usize = 6;
 
-/// What a sandbox has outside of the diff: the topmost entries, by names that are safe to show.
+/// The topmost entries that a sandbox has outside of the diff, by names that are safe to show.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outside {
     /// The first of them.
     pub names: Vec<String>,
-    /// How many there are.
+    /// The number of all of them.
     pub count: usize,
 }
 
@@ -41,11 +41,11 @@ impl Outside {
     }
 }
 
-/// What a look goes by.
+/// The paths that a look for changes outside of the diff goes by.
 struct Tree {
-    /// What is in the diff, or as the user has it.
+    /// The paths that are in the diff, or as the user has them.
     paths: BTreeSet<TreePath>,
-    /// What this program puts below `$HOME`.
+    /// The files that this program puts below `$HOME`.
     home: BTreeSet<PathBuf>,
     /// The user's `$HOME`, of which some settings are copied.
     users: Option<PathBuf>,

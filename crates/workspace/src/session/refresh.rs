@@ -29,15 +29,15 @@ pub struct Refreshed {
     pub withheld: Option<String>,
 }
 
-/// What becomes of the host's changes.
+/// The host's changes, sorted by what becomes of them.
 #[derive(Default)]
 struct Sorted {
     refreshed: Refreshed,
-    /// What the base takes over as the host has it.
+    /// The changes that the base takes over as the host has them.
     taken: Vec<Changed>,
     /// Files that both sides changed, with what the sandbox gets.
     merged: Vec<(Changed, Node)>,
-    /// What the user changed of files that the base takes over.
+    /// The user's changes to files that the base takes over.
     edits: Vec<(TreePath, Change)>,
     /// The differences of the sandbox after that.
     delta: Delta,

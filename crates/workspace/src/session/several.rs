@@ -39,7 +39,7 @@ struct Part<'w> {
     decided: Resolutions,
 }
 
-/// Where the records of the added directory with this index are.
+/// Returns the directory of the records of the added directory with this index.
 pub(super) fn directory_of(session: &Path, index: usize) -> PathBuf {
     session.join(ADDED).join(index.to_string())
 }
@@ -92,7 +92,7 @@ impl Workspace {
         root.map_or_else(|| sandbox.clone(), |root| sandbox.clone().at(root))
     }
 
-    /// How the backend shows the directories that were added.
+    /// Returns the mounts by which the backend shows the directories that were added.
     pub async fn added_mounts(&self) -> Vec<AddedMount> {
         let mut mounts = Vec::new();
         for added in &self.added {
@@ -208,7 +208,7 @@ impl Workspace {
         Ok(changes)
     }
 
-    /// How much the session has changed since it began, whether or not it was applied meanwhile.
+    /// Counts what the session has changed since it began, whether or not it was applied meanwhile.
     pub async fn all_changes(&self) -> Result<Changes> {
         let mut sum = Changes::default();
         for (_, workspace) in self.all() {
