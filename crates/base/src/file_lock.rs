@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 /// Bytes of a marker that are read.
 const MAX_MARKER: u64 = 200;
-/// How long a marker is waited for, and how long between two looks.
+/// The time limit for waiting for a marker, and the pause between two looks.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(10);
 

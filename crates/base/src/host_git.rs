@@ -18,7 +18,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// How long git's last words are waited for.
+/// The time for which git's last words are waited for.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Bytes of git's messages that are read.
 const MAX_WORDS: u64 = 64 << 10;
@@ -136,7 +136,7 @@ pub fn make_repository(directory: &Path, config: &str) -> Result<()> {
     Ok(())
 }
 
-/// Why git gave no answer.
+/// The failure of a call of git, with what it wrote all the same.
 #[derive(Debug, Default)]
 pub struct Failure {
     /// Its standard output, which it wrote all the same.

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// How long the output of a program that has ended is waited for: what it left running may hold it open.
+/// The time for which the output of a program that has ended is waited for: what it left running may hold it open.
 const OUTPUT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A program that has ended.

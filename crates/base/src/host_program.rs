@@ -77,7 +77,7 @@ fn is_kept(name: &OsStr) -> bool {
     name.starts_with(b"LC_") || name.starts_with(b"XDG_") || KEPT.iter().any(|kept| kept.as_bytes() == name)
 }
 
-/// Where programs are looked for.
+/// The directories in which programs are looked for.
 struct Search {
     directories: Vec<PathBuf>,
     /// The workspace and its work tree, without symlinks.

@@ -187,7 +187,7 @@ impl Machine {
         &self.path
     }
 
-    /// Where a path of that machine really is.
+    /// Returns the real path of a path of that machine.
     pub fn on_host(&self, path: &Path) -> PathBuf {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }

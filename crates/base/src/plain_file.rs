@@ -12,7 +12,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Whether the last name may be a symlink.
+/// The rule for a last name that is a symlink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Links {
     /// The target is read: for files that users like to keep elsewhere.
@@ -55,7 +55,7 @@ pub fn refuse_planted(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether a file has to be there after a power failure too.
+/// The guarantee for a file after a power failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
     /// It and its name are on the disk when the call returns.

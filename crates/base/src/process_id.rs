@@ -68,7 +68,7 @@ pub struct Stat {
     pub state: char,
     /// The number of its parent.
     pub parent: i32,
-    /// When it started, in clock ticks since boot.
+    /// The time of its start, in clock ticks since boot.
     pub start: u64,
 }
 

@@ -33,7 +33,7 @@ pub struct Sanitiser {
     decoder: Utf8Stream,
 }
 
-/// How a carriage return without a line feed after it is written.
+/// The replacement of a carriage return without a line feed after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LoneReturn {
     ToLineFeed,

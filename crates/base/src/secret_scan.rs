@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// A token: its type, its prefix, how many characters of which alphabet follow at least, and what may stand around it.
 struct Shape(&'static str, &'static str, Alphabet, usize, Place);
 
-/// Where a prefix begins a token.
+/// The places where a prefix begins a token.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// Wherever it stands: nothing else has this prefix and so long a body.
@@ -99,7 +99,7 @@ const ASSIGNED: [(&str, &str, usize); 7] = [
 /// The longest run of quotes, blanks and signs between a setting's name and its value.
 const MAX_SEPARATOR: usize = 16;
 
-/// How many of the first bytes of a prefix are looked up before it is compared.
+/// The number of the first bytes of a prefix that are looked up before it is compared.
 const LOOKED_UP: usize = 3;
 
 /// For each of the first bytes, the shapes (by bit) that have it there; [`ASSIGNED`] follows [`SHAPES`].
@@ -142,7 +142,7 @@ const MIN_WHOLE_LINE: usize = 60;
 pub struct Redacted {
     /// The text with `[secret: TYPE]` in place of each.
     pub text: String,
-    /// How many of each type were replaced.
+    /// The number of secrets that were replaced, by type.
     pub types: BTreeMap<String, u64>,
 }
 
@@ -260,7 +260,7 @@ fn assigned(
     is_value.then_some((kind, start, start + length))
 }
 
-/// How many of the first bytes are of the alphabet, `limit` at most.
+/// Counts the first bytes that are of the alphabet, up to `limit`.
 fn run(text: &[u8], alphabet: impl Fn(u8) -> bool, limit: usize) -> usize {
     text.iter().take(limit).take_while(|byte| alphabet(**byte)).count()
 }
@@ -326,7 +326,7 @@ fn is_key(body: &[u8], is_complete: bool) -> bool {
     })
 }
 
-/// How many characters of base64 a key with this first line has at least; `None` where no key starts like this.
+/// Returns the least number of base64 characters of a key with this first line; `None` where no key starts like this.
 fn least_characters(first: &[u8]) -> Option<usize> {
     const OPENSSH: &[u8] = b"b3BlbnNzaC1rZXktdjE";
     if first.starts_with(OPENSSH) {

@@ -14,7 +14,7 @@ const MAX_GUESSED: usize = 256 << 10;
 const MAX_NAMED: usize = 10;
 const BOM: [u8; 3] = [0xef, 0xbb, 0xbf];
 
-/// How a file's bytes are text.
+/// The encoding of a file's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Encoding {
     form: Form,
@@ -28,7 +28,7 @@ enum Form {
     Legacy(&'static encoding_rs::Encoding),
 }
 
-/// Why text is not written in an encoding.
+/// The reason why text is not written in an encoding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
     /// The encoding does not have these characters.
@@ -201,7 +201,8 @@ impl Encoding {
         lines
     }
 
-    /// Where the characters of `text`, which `bytes` are decoded to, begin in them; `None` for a place in a character.
+    /// Returns the position in `bytes` where the character begins that is at `text` in what they are decoded to; `None`
+    /// for a place in a character.
     fn position(self, bytes: &[u8], text: usize) -> Option<usize> {
         match self.form {
             Form::Utf8 => Some(text),
@@ -381,7 +382,8 @@ fn missing_in(encoding: &'static encoding_rs::Encoding, text: &str) -> Vec<char>
     missing
 }
 
-/// How many bytes are decoded to the first `text` bytes of UTF-8: a byte at a time, because a decoder does not say.
+/// Returns the number of bytes that are decoded to the first `text` bytes of UTF-8: a byte at a time, because a decoder
+/// does not say.
 fn legacy_position(mut decoder: Decoder, bytes: &[u8], text: usize) -> Option<usize> {
     let (mut decoded, mut buffer) = (0, [0; 32]);
     for (at, byte) in bytes.iter().enumerate() {

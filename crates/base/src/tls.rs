@@ -6,7 +6,7 @@ use std::sync::Once;
 
 /// The most that is read of a machine's list of authorities.
 pub const MAX_AUTHORITIES: u64 = 8 << 20;
-/// Where machines keep that list.
+/// The files in which machines keep that list.
 pub const AUTHORITIES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
