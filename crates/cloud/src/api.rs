@@ -15,11 +15,11 @@ use tokio::time::{sleep, timeout};
 
 /// Bytes of an answer that are read.
 const MAX_ANSWER: usize = 8 << 20;
-/// How long a connection may take to be made.
+/// The time limit for making a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long most requests may take.
+/// The time limit for most requests.
 pub const SHORT: Duration = Duration::from_secs(30);
-/// How long requests may take that wait for a machine or carry a file.
+/// The time limit for requests that wait for a machine or carry a file.
 pub const LONG: Duration = Duration::from_secs(180);
 /// Attempts of a request that may be repeated.
 const ATTEMPTS: u32 = 4;
@@ -32,12 +32,12 @@ const LONGEST_QUOTE: usize = 300;
 pub struct Place {
     /// The backend's name.
     pub name: &'static str,
-    /// Where it is, unless the variable below says otherwise.
+    /// The address, unless the variable below says otherwise.
     pub default_url: &'static str,
     pub url_variable: &'static str,
     pub key_variable: &'static str,
     pub key_header: KeyHeader,
-    /// Where a user gets a key and sees what runs.
+    /// The page on which a user gets a key and sees what runs.
     pub console: &'static str,
 }
 
@@ -60,7 +60,7 @@ pub struct Api {
     authorization: HeaderMap,
 }
 
-/// How often a request is sent.
+/// The rule for sending a request again.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Repeat {
     /// Again where no answer or a passing failure came: it does the same twice as once.
@@ -141,7 +141,7 @@ impl Api {
         &self.http
     }
 
-    /// Where it is, for messages.
+    /// Returns the host of the provider, for messages.
     pub fn location(&self) -> String {
         self.base.host_str().unwrap_or(self.place.name).to_owned()
     }

@@ -27,10 +27,10 @@ static PLACE: Place = Place {
     console: "https://app.daytona.io",
 };
 
-/// How long a snapshot may take to run, and how long an image may take to be built.
+/// The time limit for a snapshot to run, and for an image to be built.
 const START: Duration = Duration::from_secs(180);
 const BUILD: Duration = Duration::from_secs(1800);
-/// How long a stopped or removed sandbox may take to be so.
+/// The time limit for a sandbox to be stopped or removed.
 const STOP: Duration = Duration::from_secs(120);
 /// Sandboxes that are listed, and pages of a list.
 const PAGE: usize = 100;

@@ -36,7 +36,7 @@ const AS_ROOT: &str = "Basic cm9vdDo=";
 /// The differences between the vendors.
 pub struct Vendor {
     place: Place,
-    /// Where the vendor is, unless the variable says otherwise.
+    /// The vendor's domain, unless the variable says otherwise.
     domain: &'static str,
     domain_variable: &'static str,
     /// One address for all sandboxes, which then are named in headers.
@@ -523,7 +523,7 @@ impl Provider for E2b {
     }
 }
 
-/// How far ahead the end of a sandbox is set, as its metadata says.
+/// Returns the time by which the end of a sandbox is set ahead, as its metadata says.
 fn leash_of(instance: &Instance) -> Duration {
     let seconds = instance.labels.get(LEASH).and_then(|seconds| seconds.parse().ok());
     seconds.map_or(super::provider::LEASH, Duration::from_secs)

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
-/// How often an open connection is looked after, and how long that may take.
+/// The interval of checks of an open connection, and the time limit for one.
 const PING: Duration = Duration::from_secs(30);
 const PONG: Duration = Duration::from_secs(10);
 /// Bytes that may be on their way to this side: of one stream, and of all.
@@ -22,7 +22,7 @@ const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 16 << 20;
 const KIND: HeaderValue = HeaderValue::from_static("application/grpc");
 
-/// Why a call failed: <https://grpc.github.io/grpc/core/md_doc_statuscodes.html>.
+/// The code of a failed call: <https://grpc.github.io/grpc/core/md_doc_statuscodes.html>.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Code(pub u32);
 

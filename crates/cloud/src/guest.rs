@@ -26,7 +26,7 @@ pub const FILE: &str = "agent.guest";
 const READY: &str = "agent-guest-is-ready";
 /// The user inside where the provider's machine is root's: no distribution gives this id to an account.
 const USER: u32 = 65_521;
-/// How often the file of the guest is looked for, every 50 ms.
+/// The number of looks for the file of the guest, every 50 ms.
 const MAX_LOOKS: u32 = 2400;
 /// Open files of a process, the same as on other backends.
 const OPEN_FILES: u64 = 16_384;

@@ -40,17 +40,17 @@ pub const CAPABILITIES: Capabilities = Capabilities {
 /// The same of Modal, which has no pause.
 pub const MODAL_CAPABILITIES: Capabilities = Capabilities { pause: false, ..CAPABILITIES };
 
-/// How far ahead a sandbox's end is set at most, where a client can move it.
+/// The longest time by which a sandbox's end is set ahead, where a client can move it.
 pub const LEASH: Duration = Duration::from_secs(600);
-/// How often a client that is connected moves it.
+/// The interval in which a client that is connected moves it.
 const REFRESH: Duration = Duration::from_secs(60);
 /// The least that it is set ahead: two refreshes may fail.
 const SHORTEST_LEASH: Duration = REFRESH.saturating_mul(3);
-/// How long the way to a new port may take to be there: proxies learn of it late.
+/// The time limit for the way to a new port to be there: proxies learn of it late.
 const WARM_UP: Duration = Duration::from_secs(15);
 /// The label that tells one creation from all others, also from earlier ones of the same session.
 pub const CREATION: &str = "agent.creation";
-/// How the file of the guest begins, inside.
+/// The beginning of the path inside of the guest's file.
 const GUEST_FILE: &str = "/tmp/.agent-guest-";
 
 /// A sandbox, as its provider describes it. Holds tokens, so it is not printed.
@@ -62,9 +62,9 @@ pub struct Instance {
     pub state: Option<State>,
     /// The labels or metadata that it was made with.
     pub labels: HashMap<String, String>,
-    /// When it was made, RFC 3339; empty where the provider does not say.
+    /// The time when it was made, RFC 3339; empty where the provider does not say.
     pub created: String,
-    /// Where its files, commands and ports are reached, where that is not the provider's API itself.
+    /// The address of its files, commands and ports, where that is not the provider's API itself.
     pub address: Option<Url>,
     /// The token that a connection to one of its ports has to name, beside the session's secret.
     pub token: Option<String>,
@@ -82,7 +82,7 @@ pub struct Creation<'a> {
     pub spec: &'a Spec,
 }
 
-/// How a command ended, and what it printed on both streams.
+/// The exit code of a command, and what it printed on both streams.
 pub struct Executed {
     /// Its exit code.
     pub exit_code: i64,
@@ -96,7 +96,7 @@ pub trait Provider: Send + Sync + 'static {
     /// The backend's name.
     fn name(&self) -> &'static str;
 
-    /// Where it is, for messages.
+    /// Returns the place where it is, for messages.
     fn location(&self) -> String;
 
     /// Its abilities.
@@ -507,7 +507,7 @@ fn newest(found: Vec<Instance>) -> Option<Instance> {
     found.into_iter().max_by(|one, other| one.created.cmp(&other.created))
 }
 
-/// How long a sandbox exists without a client: ten minutes at most, unless it is kept.
+/// Returns the time for which a sandbox exists without a client: ten minutes at most, unless it is kept.
 pub fn leash(spec: &Spec) -> Duration {
     let longest = if spec.ephemeral { LEASH } else { Duration::MAX };
     spec.idle_ttl.clamp(SHORTEST_LEASH, longest)

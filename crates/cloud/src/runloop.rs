@@ -34,9 +34,9 @@ static PLACE: Place = Place {
     console: "https://platform.runloop.ai",
 };
 
-/// How long a devbox may take to run, and to be suspended.
+/// The time limit for a devbox to run, and to be suspended.
 const START: Duration = Duration::from_secs(300);
-/// How long one request waits for a status, in seconds.
+/// The time for which one request waits for a status, in seconds.
 const HOLD: u64 = 25;
 /// The statuses of devboxes that exist, of which `list` asks for each.
 const EXISTING: [&str; 6] =

@@ -12,13 +12,13 @@ use tokio::time::timeout;
 
 /// The label that names the copy as which a sandbox began.
 pub const LABEL: &str = "agent.snapshot";
-/// How long a fork may wait until its sandbox starts. Later it has its workspace as it was recorded.
+/// The time for which a fork may wait until its sandbox starts. Later it has its workspace as it was recorded.
 pub const LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
-/// How long a provider may take to make one.
+/// The time limit for a provider to make one.
 const TIME: Duration = Duration::from_secs(300);
 /// Copies of this machine's that there may be at a time.
 const MAX_SNAPSHOTS: usize = 50;
-/// How their names begin.
+/// The beginning of their names.
 const PREFIX: &str = "agent-fork-";
 
 /// A copy that a provider lists.

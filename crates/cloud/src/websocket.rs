@@ -19,7 +19,7 @@ use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
 /// The header that carries the session's secret: `guest/websocket.rs` has the same name.
 const SECRET_HEADER: &str = "x-agent-secret";
-/// How long one attempt may take.
+/// The time limit for one attempt.
 const ATTEMPT: Duration = Duration::from_secs(10);
 /// The least time between two attempts.
 const PACE: Duration = Duration::from_millis(300);
@@ -29,15 +29,15 @@ const MESSAGE: usize = 60 << 10;
 const MAX_MESSAGE: usize = 1 << 20;
 /// Bytes between the protocol and the socket, each way.
 const BUFFER: usize = 256 << 10;
-/// How long one message may take to be sent. The protocol gives a silent link up before that, and with it this stream.
+/// The time limit for sending one message. The protocol gives a silent link up before that, and with it this stream.
 const SENDING: Duration = Duration::from_secs(90);
-/// How long a last message may take.
+/// The time limit for a last message.
 const GOODBYE: Duration = Duration::from_secs(5);
 
 /// RFC 6455, section 1.3.
 const MAGIC: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// Why an attempt failed.
+/// The reason why an attempt failed.
 enum Failure {
     /// Another attempt may succeed.
     Early(String),

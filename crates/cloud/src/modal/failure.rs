@@ -4,7 +4,7 @@ use crate::api::quote;
 use crate::grpc::{Code, Status};
 use agent_base::error::{Error, Scope};
 
-/// Where a user gets a key and sees what runs.
+/// The page on which a user gets a key and sees what runs.
 pub const CONSOLE: &str = "https://modal.com/settings/tokens";
 /// The hint for a session whose sandbox is not there.
 const AGAIN: &str = "`agent resume` starts another sandbox from the session's checkpoints";

@@ -61,15 +61,15 @@ const APP: &str = "agent";
 const IMAGE: &str = "debian:12-slim";
 /// The longest life that a sandbox may be given. It cannot be moved, so it is asked for.
 const LIFE: Duration = Duration::from_secs(24 * 3600);
-/// How long a token for the control plane's second version is used.
+/// The time for which a token for the control plane's second version is used.
 const TOKEN_LIFE: Duration = Duration::from_secs(120);
 /// Attempts of a call, and the first pause between them, which doubles.
 const ATTEMPTS: u32 = 4;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
-/// How long one request for the end of a build may wait, and how many there are.
+/// The longest wait of one request for the end of a build, in seconds, and the number of these requests.
 const BUILD_WAIT: f32 = 55.0;
 const MAX_BUILD_WAITS: u32 = 20;
-/// How long the name of a sandbox that is removed may stay taken.
+/// The time limit for the name of a removed sandbox to be free again.
 const REMOVAL: Duration = Duration::from_secs(60);
 /// Characters of the longest name that a sandbox may have.
 const LONGEST_NAME: usize = 63;

@@ -41,9 +41,9 @@ const MAX_OUTPUT: usize = 1 << 20;
 /// The pauses between attempts to reach a sandbox that starts: the first, which doubles, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(8);
-/// How long one message may take to be sent. The protocol gives a silent link up before that, and with it this stream.
+/// The time limit for sending one message. The protocol gives a silent link up before that, and with it this stream.
 const SENDING: Duration = Duration::from_secs(90);
-/// How long a last message may take.
+/// The time limit for a last message.
 const GOODBYE: Duration = Duration::from_secs(5);
 
 /// The router of one sandbox.
