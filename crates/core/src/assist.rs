@@ -44,7 +44,7 @@ pub trait Assist: Send + Sync {
 /// Nobody helps.
 impl Assist for () {}
 
-/// Where a conversation is.
+/// The state of a conversation.
 #[derive(Clone, Copy)]
 pub struct At<'a> {
     /// The setup that it is made of.
@@ -99,7 +99,7 @@ pub enum NewPrompt<'a> {
 pub struct FailedCheck<'a> {
     /// Its command.
     pub command: &'a str,
-    /// How it ended, in words.
+    /// The outcome, in words.
     pub outcome: &'a str,
     /// Its output.
     pub output: &'a str,

@@ -53,7 +53,7 @@ impl Budget {
         *self.spent.lock()
     }
 
-    /// Why no further request is allowed, if none is.
+    /// Returns the reason why no further request is allowed; `None` if one is.
     pub fn exhausted(&self) -> Option<Error> {
         let Spent { usage, cost, .. } = self.spent();
         let tokens = usage.input.saturating_add(usage.output);

@@ -10,7 +10,7 @@ const MIN_INPUT: u64 = 20_000;
 /// The share in percent below which the user learns of it.
 const LEAST_SHARE: u64 = 80;
 
-/// What the last requests read from the cache.
+/// The usage of the last requests, as far as it shows what they read from the cache.
 #[derive(Debug, Default)]
 pub(super) struct CacheWatch {
     recent: VecDeque<Usage>,

@@ -40,13 +40,13 @@ pub struct Setup {
     pub model: Arc<dyn ChatModel>,
     /// The session's bus.
     pub events: Arc<Events>,
-    /// Where tools run.
+    /// The environment in which tools run.
     pub environment: Arc<dyn Environment>,
     /// Who helps the model.
     pub assist: Arc<dyn Assist>,
     /// The tools that the model may call.
     pub tools: Registry,
-    /// Where files that tools produce are stored.
+    /// The store of files that tools produce.
     pub artifacts: Artifacts,
     /// The bounds of tools.
     pub bounds: Bounds,
@@ -83,7 +83,7 @@ pub struct Conversation {
     pub(super) knows_files: AtomicBool,
     pub(super) interrupt: Interrupt,
     pub(super) window: Window,
-    /// What the endpoint reads from its cache.
+    /// The record of what the endpoint reads from its cache.
     pub(super) cache: CacheWatch,
     /// The prompt under way, or the last one, counting from 1 over the whole session.
     pub(super) prompt: u64,
@@ -103,7 +103,7 @@ pub struct Earlier {
     pub notes: Notes,
     /// Its cost.
     pub spent: Spent,
-    /// How many prompts the session has had.
+    /// The number of prompts that the session has had.
     pub prompts: u64,
     /// Those that can be gone back to.
     pub prompted: Prompts,
@@ -300,7 +300,7 @@ impl Conversation {
         self.cache.restart();
     }
 
-    /// What a million of its tokens cost, where that is configured.
+    /// Returns the price of a million of its tokens, where that is configured.
     pub fn price(&self) -> Option<Price> {
         self.setup.price
     }

@@ -7,7 +7,7 @@ use agent_tools::{Reach, ToolResult};
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 
-/// Where the tools of a conversation run.
+/// The environment in which the tools of a conversation run.
 pub trait Environment: Reach {
     /// The sandbox, once it is up.
     fn sandbox(&self) -> BoxFuture<'_, Result<Sandbox>>;
@@ -19,7 +19,7 @@ pub trait Environment: Reach {
     /// Returns what the model should know about the sandbox's files, once it has used them: asked for beside the first result.
     fn about_files(&self) -> BoxFuture<'_, Option<String>>;
 
-    /// Why this action is not possible now, for the model.
+    /// Returns the reason why this action is not possible now, for the model; `None` if it is.
     fn refusal(&self, _action: Option<&Action<'_>>) -> Option<String> {
         None
     }
@@ -51,7 +51,7 @@ pub trait Environment: Reach {
     fn restore(&self, prompt: u64) -> BoxFuture<'_, Result<bool>>;
 }
 
-/// When a checkpoint is asked for.
+/// The moment at which a checkpoint is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
     /// Between two requests to the model: only where it is cheap, so that a crash loses little.

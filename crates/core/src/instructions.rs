@@ -11,7 +11,8 @@ const MAX_BYTES: usize = 32 << 10;
 const MAX_DIRECTORIES: usize = 32;
 /// In this order: the first that a directory has is read.
 const NAMES: [&str; 4] = ["AGENTS.md", "CLAUDE.md", "GEMINI.md", ".github/copilot-instructions.md"];
-/// Where a directory without one of them may have rules, a file each, and how many of them are looked at.
+/// The directory in which one without any of these files may have rules, a file each, and the number of them that are
+/// looked at.
 const CURSOR_RULES: &str = ".cursor/rules";
 const MAX_RULES: usize = 64;
 /// The kinds of file that one of them may be a symlink to, by extension and by name: nothing else of the repository gets into the prompt, for
@@ -123,7 +124,7 @@ fn target_of(directory: &Path, path: &Path, root: &Path) -> Result<PathBuf, &'st
     }
 }
 
-/// Which of the files are symlinks that are not followed, a sentence each.
+/// Names those of the files that are symlinks that are not followed, a sentence each.
 pub fn not_followed(workspace: &Path) -> Vec<String> {
     let directories = directories(workspace);
     let Some(root) = directories.first() else { return Vec::new() };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Why a turn has to stop.
+/// The reason why a turn has to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
     /// Ctrl-C.
@@ -53,7 +53,7 @@ impl Interrupt {
         self.0.send_replace(None);
     }
 
-    /// Why the turn has to stop, if it has to.
+    /// Returns the reason why the turn has to stop, if it has to.
     pub fn reason(&self) -> Option<Stop> {
         *self.0.borrow()
     }

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 /// Facts about the sandbox for the system prompt.
 #[derive(Debug, Clone, Default)]
 pub struct SandboxFacts {
-    /// Where the workspace is inside; empty: [`WORKSPACE`].
+    /// The path of the workspace inside; empty: [`WORKSPACE`].
     pub workspace: PathBuf,
-    /// Where in it commands start.
+    /// The directory in it where commands start.
     pub directory: PathBuf,
     /// Directories beside it, and whether they are read-only.
     pub added: Vec<(PathBuf, bool)>,
@@ -24,9 +24,9 @@ pub struct SandboxFacts {
     pub system: Option<String>,
     /// The commit or branch that git has checked out in the workspace.
     pub checkout: Option<Checkout>,
-    /// What it may reach.
+    /// The network that it may reach.
     pub network: Network,
-    /// What it may use without holding it, one line each.
+    /// The credentials that it may use without holding them, one line each.
     pub credentials: Vec<String>,
     /// Set if the user is asked about each host, where it may reach none.
     pub asks_about_network: bool,

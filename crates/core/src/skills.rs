@@ -13,11 +13,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Where a project has its skills, and where the sandbox has the user's, below `$HOME`.
+/// The directory of a project's skills, and of the user's in the sandbox, below `$HOME`.
 const DIRECTORY: &str = ".agents/skills";
-/// Where projects and users have those that they wrote for Claude Code.
+/// The directory of skills that projects and users wrote for Claude Code.
 const OF_CLAUDE: &str = ".claude/skills";
-/// Where the sandbox has what git ignores of the project's, below `$HOME`.
+/// The directory in the sandbox, below `$HOME`, of those skills of the project that git ignores.
 const IGNORED: &str = ".agents/project-skills";
 const FILE: &str = "SKILL.md";
 /// Skills of one directory that are looked at.
@@ -46,7 +46,7 @@ pub struct Skill {
     pub file: String,
 }
 
-/// Whether the sandbox has a file of the workspace.
+/// The state of a file of the workspace in the sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
     /// It is copied, or mounted.
