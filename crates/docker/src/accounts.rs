@@ -13,7 +13,7 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Where the accounts are.
+/// The file with the accounts.
 pub(super) const PASSWD: &str = "/etc/passwd";
 pub(super) const GROUP: &str = "/etc/group";
 

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 /// engine's, because everybody inside can read where it is.
 const EMPTY: &str = "agent-empty";
 
-/// How a container is made.
+/// The arrangement of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Arrangement {
     /// The user and group inside.
@@ -85,7 +85,7 @@ impl Arrangement {
         self.shows_host
     }
 
-    /// Where the project of `spec` is in the container, where that is its own path. Caches take overlays.
+    /// Returns the project of `spec` in the container, where that is at its own path. Caches take overlays.
     pub(super) fn project(&self, machine: &Machine, spec: &Spec) -> Option<Project> {
         spec.place.as_ref()?;
         Some(Project::of(machine, spec, self.shows_host && self.empty.is_some()))
@@ -192,14 +192,14 @@ fn give(volume: &Path, (uid, gid): (u32, u32)) -> bool {
 /// The error of an engine whose volumes are elsewhere, or whose users are others.
 const NO_OWN_USER: &str = "the engine's volumes cannot be given to a user of the session's own";
 
-/// Where limits cannot be enforced.
+/// The requirement for enforcing limits, for the notice that they cannot be.
 const CONTROL_GROUPS: &str = "That takes control groups, which an engine of root's has, and a rootless one where they are of version 2.";
 
-/// Where the host's directories are bound.
+/// The notice where the host's directories are bound.
 const NO_OVERLAYS: &str = "The engine does not mount overlays of this machine's directories: the caches of package managers are not shown, and the \
      sandbox can reach sockets and FIFOs that programs of this machine make below them from now on. `--sandbox local` or another image (`--image python:3-slim`) avoids it.";
 
-/// Where the empty volume is; `None` where the engine has none and makes none.
+/// Returns the path of the empty volume; `None` where the engine has none and makes none.
 async fn empty_volume(engine: &Engine) -> Option<PathBuf> {
     let path = |mountpoint: String| Some(PathBuf::from(mountpoint)).filter(|path| path.is_absolute());
     if let Ok(volume) = engine.client.inspect_volume(EMPTY).await {

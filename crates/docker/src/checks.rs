@@ -10,7 +10,7 @@ use std::path::Path;
 /// The engine and what it can do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Checks {
-    /// Where it answers, and who named the place.
+    /// The address at which it answers, and who named that.
     pub endpoint: String,
     /// Set if the place was named by `DOCKER_HOST` or a docker context, rather than found.
     pub named: bool,
@@ -34,7 +34,7 @@ pub struct Checks {
     pub cgroup_version: String,
     /// Limits that this engine cannot enforce: among `memory`, `swap`, `cpus` and `pids`.
     pub unenforced: Vec<&'static str>,
-    /// How it stores containers.
+    /// The driver by which it stores containers.
     pub storage_driver: String,
 }
 

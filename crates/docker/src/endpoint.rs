@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 /// A way to reach an engine, and who named it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    /// How to connect.
+    /// The address to connect to.
     pub address: Address,
     /// Who said so.
     pub source: Source,
 }
 
-/// How to connect.
+/// The address of an engine, by the kind of connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     /// A Unix socket.

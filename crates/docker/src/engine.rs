@@ -14,9 +14,9 @@ use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-/// How long an engine may take to answer its first ping.
+/// The time limit for an engine to answer its first ping.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long one request may take to be answered, in seconds. Streams may go on for longer.
+/// The time limit for the answer to one request, in seconds. Streams may go on for longer.
 const REQUEST_TIMEOUT_SECS: u64 = 120;
 
 /// An engine that answers.
@@ -24,7 +24,7 @@ const REQUEST_TIMEOUT_SECS: u64 = 120;
 pub struct Engine {
     /// The client. It asks without a version in the path, which an engine answers in its own: nothing to negotiate.
     pub(super) client: Docker,
-    /// Where it was found.
+    /// The endpoint at which it was found.
     pub endpoint: Endpoint,
     /// The machine that asks.
     pub(super) machine: Arc<Machine>,
@@ -83,7 +83,7 @@ impl Engine {
     }
 }
 
-/// Why an endpoint cannot be used.
+/// The reason why an endpoint cannot be used.
 enum Unreachable {
     /// Nothing is there.
     Absent,

@@ -5,7 +5,7 @@ use bollard::errors::Error as EngineError;
 use std::error::Error as _;
 use std::time::Duration;
 
-/// How often and after which pause a container is asked for again that is between two states.
+/// The number of attempts to ask again for a container that is between two states, and the pause before each.
 const ATTEMPTS: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(100);
 

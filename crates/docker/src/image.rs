@@ -10,7 +10,8 @@ use std::path::PathBuf;
 /// The label that says which images are ours; its value is `host` or the name of the image underneath.
 pub(super) const LABEL: &str = "agent.image";
 
-/// How long an image stays in any case, in seconds: another process may have made it just now, for its first container.
+/// The time for which an image stays in any case, in seconds: another process may have made it just now, for its first
+/// container.
 const YOUNG: i64 = 3600;
 
 /// The name that older engines give an image without a tag.

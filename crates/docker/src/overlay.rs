@@ -198,7 +198,7 @@ fn unmount(target: &Path) {
     while unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH | libc::UMOUNT_NOFOLLOW) } == 0 {}
 }
 
-/// How to mount the layer of `session` over `lower`, at each of `places`.
+/// Returns the mounts of the layer of `session` over `lower`, at each of `places`.
 pub(super) fn mounts(machine: &Machine, session: &str, lower: &Path, places: &[&str]) -> Result<Vec<Mount>> {
     let private = layer(machine, session)?;
     let lowers = [beneath(&private, WORKSPACE_VOLUME)?, Some(lower_of(&private, lower))];
@@ -206,7 +206,8 @@ pub(super) fn mounts(machine: &Machine, session: &str, lower: &Path, places: &[&
     shared(session, WORKSPACE_VOLUME, places, &options)
 }
 
-/// How to mount `$HOME` of `session`, at each of `places`, where something lies under it.
+/// Returns the mounts of `$HOME` of `session`, at each of `places`, where something lies under it; `None` where nothing
+/// does.
 pub(super) fn home_over_layer(
     machine: &Machine,
     session: &str,
@@ -229,7 +230,7 @@ fn volume_name(session: &str, volume_of: &str) -> Result<String> {
     Ok(format!("{}-{volume_of}", sandbox_name(session)?))
 }
 
-/// How to mount the cache with this index, which is the host's `lower`, at `inside`.
+/// Returns the mount of the cache with this index, which is the host's `lower`, at `inside`.
 pub(super) fn cache(
     machine: &Machine,
     session: &str,
@@ -249,8 +250,8 @@ fn layer_options(machine: &Machine, session: &str, index: usize, lower: &Path) -
     options(&layers.join(layer::UPPER), &layers.join("work"), &lowers)
 }
 
-/// How to mount a directory beside the workspace, with the index of its layer. Where the engine has no overlays, what can only be read
-/// is bound as it is.
+/// Returns the mount of a directory beside the workspace, with the index of its layer. Where the engine has no overlays,
+/// what can only be read is bound as it is.
 ///
 /// # Errors
 /// Something in it is to be hidden, which takes an overlay.
@@ -353,7 +354,7 @@ fn map(layer: &Path, lower: &Path, ids: (u32, u32)) -> io::Result<()> {
     fs::write(layer.join(TREE), lower.as_os_str().as_bytes())
 }
 
-/// Where the engine finds the directory `lower`, of which there may be a view at `layer`.
+/// Returns the path at which the engine finds the directory `lower`, of which there may be a view at `layer`.
 fn lower_of(layer: &Path, lower: &Path) -> PathBuf {
     let mapped = layer.join(MAPPED);
     if mapped.is_dir() { mapped } else { lower.to_owned() }
@@ -386,7 +387,7 @@ fn lay_beneath(private: &Path, name: &str, tree: &Path, ids: (u32, u32)) -> io::
     map(&directory, tree, ids)
 }
 
-/// Where the engine finds what lies under the layer called `name`, if anything does.
+/// Returns the path at which the engine finds what lies under the layer called `name`, if anything does.
 fn beneath(private: &Path, name: &str) -> Result<Option<PathBuf>> {
     let directory = private.join(BENEATH).join(name);
     match fs::read(directory.join(BENEATH_TREE)) {

@@ -33,7 +33,7 @@ pub(super) fn is_rootless(info: &SystemInfo) -> bool {
 /// The layers of host directories that can only be read, in the directory of the sandbox.
 const SHOWN: &str = "shown";
 
-/// What a container is asked for with, as Podman takes it.
+/// The request for a container, as Podman takes it.
 #[derive(Debug, Default, PartialEq)]
 struct Translated {
     mounts: Vec<Mount>,

@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// How long a removal that is under way may take before it is an error.
+/// The time limit for a removal that is under way; after it, that is an error.
 const REMOVAL: Duration = Duration::from_secs(30);
 
 impl Docker {

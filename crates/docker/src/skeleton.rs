@@ -8,10 +8,10 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Where the guest is inside.
+/// The path of the guest inside.
 pub(super) const GUEST: &str = "/.agent/guest";
 
-/// Where the system call filters are inside that the guest installs.
+/// The path inside of the system call filters that the guest installs.
 pub(super) const FILTERS: &str = "/.agent/filters";
 
 /// The kind of an entry.

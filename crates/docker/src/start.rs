@@ -18,7 +18,7 @@ use futures_util::future::join_all;
 pub(super) struct Planned<'a> {
     pub spec: &'a Spec,
     pub arrangement: &'a Arrangement,
-    /// Where the project is in it, where that is its own path.
+    /// The project in it, where that is at its own path.
     pub project: Option<Project>,
 }
 
