@@ -23,7 +23,7 @@ impl Arguments {
         &self.0.text
     }
 
-    /// What the text says, and whether it had to be repaired: see [`lenient_json::parse`].
+    /// Parses the text, and returns whether it had to be repaired: see [`lenient_json::parse`].
     ///
     /// # Errors
     /// What is wrong with it, and where.
@@ -32,7 +32,7 @@ impl Arguments {
         parsed.as_ref().map(|(value, repaired)| (value, *repaired))
     }
 
-    /// What the text says if it is JSON as it stands.
+    /// Returns the value of the text if it is JSON as it stands.
     pub fn json(&self) -> Option<&Value> {
         let (value, repaired) = self.parse().ok()?;
         // No text at all is parsed as no arguments.

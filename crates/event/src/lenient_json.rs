@@ -6,7 +6,7 @@
 use serde_json::{Map, Value};
 use std::fmt;
 
-/// Why arguments are not valid JSON, and where.
+/// The reason why arguments are not valid JSON, with the place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParseError {
     message: String,
@@ -173,7 +173,7 @@ impl Repair<'_> {
         None
     }
 
-    /// Whether a string may end here: `'it's'` ends where nobody can tell.
+    /// Returns whether a string may end here: `'it's'` ends where nobody can tell.
     fn ends_here(&self) -> bool {
         self.rest.trim_start().chars().next().is_none_or(|c| matches!(c, ',' | ':' | '}' | ']'))
     }
@@ -186,7 +186,7 @@ impl Repair<'_> {
         Some(self.out)
     }
 
-    /// Whether the last value is all there: a number might go on.
+    /// Returns whether the last value is all there: a number might go on.
     fn is_complete(&self) -> bool {
         let out = self.out.trim_end();
         out.ends_with(['"', '}', ']']) || ["true", "false", "null"].iter().any(|word| out.ends_with(word))

@@ -24,7 +24,7 @@ pub struct Opaque {
 }
 
 impl Opaque {
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.message.is_empty() && self.calls.is_empty()
     }

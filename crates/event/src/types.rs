@@ -374,7 +374,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// Whether the event is delivered live but not written to the session file.
+    /// Returns whether the event is delivered live but not written to the session file.
     pub fn is_live_only(&self) -> bool {
         matches!(self, Event::TextDelta { .. } | Event::ReasoningDelta { .. } | Event::ToolOutput { .. })
     }
