@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 pub struct Finding {
     /// The thing that was looked at.
     pub name: &'static str,
-    /// How it stands.
+    /// The severity.
     pub severity: Severity,
     /// Its state.
     pub found: String,
@@ -22,7 +22,7 @@ pub struct Finding {
     pub hint: Option<String>,
 }
 
-/// How a thing stands.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
     /// As it should be.

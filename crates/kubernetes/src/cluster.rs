@@ -19,7 +19,7 @@ use tokio::time::timeout;
 
 /// Bytes of an answer that are read.
 const MAX_ANSWER: usize = 64 << 20;
-/// How long a request may take, and how long an upgrade of a connection.
+/// The time limit for a request, and for the upgrade of a connection.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Characters that are left as they are in a query.
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -29,9 +29,9 @@ const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove
 pub(super) struct Cluster {
     /// With the credentials that were read last.
     client: Arc<Mutex<kube::Client>>,
-    /// Where the configuration comes from.
+    /// The machine and the settings that the configuration comes from.
     source: Arc<(Arc<Machine>, Settings)>,
-    /// Where the pods are.
+    /// The namespace of the pods.
     pub namespace: String,
     /// The API server, for messages.
     pub location: String,

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// The container in which everything runs, and the one that brings the guest in.
 pub(super) const CONTAINER: &str = "sandbox";
 pub(super) const INIT_CONTAINER: &str = "guest";
-/// Where the guest is, and how it is called.
+/// The directory of the guest, and its file's name.
 const GUEST_DIRECTORY: &str = "/agent";
 pub(super) const GUEST: &str = "/agent/guest";
 /// The name of the guest's abstract socket inside.
@@ -91,7 +91,7 @@ impl Pod<'_> {
         if self.settings.init_image.is_some() { INIT_CONTAINER } else { CONTAINER }
     }
 
-    /// Where the guest is in the container.
+    /// Returns the path of the guest in the container.
     pub fn guest(&self) -> &str {
         self.settings.guest.as_deref().unwrap_or(GUEST)
     }
@@ -144,7 +144,7 @@ impl Pod<'_> {
         labels.into_iter().map(|(name, value)| (name, value.into())).collect()
     }
 
-    /// When it ends at the latest, RFC 3339.
+    /// Returns the time of its end at the latest, RFC 3339.
     pub fn end_of_life(&self) -> Result<String> {
         let end = jiff::Timestamp::now().checked_add(self.max_age()?);
         let end = end.map_err(|_| Error::config("max_age in [sandbox.kubernetes] is too long"))?;
@@ -230,7 +230,7 @@ impl Pod<'_> {
         Ok(spec)
     }
 
-    /// How long the pod may live at most.
+    /// Returns the greatest age of the pod.
     fn max_age(&self) -> Result<Duration> {
         let set = self.settings.max_age.as_deref();
         set.map_or(Ok(MAX_AGE), |text| duration("max_age", text))

@@ -15,12 +15,12 @@ use serde_json::Value;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long a pod may take to run where nothing is set, and a former one to be gone.
+/// The time limit for a pod to run where nothing is set, and for a former one to be gone.
 const START_TIMEOUT: Duration = Duration::from_secs(300);
 const REMOVAL: Duration = Duration::from_secs(60);
-/// How much later than its start the status of a container may be there.
+/// The delay after its start with which the status of a container may be there.
 const STATUS_DELAY: Duration = Duration::from_secs(10);
-/// How long the guest may take to be brought in.
+/// The time limit for bringing in the guest.
 const INSTALLATION: Duration = Duration::from_secs(120);
 /// The line that is printed once the guest is there and the network is not.
 pub(super) const READY: &str = "agent-guest-is-ready";
@@ -127,7 +127,7 @@ impl Kubernetes {
         }
     }
 
-    /// How long a pod may take to run.
+    /// Returns the time limit for a pod to run.
     pub(super) fn start_timeout(&self) -> Result<Duration> {
         let set = self.settings.start_timeout.as_deref();
         set.map_or(Ok(START_TIMEOUT), |text| pod::duration("start_timeout", text))

@@ -35,9 +35,9 @@ const BUFFER: usize = 256 << 10;
 const MESSAGES: usize = 8;
 /// Bytes that are kept of what a command says about its failure.
 const MAX_SAID: usize = 4 << 10;
-/// How long a last message may take.
+/// The time limit for a last message.
 const GOODBYE: Duration = Duration::from_secs(5);
-/// How long the API server may take to say what it knows about a pod whose stream has ended.
+/// The time limit for the API server to say what it knows about a pod whose stream has ended.
 const REASON: Duration = Duration::from_secs(2);
 
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
@@ -53,7 +53,7 @@ enum Arrived {
     Output(Bytes),
     /// A piece of its standard error.
     Said(Bytes),
-    /// How it ended: `None` without a failure.
+    /// The end, with the failure; `None` without one.
     Ended(Option<String>),
     Nothing,
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 /// The first version that has them by default.
 const SINCE: u64 = 33;
 
-/// Whether pods have one; and why not.
+/// The availability of user namespaces for pods, or the reason why there are none.
 pub(super) type UserNamespaces = Result<(), String>;
 
 impl Kubernetes {

@@ -12,9 +12,9 @@ use serde_json::Value;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// How long a watch that broke waits before the next.
+/// The pause after a watch that broke, before the next.
 const AGAIN: Duration = Duration::from_millis(500);
-/// How long a pod that is being removed is looked at.
+/// The time for which a pod that is being removed is looked at.
 const REMOVAL: Duration = Duration::from_secs(30);
 /// Reasons of a waiting container that do not pass by themselves.
 const HOPELESS: [&str; 8] = [
@@ -28,10 +28,11 @@ const HOPELESS: [&str; 8] = [
     "CrashLoopBackOff",
 ];
 
-/// How long a pod may wait until its reason is shown, again and again: the display takes no notice of what passes at once.
+/// The interval in which the reason for a pod's wait is shown, again and again: the display takes no notice of what
+/// passes at once.
 const SHOWN_AFTER: Duration = Duration::from_secs(2);
 
-/// How far a pod is.
+/// The stage of a pod's start.
 enum Stage {
     /// The container runs.
     Running,
@@ -286,7 +287,7 @@ pub(super) fn text<'a>(object: &'a Value, path: &str) -> &'a str {
     object.pointer(path).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// How far the pod is. An error is a reason to give up.
+/// Returns the stage of the pod. An error is a reason to give up.
 fn stage(pod: &Value, container: &str) -> Result<Stage> {
     if let Some(error) = end(pod) {
         return Err(error);
@@ -348,7 +349,7 @@ fn hopeless(reason: &str, image: &str, message: &str) -> Error {
         .concerns(scope)
 }
 
-/// Why the pod has ended; `None` where it has not.
+/// Returns the reason why the pod has ended; `None` where it has not.
 pub(super) fn end(pod: &Value) -> Option<Error> {
     let (reason, message) = (text(pod, "/status/reason"), quote(text(pod, "/status/message")));
     let of_a_node = "`agent resume` restores the session in another pod";

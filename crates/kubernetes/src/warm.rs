@@ -20,7 +20,7 @@ use http::Method;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Where claims and sandboxes are.
+/// The API versions of claims and of sandboxes.
 pub(super) const CLAIMS: &str = "extensions.agents.x-k8s.io/v1beta1";
 const SANDBOXES: &str = "agents.x-k8s.io/v1beta1";
 /// The annotation of a sandbox that names its pod, where that is called otherwise.
@@ -41,7 +41,7 @@ const HOPELESS: [&str; 10] = [
     "PodFailed",
     "PodSucceeded",
 ];
-/// How long a claim that is removed may take.
+/// The time limit for removing a claim.
 const REMOVAL: Duration = Duration::from_secs(60);
 
 impl Kubernetes {
