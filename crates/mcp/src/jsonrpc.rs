@@ -42,7 +42,7 @@ pub enum Message {
     },
 }
 
-/// Why a request failed.
+/// The error with which a request was answered.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ErrorObject {
     /// Its kind.
@@ -79,12 +79,12 @@ pub const INVALID_PARAMS: i64 = -32602;
 /// The code for a failure of the server itself.
 pub const INTERNAL_ERROR: i64 = -32603;
 
-/// Why a line is not a message.
+/// The reason why a line is not a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Malformed {
     /// [`PARSE_ERROR`] or [`INVALID_REQUEST`].
     pub code: i64,
-    /// Why.
+    /// The reason.
     pub reason: String,
     /// The request's id, where that could be read.
     pub id: Option<Id>,
@@ -190,9 +190,9 @@ fn malformed(reason: &str, id: Option<Id>) -> Malformed {
 pub struct Lines {
     limit: usize,
     bytes: Vec<u8>,
-    /// Where the next line begins.
+    /// The beginning of the next line.
     start: usize,
-    /// How far there is no line break.
+    /// The end of what was searched, and has no line break.
     searched: usize,
 }
 

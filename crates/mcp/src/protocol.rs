@@ -11,7 +11,7 @@ pub const MODERN: &str = "2026-07-28";
 /// The versions that begin with `initialize`, the newest first.
 pub const WITH_INITIALIZE: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
-/// Which of the two eras a connection speaks.
+/// The era of a connection: there are two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Era {
@@ -113,7 +113,7 @@ pub enum Block {
         /// The type that it claims to have.
         mime_type: String,
     },
-    /// Where more is.
+    /// A link to more.
     #[serde(rename_all = "camelCase")]
     ResourceLink {
         /// Its address.

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
-/// How long a server has to answer the probe before `initialize` is sent as well: some ignore what they do not know.
+/// The time that a server has to answer the probe before `initialize` is sent as well: some ignore what they do not know.
 const PROBE: Duration = Duration::from_secs(3);
 /// Pages of a list.
 const MAX_PAGES: usize = 50;

@@ -5,7 +5,7 @@ use agent_base::sanitise::one_line;
 use std::fmt;
 use std::time::Duration;
 
-/// Why a request to a server failed.
+/// The reason why a request to a server failed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Failure {
     /// The server answered with an error.

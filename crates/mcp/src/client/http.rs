@@ -23,11 +23,11 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 use url::Url;
 
-/// How long a connection may take to be made.
+/// The time limit for making a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// The most bytes of one answer, with all that comes before it.
 const MAX_STREAM: usize = 64 << 20;
-/// How long the end of a session may take.
+/// The time limit for ending a session.
 const END_TIMEOUT: Duration = Duration::from_millis(500);
 /// Bytes of what a server says about a failure.
 const MAX_ERROR: usize = 2_000;
@@ -49,7 +49,7 @@ pub struct Exchange {
     pub sent: u64,
     /// Bytes of the answer.
     pub received: u64,
-    /// How long it took.
+    /// The time that it took.
     pub duration: Duration,
 }
 
@@ -385,7 +385,7 @@ async fn read_up_to(response: Response, bound: usize) -> Vec<u8> {
     body
 }
 
-/// Why a request failed, without the address, which may hold a key.
+/// Returns the reason why a request failed, without the address, which may hold a key.
 fn reason(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(deeper) = cause.source() {

@@ -22,7 +22,7 @@ const NEWS: usize = 16;
 /// Characters of a message about progress.
 const MAX_PROGRESS: usize = 500;
 
-/// How long a request may take.
+/// The time limits for a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Timeouts {
     /// Without a sign of progress.
@@ -53,7 +53,7 @@ pub struct Peer {
 #[derive(Default)]
 struct State {
     waiting: HashMap<i64, Waiting>,
-    /// Why nothing more comes.
+    /// The reason why nothing more comes.
     ended: Option<String>,
     unasked: u64,
 }

@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 
 /// The bytes that are kept of the end of standard error.
 const MAX_STDERR: usize = 4 << 10;
-/// How long a program has to end once its standard input is closed.
+/// The time that a program has to end once its standard input is closed.
 const END_TIMEOUT: Duration = Duration::from_millis(500);
 /// The status that a shell returns for a program that is not there.
 const NOT_FOUND: i32 = 127;

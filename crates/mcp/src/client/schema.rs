@@ -5,9 +5,9 @@ use agent_base::secret_scan;
 use agent_base::visible::without_tags;
 use serde_json::{Map, Value, json};
 
-/// How deep a schema may be.
+/// The greatest depth of a schema.
 const MAX_DEPTH: usize = 16;
-/// How many schemas it may consist of.
+/// The greatest number of schemas that it may consist of.
 const MAX_SCHEMAS: usize = 2_000;
 /// The longest text in it, in bytes.
 const MAX_TEXT: usize = 2_000;

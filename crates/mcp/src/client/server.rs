@@ -31,7 +31,7 @@ const MAX_TOOLS: usize = 300;
 const MAX_PROMPTS: usize = 100;
 /// Arguments of one prompt.
 const MAX_ARGUMENTS: usize = 20;
-/// How long a list of prompts may take: tools do not wait longer for it.
+/// The time limit for a list of prompts: tools do not wait longer for it.
 const PROMPTS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A server of a session.
@@ -56,7 +56,7 @@ struct Started {
     own: Option<Own>,
 }
 
-/// How a server is.
+/// The state of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
     /// It has not been needed yet, or was ended; it starts with the next call.
@@ -233,7 +233,7 @@ impl Server {
         Vec::deserialize(contents).map_err(|error| self.failed(&format!("sent no contents: {error}")))
     }
 
-    /// How it is.
+    /// Returns its state.
     pub fn state(&self) -> State {
         let is_running = self
             .current
@@ -246,7 +246,7 @@ impl Server {
         }
     }
 
-    /// How many tools it offers, where that is known.
+    /// Returns the number of tools that it offers, where that is known.
     pub fn tools(&self) -> Option<usize> {
         self.offer.lock().as_ref().map(|offer| offer.tools.len())
     }
@@ -457,7 +457,7 @@ impl Server {
     }
 }
 
-/// Where a server is started.
+/// The sandbox in which a server is started, if any.
 #[derive(Clone, Copy)]
 enum Where<'a> {
     /// In no sandbox.

@@ -6,11 +6,12 @@ use std::fmt;
 use std::time::Duration;
 use url::Url;
 
-/// How long a server may take to start and to list its tools, unless the user sets another time: `npx` and `uvx` download it first.
+/// The time limit for a server to start and to list its tools, unless the user sets another: `npx` and `uvx` download it
+/// first.
 pub const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a sandbox of its own may take, with the download of its image.
+/// The time limit for starting one with a sandbox of its own, with the download of its image.
 pub const OWN_SANDBOX_TIMEOUT: Duration = Duration::from_secs(600);
-/// How long a call may take without a sign of progress, unless the user sets another time.
+/// The time limit for a call without a sign of progress, unless the user sets another.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 /// The longest name of a server, in bytes: names of tools begin with it.
 const MAX_NAME: usize = 32;
@@ -20,17 +21,17 @@ const MAX_NAME: usize = 32;
 pub struct ServerSettings {
     /// Its name: see [`is_name`].
     pub name: String,
-    /// How it is reached.
+    /// The command, image or address by which it is reached.
     pub launch: Launch,
-    /// Where a program runs.
+    /// The place where a program runs.
     pub place: Place,
     /// The limits of a sandbox of its own, where it has one for that.
     pub limits: OwnLimits,
     /// The hosts that it may reach, as a list of `--network` has them. Empty: those that every program of its sandbox may.
     pub network: Vec<String>,
-    /// How long it may take to start.
+    /// The time limit for its start.
     pub start_timeout: Duration,
-    /// How long a call may take without a sign of progress.
+    /// The time limit for a call without a sign of progress.
     pub call_timeout: Duration,
     /// The tools that are offered, where the user names them.
     pub enabled_tools: Option<Vec<String>>,
@@ -38,7 +39,7 @@ pub struct ServerSettings {
     pub disabled_tools: Vec<String>,
 }
 
-/// How a server is reached.
+/// The command, image or address by which a server is reached.
 #[derive(Debug, Clone)]
 pub enum Launch {
     /// A program, over its standard input and output.
@@ -85,7 +86,7 @@ pub struct OwnLimits {
     pub pids: Option<u64>,
 }
 
-/// Where a server's program runs.
+/// The place where a server's program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Place {
     /// In the session's sandbox.
@@ -159,7 +160,7 @@ impl ServerSettings {
     }
 }
 
-/// How a server is reached, for the user: the command, or the address. Neither variables nor headers.
+/// Shows the user how a server is reached: the command, or the address. Neither variables nor headers.
 impl fmt::Display for Launch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

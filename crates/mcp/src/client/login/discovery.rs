@@ -11,7 +11,7 @@ use url::Url;
 /// Scopes that are asked for, in bytes.
 const MAX_SCOPE: usize = 2_000;
 
-/// What a server says of itself.
+/// The metadata of a server.
 #[derive(Debug, Deserialize)]
 struct OfServer {
     resource: Url,
@@ -21,7 +21,7 @@ struct OfServer {
     scopes_supported: Vec<String>,
 }
 
-/// What an authorization server says of itself.
+/// The metadata of an authorization server.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Issuer {
     pub issuer: String,
@@ -120,7 +120,7 @@ fn is_of(resource: &Url, server: &Url) -> bool {
     resource.origin() == server.origin() && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Where documents about an address are: with its path, and at the root.
+/// Returns the addresses of documents about an address: with its path, and at the root.
 fn well_known(of: &Url, name: &str) -> Vec<Url> {
     let path = of.path().trim_end_matches('/');
     let mut places: Vec<Url> = Vec::new();
@@ -151,7 +151,7 @@ async fn first<T: serde::de::DeserializeOwned>(client: &Client, places: &[Url]) 
     Ok(None)
 }
 
-/// What a server that refuses a request says about tokens.
+/// The challenge of a server that refuses a request: what it says about tokens.
 #[derive(Debug, Default, PartialEq)]
 struct Challenge {
     metadata: Option<Url>,

@@ -12,12 +12,12 @@ use std::net::IpAddr;
 use std::time::Duration;
 use url::{Host, Url, form_urlencoded};
 
-/// How long one request may take.
+/// The time limit for one request.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest answer.
 const MAX_ANSWER: usize = 256 << 10;
 
-/// What an endpoint for tokens gives.
+/// The tokens that an endpoint gives.
 #[derive(Deserialize)]
 pub(super) struct Tokens {
     pub access_token: String,
@@ -26,7 +26,7 @@ pub(super) struct Tokens {
     pub expires_in: Option<u64>,
 }
 
-/// Why an endpoint for tokens gives none.
+/// The reason why an endpoint for tokens gives none.
 #[derive(Debug, Deserialize)]
 pub(super) struct Refused {
     pub error: String,

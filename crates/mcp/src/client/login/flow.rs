@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use url::Url;
 
-/// How long the user may take.
+/// The time limit for the user.
 const TIMEOUT: Duration = Duration::from_secs(600);
 /// Seconds between two requests for the token, unless the server names others.
 const USUAL_INTERVAL: u64 = 5;
@@ -25,7 +25,7 @@ const USUAL_INTERVAL: u64 = 5;
 const MAX_INTERVAL: u64 = 60;
 const DEVICE: &str = "urn:ietf:params:oauth:grant-type:device_code";
 
-/// How the user logs in.
+/// The method by which the user logs in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// In a browser of this machine, where the server has that.
@@ -34,7 +34,7 @@ pub enum Way {
     Device,
 }
 
-/// What the user has to see.
+/// The addresses and codes that the user has to see.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Shown {
     /// An address to open in a browser of this machine.

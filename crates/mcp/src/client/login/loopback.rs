@@ -12,7 +12,7 @@ use url::Url;
 
 /// The longest request.
 const MAX_REQUEST: usize = 16 << 10;
-/// How long a browser may take to send it.
+/// The time limit for a browser to send it.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Requests that are answered: browsers ask for icons, and others may try.
 const MAX_REQUESTS: usize = 100;

@@ -23,9 +23,9 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use url::Url;
 
-/// How long before its end a token is refreshed.
+/// The time before its end at which a token is refreshed.
 const EARLY: Duration = Duration::from_secs(30);
-/// How long the process waits at its end for refreshes.
+/// The time for which the process waits at its end for refreshes.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Refreshes that are under way. Many servers take a token for refreshing once: what they give in its place has to be kept, also when

@@ -17,9 +17,9 @@ use url::Url;
 
 /// The largest file, in bytes.
 const MAX_FILE: u64 = 256 << 10;
-/// How long another process may take to refresh a token.
+/// The time limit for another process to refresh a token.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(45);
-/// How often it is looked whether it has.
+/// The interval of looks whether it has.
 const LOCK_TICK: Duration = Duration::from_millis(50);
 
 /// The logins of a user.
