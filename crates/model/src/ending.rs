@@ -1,6 +1,6 @@
 //! How an answer ended, from the words that servers have for it.
 
-/// How an answer ended.
+/// The end of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     /// The model was done, or wants its calls run.

@@ -26,9 +26,9 @@ pub trait KeySource: Send + Sync {
 /// Everything that is needed to talk to a model. Made by [`Endpoint::new`], then adjusted field by field.
 #[derive(Clone)]
 pub struct Endpoint {
-    /// Where the protocol's path is appended, normalised: scheme, no trailing slash, possibly a query.
+    /// The address to which the protocol's path is appended, normalised: scheme, no trailing slash, possibly a query.
     pub base_url: String,
-    /// How requests and answers are written.
+    /// The protocol of requests and answers.
     pub protocol: Protocol,
     /// The key, sent to this endpoint and to nobody else.
     pub key: Option<Secret>,
@@ -40,9 +40,9 @@ pub struct Endpoint {
     pub model: String,
     /// Whose quirks to expect.
     pub provider: &'static Provider,
-    /// How long to wait for what.
+    /// The time limits for waiting.
     pub timeouts: Timeouts,
-    /// How often to try again.
+    /// The limits for trying again.
     pub retries: Retries,
     /// Tokens that one answer may have; the endpoint's own default where absent.
     pub max_tokens: Option<u32>,
@@ -50,7 +50,7 @@ pub struct Endpoint {
     pub temperature: Option<f64>,
     /// Nucleus sampling, from 0 to 1; the endpoint's own default where absent.
     pub top_p: Option<f64>,
-    /// How much the model thinks, in the endpoint's words; its own default where absent.
+    /// The effort of the model's reasoning, in the endpoint's words; its own default where absent.
     pub reasoning_effort: Option<String>,
     /// Tokens that the model may think with, where the protocol has a limit on that (Messages).
     pub reasoning_budget: Option<u32>,
@@ -58,7 +58,7 @@ pub struct Endpoint {
     pub body: Map<String, Value>,
     /// The context window in tokens; what the server or its documentation says where absent.
     pub context_window: Option<u64>,
-    /// How tools are offered and calls are written; decided by what is known about the model where absent.
+    /// The form in which tools are offered and calls are written; decided by what is known about the model where absent.
     pub form: Option<CallForm>,
     /// Set if the steps of the model's work are helped along; where absent, those of a model that is known to be small.
     pub assist: Option<bool>,
@@ -134,7 +134,7 @@ impl fmt::Debug for Endpoint {
     }
 }
 
-/// How long to wait for what.
+/// The time limits for waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
     /// For the connection, TLS included.
@@ -156,7 +156,7 @@ impl Default for Timeouts {
     }
 }
 
-/// How often to try again after a failure that may pass.
+/// The limits for trying again after a failure that may pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retries {
     /// Further tries after the first one.

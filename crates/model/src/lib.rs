@@ -107,7 +107,8 @@ pub struct Request<'a> {
     pub tools: &'a [ToolSpec],
     /// A JSON Schema that the final answer has to satisfy, where one was asked for.
     pub answer_schema: Option<&'a Value>,
-    /// Which attempt at the prompt this is part of, counting from 1: from the second one on, an answer as before is of no use.
+    /// The number of the attempt at the prompt that this is part of, counting from 1: from the second one on, an answer
+    /// as before is of no use.
     pub attempt: u32,
 }
 
@@ -127,7 +128,7 @@ pub struct Reply {
     pub reasoning: Option<String>,
     /// The tools it asks for, ids unique and not empty.
     pub tool_calls: Vec<ToolCall>,
-    /// Why it stopped, in the endpoint's word.
+    /// The reason why it stopped, in the endpoint's word.
     pub finish_reason: Option<String>,
     /// Tokens, where the endpoint says.
     pub usage: Option<Usage>,
@@ -136,7 +137,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// How it ended.
+    /// Returns the kind of its end.
     pub fn ending(&self) -> Ending {
         Ending::of(self.finish_reason.as_deref().unwrap_or_default())
     }
@@ -158,7 +159,7 @@ pub enum Progress<'a> {
     Retry {
         /// Counts from 1.
         attempt: u32,
-        /// How long until then.
+        /// The time until then.
         wait: Duration,
         /// The reason, in words.
         reason: &'a str,
@@ -169,12 +170,12 @@ pub enum Progress<'a> {
     Form {
         /// The form.
         form: CallForm,
-        /// Why it was chosen.
+        /// The reason why it was chosen.
         reason: &'a str,
     },
 }
 
-/// Where progress goes.
+/// The receiver of progress.
 pub type OnProgress<'a> = &'a mut (dyn FnMut(Progress<'_>) + Send);
 
 /// A model that can be asked: an endpoint, or a recording of one.
@@ -202,7 +203,7 @@ pub trait ChatModel: Send + Sync {
         Box::pin(std::future::ready(()))
     }
 
-    /// How tools are offered and calls are written, as far as that is decided.
+    /// Returns the form in which tools are offered and calls are written, as far as that is decided.
     fn form(&self) -> CallForm {
         CallForm::Native
     }

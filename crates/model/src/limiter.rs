@@ -38,7 +38,7 @@ impl Limiter {
         Self { slots: Semaphore::new(most), state: Lock::new(state), most }
     }
 
-    /// How many requests are allowed at once now.
+    /// Returns the number of requests that are allowed at once now.
     pub fn allowed(&self) -> usize {
         self.state.lock().allowed
     }

@@ -5,7 +5,7 @@ use crate::Price;
 /// A line for each model; its head says where the figures are from.
 const LIST: &str = include_str!("models.txt");
 
-/// What is listed of a model.
+/// The facts that are listed of a model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ListedModel {
     /// The tokens that a request may have.

@@ -47,7 +47,7 @@ impl Messages {
         result
     }
 
-    /// Which state this is.
+    /// Returns the version of this state.
     pub fn version(&self) -> Version {
         self.version
     }

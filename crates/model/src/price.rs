@@ -16,7 +16,7 @@ pub struct Price {
     pub output: f64,
 }
 
-/// What tokens cost, by kind.
+/// The costs of tokens, by kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Costs {
     /// Input that was read from the cache.

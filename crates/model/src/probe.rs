@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// Tokens that one answer of the probe may have.
 const MAX_TOKENS: u32 = 256;
-/// How long one answer may take.
+/// The time limit for one answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The attempts, in order. They end at the first request that got no answer at all.
@@ -25,7 +25,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 pub struct Probe {
     /// One entry a trial.
     pub findings: Vec<Finding>,
-    /// How to use the model, if it can be used.
+    /// The recommendation for using the model, if it can be used.
     pub recommendation: Option<Recommendation>,
     /// Set if reasoning came with a tool call that has to go back as it is.
     pub carries_reasoning: bool,
@@ -38,10 +38,10 @@ impl Probe {
     }
 }
 
-/// How to use a model.
+/// The recommendation for using a model.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Recommendation {
-    /// How tools are offered.
+    /// The form in which tools are offered.
     pub form: CallForm,
     /// Set if that form is taken without a setting.
     pub is_automatic: bool,
@@ -67,13 +67,13 @@ pub enum Step<'a> {
 pub struct Finding {
     /// `models`, `answer`, `streaming`, `usage`, `tools`, `tool result`, `parallel calls`, `images` or `compact form`.
     pub what: &'static str,
-    /// How it went.
+    /// The outcome.
     pub outcome: Outcome,
     /// One sentence about it: what was seen, or which fallback will be used.
     pub detail: String,
 }
 
-/// How a trial went.
+/// The outcome of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {

@@ -8,7 +8,7 @@ use async_openai::config::Config;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use secrecy::SecretString;
 
-/// Where requests go and what they carry: the key and the configured headers, and nothing from the environment.
+/// The address of requests, with what they carry: the key and the configured headers, and nothing from the environment.
 #[derive(Clone)]
 pub struct Address {
     base_url: String,
@@ -63,7 +63,7 @@ impl Address {
         self.key.as_ref()
     }
 
-    /// Where questions are sent.
+    /// Returns the address to which questions are sent.
     pub fn of_questions(&self) -> String {
         self.protocol.address(&self.base_url)
     }

@@ -21,7 +21,7 @@ const LONGEST_STREAM: usize = 64 << 20;
 /// Bytes of white space before anything else comes.
 const LONGEST_NOTHING: usize = 1 << 20;
 
-/// How servers name events that keep a connection alive, or what they write into them.
+/// The names that servers give events that keep a connection alive, or what they write into them.
 const KEEP_ALIVES: [&str; 6] = ["ping", "pong", "keepalive", "keep-alive", "keep_alive", "heartbeat"];
 
 /// An answer that is being read.
@@ -30,7 +30,7 @@ pub struct Answer {
     shape: Shape,
     ready: VecDeque<Event>,
     received: usize,
-    /// When the answer last grew, or the request was sent.
+    /// The time when the answer last grew, or the request was sent.
     last_content: Instant,
     any_event: bool,
     /// The last event that is not a JSON object: an error, unless the answer goes on behind it.

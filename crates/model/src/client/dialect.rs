@@ -12,7 +12,8 @@ use std::collections::HashMap;
 /// Images by the call that returned them or the prompt that names them, as `data:` URLs.
 pub type Images = HashMap<String, Vec<String>>;
 
-/// How many turns at the end have a mark for the cache: what the request before wrote is found again by the first of them.
+/// The number of turns at the end that have a cache mark: what the request before wrote is found again by the first of
+/// them.
 const MARKED_TURNS: usize = 2;
 
 /// The body that sends `request` in this form.
@@ -50,8 +51,8 @@ pub fn written_tools(tools: &[ToolSpec], manner: Manner) -> Vec<Value> {
     }
 }
 
-/// Where the messages end that are written together with the one at `start`: Messages has all results of a turn and what the user
-/// says behind them in one message.
+/// Returns the end of the messages that are written together with the one at `start`: Messages has all results of a turn
+/// and what the user says behind them in one message.
 pub fn group_end(messages: &[Message], start: usize, manner: Manner) -> usize {
     let is_users = |message: &Message| matches!(message, Message::User { .. } | Message::Tool { .. });
     match manner.protocol {

@@ -22,7 +22,7 @@ pub struct Encoded {
     manner: Manner,
     /// The part of the body before the messages.
     head: Vec<u8>,
-    /// What of `body` the next request continues.
+    /// The part of `body` that the next request continues.
     kept: Place,
     /// The head, the messages, separated by commas, and what was behind them. A request that is being sent shares it.
     body: Bytes,
@@ -31,7 +31,7 @@ pub struct Encoded {
     image_bytes: usize,
     /// The tools of the last request, how they are written, and their JSON.
     tools: (Vec<ToolSpec>, Manner, Vec<u8>),
-    /// How many messages were encoded over the whole session.
+    /// The number of messages that were encoded over the whole session.
     #[cfg(test)]
     work: usize,
 }

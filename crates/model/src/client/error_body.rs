@@ -15,7 +15,7 @@ pub struct ErrorBody {
     pub text: String,
     /// The status that the error object itself names.
     pub status: Option<StatusCode>,
-    /// How long the words ask to wait.
+    /// The wait that the words ask for.
     pub wait: Option<Duration>,
     /// Everything in lower case, to be searched.
     all: String,
@@ -366,7 +366,7 @@ const OBJECTIONS: &[&str] = &[
     "requires",
 ];
 
-/// How servers name what they do not take; the first that fits counts.
+/// The words by which servers name what they do not take; the first that fits counts.
 const FEATURES: &[(Feature, &[&str])] = &[
     (Feature::StreamOptions, &["stream_options", "include_usage"]),
     (Feature::MaxTokens, &["max_completion_tokens"]),

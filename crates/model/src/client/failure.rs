@@ -22,7 +22,7 @@ pub struct Failure {
     pub reason: Reason,
     /// One sentence in lower case.
     pub message: String,
-    /// How long the endpoint asks to wait.
+    /// The wait that the endpoint asks for.
     pub retry_after: Option<Duration>,
 }
 
@@ -122,7 +122,7 @@ pub enum Feature {
     UnsignedCalls,
     /// Images.
     Images,
-    /// How much the model thinks.
+    /// The effort of the model's reasoning.
     Effort,
     /// Summaries of the reasoning.
     Summaries,
@@ -177,7 +177,7 @@ impl Failure {
         }
     }
 
-    /// How often the same request may be tried again, where the configuration does not say less.
+    /// Returns the number of times that the same request may be tried again, where the configuration does not say less.
     pub fn most_retries(&self) -> u32 {
         match self.reason {
             Reason::Unreachable | Reason::Broken | Reason::Busy | Reason::Server => u32::MAX,

@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 /// Bytes of an error's body that are read.
 const LONGEST_ERROR: usize = 64 * 1024;
-/// How long an error's body may take.
+/// The time limit for an error's body.
 const ERROR_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of one event, or of an answer that is not streamed.
 pub const LONGEST_EVENT: usize = 8 << 20;

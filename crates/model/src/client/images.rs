@@ -8,9 +8,9 @@ use std::time::Duration;
 /// Pixels of the longest side, and bytes, that Anthropic takes: 5 MiB in base64.
 const MAX_SIDE: u32 = 8_000;
 const MAX_BYTES: usize = 3840 << 10;
-/// How long decoding may take.
+/// The time limit for decoding.
 const DECODE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often an image is made smaller until it has few enough bytes.
+/// The number of times that an image is made smaller until it has few enough bytes.
 const MAX_ATTEMPTS: u32 = 5;
 
 /// `url`, a `data:` URL, or one with the image scaled down.

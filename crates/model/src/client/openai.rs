@@ -55,11 +55,11 @@ use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout};
 use tower::service_fn;
 
-/// How long the usage and the end of a stream may lag behind its last word.
+/// The time by which the usage and the end of a stream may lag behind its last word.
 const GRACE_AFTER_FINISH: Duration = Duration::from_secs(5);
 /// Tokens of an answer that every model of Messages takes.
 const SMALL_MAX_TOKENS: u32 = 4_096;
-/// How long a list of models may take.
+/// The time limit for a list of models.
 const LISTING_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A model behind an endpoint, in any of the protocols.
@@ -78,7 +78,7 @@ pub struct OpenAi {
     form: Lock<Form>,
     /// The ids of calls that are sent as text: the endpoint misses their signatures.
     as_text: Lock<HashSet<String>>,
-    /// What is not sent and why, until the user learns of it.
+    /// The settings that are not sent, with the reason, until the user learns of them.
     unsent: Lock<Vec<String>>,
     /// Shared with other clients of this endpoint.
     limiter: Option<Arc<Limiter>>,
@@ -98,7 +98,7 @@ fn unsent_settings(endpoint: &Endpoint) -> Vec<String> {
     has_budget.then_some(why).into_iter().collect()
 }
 
-/// What an endpoint turned out not to take, as it is kept with a session.
+/// The features that an endpoint turned out not to take, as they are kept with a session.
 #[derive(Serialize, Deserialize)]
 struct Learned {
     model: String,

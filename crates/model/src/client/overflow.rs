@@ -114,7 +114,7 @@ const BEFORE_A_BOUND: &[&str] = &[
     "window",
     "range",
 ];
-/// How far in front of a number they stand, in bytes.
+/// The greatest distance at which they stand in front of a number, in bytes.
 const NEAR: usize = 60;
 /// Smaller numbers are not windows: positions, codes, counts of messages.
 const SMALLEST: u64 = 512;

@@ -43,7 +43,7 @@ impl Backoff {
     }
 }
 
-/// How long an answer's headers ask to wait, in any of the forms that are in use.
+/// Returns the wait that an answer's headers ask for, in any of the forms that are in use.
 pub fn asked_wait(headers: &HeaderMap) -> Option<Duration> {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     if let Some(milliseconds) = header("retry-after-ms").and_then(seconds) {
@@ -96,7 +96,8 @@ const BEFORE_A_WAIT: [&str; 11] = [
     "wait for ",
 ];
 
-/// How long an endpoint's words (in lower case) ask to wait: `"retrydelay":"34s"`, `try again in 1.5s`, `retry after 20 seconds`.
+/// Returns the wait that an endpoint's words (in lower case) ask for: `"retrydelay":"34s"`, `try again in 1.5s`, `retry
+/// after 20 seconds`.
 pub fn wait_in(words: &str) -> Option<Duration> {
     BEFORE_A_WAIT.iter().find_map(|before| {
         let after = words[words.find(before)? + before.len()..].trim_start_matches(['"', ' ']);

@@ -127,7 +127,7 @@ impl Thinking {
     }
 }
 
-/// How many bytes at the end of `text` are the beginning of `tag`.
+/// Returns the number of bytes at the end of `text` that are the beginning of `tag`.
 fn partial_suffix(text: &str, tag: &str) -> usize {
     (1..tag.len()).rev().find(|n| text.ends_with(&tag[..*n])).unwrap_or(0)
 }

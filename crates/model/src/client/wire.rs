@@ -33,15 +33,15 @@ pub struct Form<'a> {
     pub temperature: Option<f64>,
     /// Nucleus sampling.
     pub top_p: Option<f64>,
-    /// How much the model thinks.
+    /// The effort of the model's reasoning.
     pub reasoning_effort: Option<&'a str>,
     /// The most tokens that it thinks, where the protocol has such a limit.
     pub reasoning_budget: Option<u32>,
-    /// Whether parts of the protocol are used that some servers of it do not have.
+    /// The parts of the protocol that are used although some servers of it do not have them.
     pub extras: Extras,
     /// Further fields, which replace none of the others.
     pub body: &'a Map<String, Value>,
-    /// How messages and tools are written.
+    /// The manner of writing messages and tools.
     pub manner: Manner,
 }
 
@@ -65,7 +65,7 @@ pub struct Recipient<'a> {
     pub model: &'a str,
     /// The endpoint's base URL.
     pub base_url: &'a str,
-    /// How messages are written.
+    /// The manner of writing messages.
     pub manner: Manner,
 }
 
@@ -76,7 +76,7 @@ impl Recipient<'_> {
     }
 }
 
-/// How messages and tools are written for an endpoint.
+/// The manner of writing messages and tools for an endpoint.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Manner {
     /// The protocol.
@@ -309,7 +309,7 @@ pub struct Choice {
     /// Its number.
     #[serde(deserialize_with = "lenient")]
     pub index: Option<u64>,
-    /// Why it ends here.
+    /// The reason why it ends here.
     #[serde(deserialize_with = "lenient")]
     finish_reason: Option<String>,
     /// The same in the word of the server behind a gateway.
@@ -318,7 +318,7 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// Why it ends here, if it does.
+    /// Takes the reason why it ends here, if it does.
     pub fn end(&mut self) -> Option<String> {
         telling(self.finish_reason.take(), self.native_finish_reason.take())
     }
@@ -364,12 +364,12 @@ pub struct Said {
     /// All other fields.
     #[serde(flatten)]
     pub rest: Map<String, Value>,
-    /// What another protocol keeps of the message, to send it back as it came.
+    /// The content that another protocol keeps of the message, to send it back as it came.
     #[serde(skip)]
     pub kept: Option<(&'static str, Value)>,
 }
 
-/// What the other protocols keep of a message: the content of Messages, the output of Responses.
+/// The key of what the other protocols keep of a message: the content of Messages, the output of Responses.
 pub const CONTENT_BLOCKS: &str = "content_blocks";
 /// See [`CONTENT_BLOCKS`].
 pub const OUTPUT_ITEMS: &str = "output_items";

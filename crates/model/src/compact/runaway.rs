@@ -30,7 +30,8 @@ pub fn stop(text: &mut String) -> Option<&'static str> {
     Some("stop")
 }
 
-/// Where to cut a text that ends with so many repetitions of a piece, of so many bytes in all.
+/// Returns the place to cut a text that ends with so many repetitions of a piece, of so many bytes in all; `None` if it
+/// does not.
 fn repetition(text: &str, max_period: usize, min_times: usize, min_bytes: usize) -> Option<usize> {
     let bytes = text.as_bytes();
     if bytes.len() < min_bytes {

@@ -7,7 +7,7 @@ use serde::Serialize;
 /// A protocol in which the model called a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct SpokenProtocol {
-    /// Which one.
+    /// The protocol.
     pub protocol: Protocol,
     /// Set if reasoning came that has to go back as it is: only there it is carried from one call to the next.
     pub carries_reasoning: bool,

@@ -9,5 +9,5 @@ pub use write::{fields, system, written, written_tools};
 /// The version of the protocol that is spoken.
 pub const VERSION: &str = "2023-06-01";
 
-/// How a key begins that is a token of an account: it is sent as a bearer token.
+/// The prefix of a key that is a token of an account: it is sent as a bearer token.
 pub const TOKEN_PREFIX: &str = "sk-ant-oat";

@@ -15,7 +15,7 @@ pub struct Reader {
     blocks: BTreeMap<u64, Block>,
     usage: Map<String, Value>,
     is_complete: bool,
-    /// How many blocks have begun.
+    /// The number of blocks that have begun.
     begun: usize,
 }
 

@@ -47,7 +47,7 @@ pub fn fields(form: &Form<'_>, request: &Request<'_>) -> Map<String, Value> {
     rest
 }
 
-/// How much the model thinks. Newer models measure it out themselves, older ones want a number of tokens.
+/// Writes how much the model is to think. Newer models measure it out themselves, older ones want a number of tokens.
 fn think(form: &Form<'_>, max_tokens: u32, rest: &mut Map<String, Value>) {
     let effort = form.reasoning_effort;
     if effort == Some("none") {

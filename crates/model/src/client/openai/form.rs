@@ -19,14 +19,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long the first request may wait for what the server knows about a model.
+/// The time for which the first request may wait for what the server knows about a model.
 const FACTS_TIMEOUT: Duration = Duration::from_secs(1);
 /// Models of one endpoint that the server is asked about one by one.
 const MAX_MODELS_ASKED: usize = 50;
-/// How often the server is asked for that, where it did not answer in time.
+/// The number of times that the server is asked for that, where it did not answer in time.
 const MAX_FACTS_REQUESTS: u32 = 3;
 
-/// How tools are offered, and whether that has been reported.
+/// The form in which tools are offered, and whether that has been reported.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Form {
     pub chosen: Option<CallForm>,

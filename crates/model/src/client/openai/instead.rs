@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 /// Refusals of an overloaded endpoint after which another model is asked.
 pub(super) const MAX_REFUSALS: u32 = 2;
-/// How long a model that was overloaded is not asked again.
+/// The time for which a model that was overloaded is not asked again.
 const PAUSE: Duration = Duration::from_secs(60);
 
 impl OpenAi {

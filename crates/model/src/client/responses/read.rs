@@ -19,14 +19,14 @@ pub struct Reader {
     is_complete: bool,
 }
 
-/// What came of an item in pieces.
+/// The parts of an item that came in pieces.
 #[derive(Default)]
 struct Item {
     is_named: bool,
     has_text: bool,
     has_arguments: bool,
     has_reasoning: bool,
-    /// How many summaries of the reasoning have begun.
+    /// The number of summaries of the reasoning that have begun.
     summaries: usize,
 }
 
