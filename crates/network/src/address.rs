@@ -48,8 +48,8 @@ const IPV6: [(Ipv6Addr, u32, &str); 13] = [
 /// The prefix under which a network without IPv4 maps IPv4 addresses (NAT64, RFC 6052).
 const NAT64: (Ipv6Addr, u32) = (Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96);
 
-/// Why `address` may only be connected to when it was named itself; `None` for a public address that does not belong to
-/// this machine or to a network that it is attached to.
+/// Returns the reason why `address` may only be connected to when it was named itself; `None` for a public address that
+/// does not belong to this machine or to a network that it is attached to.
 pub fn objection(address: IpAddr) -> Option<&'static str> {
     // Without a list of interfaces the fixed blocks still apply.
     reserved(address).or_else(|| attached(address, &if_addrs::get_if_addrs().unwrap_or_default()))

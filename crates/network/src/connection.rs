@@ -16,9 +16,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, DuplexStream, split};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-/// How long a program may take to send its request, or to read a refusal.
+/// The time limit for a program to send its request, or to read a refusal.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often a connection is checked for traffic.
+/// The interval in which a connection is checked for traffic.
 const TICK: Duration = Duration::from_secs(30);
 /// A connection that is idle for this many ticks is closed.
 const IDLE_TICKS: u32 = 20;
@@ -27,7 +27,7 @@ const CLOSING_TICKS: u32 = 2;
 /// The TLS alert `unrecognized_name`, fatal (RFC 6066 section 3).
 const UNRECOGNISED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
 
-/// Why a connection ended, other than by a regular end of both sides.
+/// The reason why a connection ended, other than by a regular end of both sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum CloseReason {
     /// The rules do not allow it.
@@ -51,7 +51,7 @@ impl CloseReason {
     }
 }
 
-/// Why the rules do not allow a connection, and what would allow it.
+/// The reason why the rules do not allow a connection, and what would allow it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub reason: String,

@@ -36,9 +36,9 @@ const MAX_REFUSALS: usize = 10;
 /// Different refusals that get a `denied` event each; a notice says that there are more. Every connection gets its own event
 /// in any case.
 const MAX_DENIALS: usize = 100;
-/// How long a connection waits for the user's answer.
+/// The time for which a connection waits for the user's answer.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(120);
-/// How long the end of a session waits for the events of its connections.
+/// The time for which the end of a session waits for the events of its connections.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 /// The limit on all connections, as events name it.
 const CONNECTIONS: &str = "connections";
@@ -78,7 +78,7 @@ pub struct Gateway {
     network: Network,
     limits: Limits,
     rules: Lock<Rules>,
-    /// What a client of this sandbox has taken away from the rules.
+    /// The hosts that a client of this sandbox has taken away from the rules.
     narrowing: Lock<Narrowing>,
     /// Whose denials hold here as well.
     session: Lock<Option<Arc<Gateway>>>,
@@ -103,14 +103,14 @@ pub struct Gateway {
     reported_denials: Lock<HashSet<String>>,
     /// Set if the user is asked about every host, where no list names any.
     asks: AtomicBool,
-    /// Where the user's answers for the project are kept.
+    /// The store of the user's answers for the project.
     project: Lock<Option<Project>>,
     /// Outputs of programs that failed because the sandbox has no network, and those of them that name a package registry.
     without_network: AtomicU64,
     without_registry: AtomicU64,
     /// Refused connections to package registries.
     refused_registries: AtomicU64,
-    /// What programs inside use without holding it.
+    /// The credentials that programs inside use without holding them.
     pub(super) bindings: Bindings,
     ended: watch::Sender<bool>,
     /// No more events are emitted.
@@ -296,7 +296,7 @@ impl Gateway {
         self.approver.lock().clone()
     }
 
-    /// Where the user's answers for the project are kept.
+    /// Returns the store of the user's answers for the project.
     pub(super) fn project(&self) -> Option<Project> {
         self.project.lock().clone()
     }

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 /// The most that each of its two sides may name.
 const MAX_TARGETS: usize = 1000;
 
-/// What of the allowed hosts is not reached all the same. What is allowed outweighs what is denied.
+/// The part of the allowed hosts that is not reached all the same. What is allowed outweighs what is denied.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Narrowing {
     allowed: Vec<Target>,

@@ -56,7 +56,7 @@ pub enum Action {
     },
 }
 
-/// Why a request is rejected: the status, and the reason in one sentence.
+/// The reason why a request is rejected: the status, and one sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BadRequest(pub u16, pub &'static str);
 

@@ -16,7 +16,7 @@ use tokio_socks::TargetAddr;
 use tokio_socks::tcp::Socks5Stream;
 use url::Url;
 
-/// How long the proxy may take to connect to the host.
+/// The time limit for the proxy to connect to the host.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 /// Bytes of the head of its response.
 const MAX_HEAD: usize = 16 << 10;

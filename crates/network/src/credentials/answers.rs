@@ -29,7 +29,7 @@ const NOT_PASSED_ON: [&str; 10] = [
 /// Bytes that wait for more.
 const MAX_WAITING: usize = 64 << 10;
 
-/// What is known of the request that is answered.
+/// The facts about the request that is answered.
 pub(super) struct Answered {
     pub method: Method,
     /// The value was in it.
@@ -45,7 +45,7 @@ enum Length {
     Chunks,
 }
 
-/// Why a body breaks off.
+/// The reason why a body breaks off.
 type Broken = Box<dyn std::error::Error + Send + Sync>;
 
 /// Returns why an answer cannot be passed on.

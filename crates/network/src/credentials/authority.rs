@@ -14,9 +14,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// How long a certificate is valid: longer than sessions run, as clients accept it.
+/// The validity of a certificate in days: longer than sessions run, as clients accept it.
 const VALID_DAYS: u64 = 390;
-/// How long before now it begins: clocks inside may differ.
+/// The time before now at which it begins: clocks inside may differ.
 const EARLIER: Duration = Duration::from_secs(24 * 3600);
 /// Certificates that are kept.
 const MAX_KEPT: usize = 256;
@@ -48,7 +48,7 @@ impl Authority {
         self.issuer.pem()
     }
 
-    /// What shows programs inside that they speak to `host`.
+    /// Returns the TLS configuration that shows programs inside that they speak to `host`.
     pub fn server(&self, host: &Host) -> std::result::Result<Arc<ServerConfig>, String> {
         if let Some(known) = self.hosts.lock().get(host) {
             return Ok(Arc::clone(known));

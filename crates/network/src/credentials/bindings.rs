@@ -25,7 +25,7 @@ const MAX_PATH: usize = 300;
 /// Repositories about whose pushes the user's answers hold for the session.
 const MAX_REPOSITORIES: usize = 200;
 
-/// What a gateway knows of credentials.
+/// The state of a gateway's credentials.
 #[derive(Default)]
 pub(crate) struct Bindings {
     credentials: Lock<Option<Arc<Credentials>>>,

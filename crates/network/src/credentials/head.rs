@@ -80,7 +80,7 @@ pub struct Head {
     pub length: usize,
 }
 
-/// Why a head is refused.
+/// The reason why a head is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Malformed {
     /// The status of the answer.

@@ -23,7 +23,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-/// How long a greeting of TLS may take.
+/// The time limit for a greeting of TLS.
 pub(super) const GREETING_TIMEOUT: Duration = Duration::from_secs(30);
 /// Fields of an answer.
 pub(super) const MAX_FIELDS: usize = 200;

@@ -27,7 +27,7 @@ use tokio::time::timeout;
 
 /// Its name in the TLS handshake (ALPN).
 pub(super) const ALPN: &[u8] = b"h2";
-/// What a connection begins with.
+/// The first bytes of a connection.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Streams at a time, each with a connection to the host: what servers commonly allow, and clients assume before they know the limit. One that
 /// waited for its turn would hold back what its body has sent already, which counts for all of the connection.
@@ -119,7 +119,7 @@ struct Streams {
     said: Arc<OfferAnswers>,
     /// Set once there is a connection of HTTP/1.1.
     has_begun: AtomicBool,
-    /// Why the first of these that failed did.
+    /// The reason why the first of these failed that did.
     failed: Lock<Option<CloseReason>>,
 }
 

@@ -10,7 +10,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
-/// Where the authorities are that programs inside trust, below `$HOME`.
+/// The file of the authorities that programs inside trust, below `$HOME`.
 const AUTHORITIES: &str = ".agent-credentials/authorities.pem";
 /// The same for Java.
 const TRUST_STORE: &str = ".agent-credentials/authorities.jks";

@@ -23,11 +23,11 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf, split
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-/// What a program may still send after it was refused, in bytes, and for how long.
+/// The bytes that a program may still send after it was refused, and the time for that.
 const MAX_DRAINED: usize = 16 << 20;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why a connection is served no further.
+/// The reason why a connection is served no further.
 pub(super) enum End {
     /// A request is refused: the answer's status, and the reason.
     Refused(StatusCode, String),
@@ -57,7 +57,7 @@ pub(super) struct OfferAnswers {
     asking: tokio::sync::Mutex<()>,
     /// The user is not asked again.
     is_declined: AtomicBool,
-    /// What the user allows for this connection.
+    /// The credentials that the user allows for this connection.
     once: Lock<Vec<Arc<Bound>>>,
 }
 

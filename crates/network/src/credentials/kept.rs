@@ -22,7 +22,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 const TOKEN: &str = "a-real-token-of-the-user";
-/// How long a connection is idle until a host that does not keep it closes it.
+/// The time for which a connection is idle until a host that does not keep it closes it.
 const IDLE: Duration = Duration::from_millis(50);
 
 /// A host over TLS that answers each request with two bytes and keeps its connections for a while.

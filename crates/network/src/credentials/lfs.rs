@@ -1,6 +1,6 @@
 //! Requests of git LFS beside those that only read: large files, and locks on them.
 
-/// What a request of git LFS does.
+/// The action of a request of git LFS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
     /// It lists locks.
@@ -16,7 +16,7 @@ const APIS: [&str; 3] = ["api", "repos", "rest"];
 /// Digits of a file's hash.
 const HASH_DIGITS: usize = 64;
 
-/// What a request does, and the path of its repository; `None` where it is none of git LFS.
+/// Reads the action of a request, and the path of its repository; `None` where it is none of git LFS.
 pub(super) fn read<'p>(method: &str, path: &'p str) -> Option<(Action, &'p str)> {
     let (end, rest) = [".git/info/lfs/", ".git/gitlab-lfs/"].iter().find_map(|place| {
         let at = path.rfind(place)?;

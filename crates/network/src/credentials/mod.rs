@@ -63,7 +63,7 @@ use std::sync::Arc;
 /// A credential of the user's: its rule, and its value.
 #[derive(Clone)]
 pub struct Credential {
-    /// What it may be used for.
+    /// The rule for its use.
     pub rule: Rule,
     /// The value.
     pub value: SecretString,
@@ -85,7 +85,7 @@ pub(super) struct Bound {
     pub placeholder: String,
     /// It is added to requests that have none: the user allowed that when the host asked for it.
     injects: bool,
-    /// What requests are signed with.
+    /// The key that requests are signed with.
     key: Option<Key>,
 }
 
@@ -114,7 +114,7 @@ pub(super) struct Credentials {
     bound: Vec<Arc<Bound>>,
     /// Those that the user is asked about.
     offers: Vec<Offer>,
-    /// What hosts gave in exchange.
+    /// The credentials that hosts gave in exchange.
     exchanged: Lock<VecDeque<Arc<Bound>>>,
     authority: Authority,
     needles: Lock<Arc<Needles>>,
@@ -148,7 +148,7 @@ impl Credentials {
         own.chain(self.offers.iter().filter_map(Offer::taken).filter(|bound| is_there(&bound))).collect()
     }
 
-    /// What is searched for in what comes back.
+    /// Returns what is searched for in what comes back.
     fn needles(&self) -> Arc<Needles> {
         Arc::clone(&self.needles.lock())
     }
@@ -159,7 +159,8 @@ impl Credentials {
     }
 }
 
-/// What checks the hosts' certificates: this machine's authorities, and those that the credentials name.
+/// Makes the configuration that checks the hosts' certificates: by this machine's authorities, and those that the
+/// credentials name.
 fn client<'c>(authorities: impl Iterator<Item = (&'c Rule, &'c [u8])>) -> Result<Arc<ClientConfig>> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);

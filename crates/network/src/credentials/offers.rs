@@ -20,7 +20,7 @@ pub type ReadValue = Arc<dyn Fn() -> BoxFuture<'static, Result<SecretString>> + 
 /// A credential of the user's that is not enabled.
 #[derive(Clone)]
 pub struct Offered {
-    /// What it may be used for.
+    /// The rule for its use.
     pub rule: Rule,
     /// Reads its value.
     pub read: ReadValue,

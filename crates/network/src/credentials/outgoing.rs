@@ -19,7 +19,7 @@ enum Piece {
 /// The host takes no more.
 pub(super) struct Gone;
 
-/// Where a body is written to.
+/// The sender of a body's pieces.
 pub(super) struct Feed(Option<mpsc::Sender<Piece>>);
 
 impl Feed {

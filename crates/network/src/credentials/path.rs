@@ -2,7 +2,7 @@
 
 use percent_encoding::percent_decode_str;
 
-/// How often a path may be encoded.
+/// The number of readings that a path may have: itself, and what it becomes each time it is decoded.
 const MAX_READINGS: usize = 4;
 
 /// A path, and what it becomes each time it is decoded.

@@ -9,7 +9,7 @@ pub struct Preset {
     /// Its name.
     pub name: &'static str,
     hosts: &'static [&'static str],
-    /// Where the value is taken from unless the user says something else.
+    /// The sources of the value unless the user says something else.
     pub sources: &'static [&'static str],
     places: &'static [Place],
     /// Fields of their own that hold it as well.
@@ -22,7 +22,7 @@ pub struct Preset {
     files: &'static [HomeFileKind],
     /// Paths whose answers hold tokens in exchange for it.
     exchanges: &'static [&'static str],
-    /// What its values begin with.
+    /// The beginnings of its values.
     pub(super) prefixes: &'static [&'static str],
 }
 
@@ -31,7 +31,7 @@ const ASK: &[&str] = &["GET", "HEAD", "POST"];
 const WRITE: &[&str] = &["POST", "PUT", "PATCH", "DELETE"];
 const NETRC: &[HomeFileKind] = &[HomeFileKind::Netrc];
 
-/// What most of them have in common.
+/// The preset with what most of them have in common.
 const PLAIN: Preset = Preset {
     name: "",
     hosts: &[],

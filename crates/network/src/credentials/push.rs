@@ -59,7 +59,8 @@ fn line(bytes: &[u8]) -> Result<Line<'_>, &'static str> {
     }
 }
 
-/// What changes, what follows, and whether that begins with options.
+/// Reads the changes, and returns them with what follows, and whether that begins with options; `None` where bytes are
+/// missing.
 #[expect(clippy::type_complexity, reason = "it is taken apart at once")]
 fn commands(bytes: &[u8]) -> Result<Option<(Vec<String>, &[u8], bool)>, &'static str> {
     let (mut updates, mut rest, mut has_options) = (Vec::new(), bytes, false);
@@ -173,7 +174,7 @@ fn kind(pack: &[u8], at: usize, known: &HashMap<usize, Kind>) -> Option<(Kind, u
     Some((kind, next))
 }
 
-/// Where the compressed data end that begin at a place.
+/// Returns the end of the compressed data that begin at a place.
 fn end_of_data(inflate: &mut Decompress, pack: &[u8], from: usize, left: &mut u64) -> Option<usize> {
     let mut out = [0; 8 << 10];
     loop {

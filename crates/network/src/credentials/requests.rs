@@ -8,19 +8,19 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::timeout;
 
-/// How long a head may take from its first byte on.
+/// The time limit for a head from its first byte on.
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of one read.
 const BUFFER: usize = 16 << 10;
 
-/// What a program sends.
+/// The requests of a program.
 pub(super) struct Requests<R> {
     from: R,
     /// Read, and not yet used.
     bytes: BytesMut,
 }
 
-/// What is left of a body.
+/// The rest of a body.
 pub(super) enum Rest {
     /// There is no body.
     None,
@@ -40,7 +40,7 @@ impl From<Framing> for Rest {
     }
 }
 
-/// Why there is no request, or no body.
+/// The reason why there is no request, or no body.
 pub(super) enum Unreadable {
     /// The program is gone.
     Gone,
@@ -132,7 +132,7 @@ impl<R: AsyncRead + Unpin> Requests<R> {
         }
     }
 
-    /// What comes next, whatever it is; `None` at the end.
+    /// Returns the next bytes, whatever they are; `None` at the end.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Unreadable> {
         if self.bytes.is_empty() && !self.fill().await? {
             return Ok(None);

@@ -72,20 +72,20 @@ pub enum HomeFileKind {
     Maven,
 }
 
-/// What a credential may be used for.
+/// The rule for the use of a credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     /// The name of the credential.
     pub name: String,
-    /// Where it is valid; the port is 443 unless one is named.
+    /// The hosts for which it is valid; the port is 443 unless one is named.
     pub hosts: Vec<Entry>,
     /// Methods that only read.
     pub methods: Vec<String>,
     /// Methods that are allowed beside them where the user said `write`.
     pub write_methods: Vec<String>,
-    /// What paths begin with, on whole segments.
+    /// The prefixes of paths, on whole segments.
     pub paths: Vec<String>,
-    /// Where it is put in.
+    /// The places where it is put in.
     pub places: Vec<Place>,
     /// The host serves git: fetching posts to `git-upload-pack`, pushing to `git-receive-pack`.
     pub git: bool,
@@ -93,7 +93,7 @@ pub struct Rule {
     pub websockets: bool,
     /// Paths whose answers hold tokens in exchange for it.
     pub exchanges: Vec<String>,
-    /// What the paths begin with below which the methods that write are allowed with `write`. A push needs none.
+    /// The prefixes of the paths below which the methods that write are allowed with `write`. A push needs none.
     pub write_paths: Vec<String>,
     /// The user said `write`.
     pub write: bool,
@@ -126,8 +126,8 @@ impl Rule {
         words.iter().map(one).collect()
     }
 
-    /// Where it writes unless the user says otherwise: where git is served, only pushes are allowed, because what else these hosts take by
-    /// the same methods is everything that their users can do.
+    /// Returns the paths below which it writes unless the user says otherwise: where git is served, only pushes are
+    /// allowed, because what else these hosts take by the same methods is everything that their users can do.
     pub fn usual_write_paths(has_git: bool) -> Vec<String> {
         if has_git { Vec::new() } else { vec!["/".to_owned()] }
     }

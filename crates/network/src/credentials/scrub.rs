@@ -6,7 +6,7 @@ use memchr::memmem;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::sync::Arc;
 
-/// What is not encoded in URLs: by RFC 3986, in forms, in JavaScript's components, and in paths.
+/// The characters that are not encoded in URLs: by RFC 3986, in forms, in JavaScript's components, and in paths.
 const KEPT_IN_URLS: [&AsciiSet; 5] = [
     NON_ALPHANUMERIC,
     &UNRESERVED,
@@ -26,7 +26,7 @@ struct Needle {
     is_plain: bool,
 }
 
-/// What is searched for.
+/// The forms of values that are searched for.
 #[derive(Clone, Default)]
 pub(super) struct Needles(Vec<Needle>);
 
@@ -78,7 +78,7 @@ impl Needles {
         }
     }
 
-    /// How much of the end of `bytes` may be the beginning of something.
+    /// Returns the number of bytes at the end of `bytes` that may be the beginning of something.
     fn begun(&self, bytes: &[u8]) -> usize {
         let longest = self.0.iter().map(|needle| needle.finder.needle().len()).max().unwrap_or(0);
         let from = bytes.len().saturating_sub(longest.saturating_sub(1));
@@ -93,7 +93,7 @@ impl Needles {
     }
 }
 
-/// What URLs, JSON and HTML write instead of a value, as far as that differs.
+/// Returns the forms in which URLs, JSON and HTML write a value, as far as they differ from it.
 fn forms(value: &str) -> Vec<String> {
     let wholly: String = value.bytes().map(|byte| format!("%{byte:02X}")).collect();
     let in_urls = KEPT_IN_URLS.iter().map(|kept| utf8_percent_encode(value, kept).to_string());

@@ -18,7 +18,7 @@ const TOKEN: &str = "x-amz-security-token";
 const MAX_FIELDS: usize = 100;
 /// The services whose paths are encoded once.
 const ENCODED_ONCE: [&str; 4] = ["s3", "s3-outposts", "s3-object-lambda", "s3express"];
-/// What a path has unencoded.
+/// The characters of a path that are not encoded.
 const KEPT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
 /// A key, as `aws configure export-credentials` prints it.
@@ -53,7 +53,7 @@ impl Key {
     }
 }
 
-/// What a program signed, with its placeholder.
+/// The parts of a request that a program signed, with its placeholder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Signed {
     date: String,
@@ -145,7 +145,7 @@ impl Signed {
     }
 }
 
-/// What a request names as the hash of its body.
+/// Returns the hash of its body that a request names.
 pub(super) fn content_hash(headers: &HeaderMap) -> Option<&str> {
     headers.get(CONTENT_HASH)?.to_str().ok()
 }

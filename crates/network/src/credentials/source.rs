@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 
-/// How long a command may take: it may ask the user for a fingerprint.
+/// The time limit for a command: it may ask the user for a fingerprint.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest output of a command, or file.
 const MAX_OUTPUT: usize = 64 << 10;
@@ -18,7 +18,7 @@ const MIN_VALUE: usize = 8;
 /// The longest value.
 const MAX_VALUE: usize = 8 << 10;
 
-/// Where a value comes from.
+/// The source of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// The first of these variables that is set.
@@ -35,10 +35,10 @@ pub enum Source {
     Aws(Option<Vec<String>>),
 }
 
-/// What prints a key of AWS.
+/// The command that prints a key of AWS.
 const EXPORT: [&str; 3] = ["aws", "configure", "export-credentials"];
 
-/// Where a value is looked for.
+/// The places where a value is looked for.
 #[derive(Clone, Copy)]
 pub struct Place<'a> {
     /// The machine.
@@ -107,7 +107,8 @@ impl Source {
     }
 }
 
-/// What prints a secret of the keyring: `secret-tool` asks the Secret Service (GNOME Keyring, KWallet, KeePassXC), `security` the keychain.
+/// Returns the command that prints a secret of the keyring: `secret-tool` asks the Secret Service (GNOME Keyring,
+/// KWallet, KeePassXC), `security` the keychain.
 fn lookup(attributes: &BTreeMap<String, String>) -> Vec<String> {
     let word = |text: &str| text.to_owned();
     if cfg!(target_os = "macos") {
@@ -159,7 +160,7 @@ fn check(name: &str, value: &SecretString) -> Result<()> {
     }
 }
 
-/// What a program of this machine prints. It starts in the user's home, so that no repository configures it.
+/// Returns the output of a program of this machine. It starts in the user's home, so that no repository configures it.
 async fn run(name: &str, words: &[String], input: &[u8], place: Place<'_>) -> Result<SecretString> {
     let [program, arguments @ ..] = words else {
         return Err(Error::config(format!("[credentials.{name}] command is empty")));

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 /// Bytes of one read.
 const BUFFER: usize = 16 << 10;
-/// How long bytes that may be the beginning of the value wait for more: a message may end with them.
+/// The time for which bytes that may be the beginning of the value wait for more: a message may end with them.
 const HELD: Duration = Duration::from_millis(50);
 
 /// Carries it to its end.
