@@ -10,7 +10,8 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
-/// How often one output fails before the work begins anew, and how often the model works on one task.
+/// The number of failures with one output after which the work begins anew, and of times that the model works on one
+/// task.
 const MAX_FAILURES: usize = 3;
 const MAX_ATTEMPTS: u32 = 3;
 /// Failing outputs that are remembered, and calls under way.

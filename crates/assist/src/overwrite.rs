@@ -8,7 +8,8 @@ use agent_model::Message;
 /// Characters of a file that are shown.
 const MAX_SHOWN: usize = 3_000;
 
-/// Why a `write_file` is not run: it would replace text of the workspace that the model has neither read nor written. The next one is run.
+/// Refuses a `write_file` that would replace text of the workspace that the model has neither read nor written. The next
+/// one is run.
 pub fn refuse(call: ToolUse<'_>, content: &str, messages: &[Message]) -> Option<String> {
     let data = call.text("data").filter(|_| call.tool == "write_file")?;
     let path = relative(call.text("path")?)?;

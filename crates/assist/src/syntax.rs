@@ -33,7 +33,8 @@ const PARSERS: [(&[&str], &[&str]); 7] = [
 /// Statuses of a shell for a program that is not there.
 const NO_PARSER: [i32; 2] = [126, 127];
 
-/// Why the file cannot be parsed, in the parser's words.
+/// Returns the reason why the file cannot be parsed, in the parser's words; `None` where it can, or where that is not
+/// known.
 pub async fn error(sandbox: &Sandbox, path: &str) -> Option<String> {
     let path = sandbox.locate(Path::new(path));
     let extension = path.extension()?.to_str()?;
