@@ -63,7 +63,7 @@ struct Results {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Manifest {
     pub version: u32,
-    /// Where the tasks were read from.
+    /// The file that the tasks were read from.
     pub source: PathBuf,
     /// RFC 3339.
     pub began: String,
@@ -141,7 +141,7 @@ impl Output {
         Summary { tasks, ..self.results.lock().summary }
     }
 
-    /// How many results that failed were forgotten.
+    /// Returns the number of results that failed and were forgotten.
     pub fn forgotten(&self) -> usize {
         self.forgotten
     }
@@ -228,7 +228,7 @@ impl Output {
         format!("patches/{id}.patch")
     }
 
-    /// Where a task's patch is written before it is known whether the attempt is the task's result.
+    /// Returns the path of a task's patch before it is known whether the attempt is the task's result.
     pub fn staged_patch(&self, id: &str) -> PathBuf {
         self.directory.join("running").join(format!("{id}.patch"))
     }

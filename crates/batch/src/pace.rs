@@ -9,10 +9,11 @@ use tokio::time::Instant;
 const MAX_PAUSES: u32 = 8;
 const MAX_PAUSES_AT_FIRST: u32 = 5;
 const MAX_PAUSES_FOR_ROOM: u32 = 124;
-/// How often a task may fail to start alone, where others have started and the engine answers: 15 seconds.
+/// The number of times that a task fails to start alone until that is its result, where others have started and the
+/// engine answers: 15 seconds.
 const MAX_STARTS: u32 = 5;
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// How often a task may fail through what is not its own fault, where that may be the task after all.
+/// The number of times that a task may fail through what is not its own fault, where that may be the task after all.
 const MAX_FAILURES: u32 = 3;
 /// So few tasks are worth further pauses: it may be each of them that cannot start.
 const FEW: usize = 8;

@@ -9,7 +9,7 @@ use std::time::Duration;
 pub struct Work {
     /// The final answer; empty where there is none.
     pub answer: String,
-    /// Why it did not complete.
+    /// The reason why it did not complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The session, for `agent sessions show`, once it is open.
@@ -40,13 +40,13 @@ pub(super) fn seconds(took: Duration) -> f64 {
 pub struct TaskResult {
     /// The task.
     pub id: String,
-    /// Which version of the task it was: [`super::Task::digest`].
+    /// The version of the task: [`super::Task::digest`].
     pub digest: String,
     /// As in `session_finished`: `completed`, `check_failed`, `limit` or `failed`.
     pub status: String,
     /// The exit code that `agent run` would have had.
     pub exit_code: u8,
-    /// Whether the check passed; absent where the task has none or it did not run.
+    /// The outcome of the check; absent where the task has none or it did not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub check: Option<CheckOutcome>,
     /// The result of its session.
@@ -58,9 +58,9 @@ pub struct TaskResult {
     /// Changed files that are not in the patch, because they are too large for one; at most a hundred.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
-    /// How often it was started: more than once after failures that were not its own.
+    /// The number of times that it was started: more than one after failures that were not its own.
     pub attempts: u32,
-    /// When it ended, RFC 3339.
+    /// The time when it ended, RFC 3339.
     pub ended: String,
 }
 

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// How often a check starts again whose sandbox failed.
+/// The number of starts of a check whose sandbox failed.
 const CHECK_STARTS: u32 = 3;
 const CHECK_PAUSE: Duration = Duration::from_secs(2);
 /// The pause before a repository is asked for again, for each time that the task has begun.
@@ -57,7 +57,7 @@ pub(super) struct Ended {
     pub had_sandbox: bool,
 }
 
-/// How an attempt ended.
+/// The outcome of an attempt.
 pub(super) enum Outcome {
     /// The task is done, well or not.
     Done(Box<TaskResult>),

@@ -22,15 +22,15 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 
-/// How long the engine may take to say that it is there.
+/// The time limit for the engine to say that it is there.
 const ENGINE_TIMEOUT: Duration = Duration::from_secs(30);
 const FREE_SPACE: &str = "free disk space and run the same command again: what has no result continues";
 
-/// How the tasks of a batch are run.
+/// The settings of a batch's run.
 pub struct Settings {
     /// Tasks at a time.
     pub parallel: usize,
-    /// How checks are run. With one attempt the model never sees a failed one.
+    /// The rules for running checks. With one attempt the model never sees a failed one.
     pub check_rules: CheckRules,
     /// Limits of each task, and policy.
     pub governance: Governance,
@@ -38,11 +38,11 @@ pub struct Settings {
     pub workspace: WorkspaceSettings,
     /// The sandboxes.
     pub sandbox: SandboxSettings,
-    /// Where the sessions are kept.
+    /// The store of the sessions.
     pub store: Store,
 }
 
-/// Whether a batch has to end before all is done.
+/// The state of a batch that may have to end before all is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Halt {
     #[default]
@@ -84,7 +84,7 @@ pub enum Update<'a> {
 pub struct Batch {
     /// Its tasks.
     pub file: TaskFile,
-    /// Where its results are, and those of earlier runs.
+    /// The directory of its results, and of those of earlier runs.
     pub output: Output,
     pub settings: Settings,
     pub models: Arc<dyn Models>,
@@ -116,7 +116,7 @@ struct Progress {
     /// Of tasks that ended, to be written.
     results: Vec<TaskResult>,
     pace: Pace,
-    /// Why the batch ends early.
+    /// The reason why the batch ends early.
     fatal: Option<Error>,
 }
 

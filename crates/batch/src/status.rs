@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 /// The state of a batch.
 #[derive(Debug, Serialize)]
 pub struct Status {
-    /// Where its tasks were read from.
+    /// The file that its tasks were read from.
     pub source: PathBuf,
-    /// When it was started for the first time, RFC 3339.
+    /// The time when it was started for the first time, RFC 3339.
     pub began: String,
     /// Set if a process works on it.
     pub is_running: bool,

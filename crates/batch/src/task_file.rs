@@ -21,7 +21,7 @@ pub struct TaskFile {
     pub tasks: Vec<Task>,
     /// The directory that relative paths start from.
     pub directory: PathBuf,
-    /// Where they were read from.
+    /// The file that they were read from.
     pub path: PathBuf,
 }
 

@@ -22,14 +22,14 @@ use std::time::Duration;
 const MAX_MESSAGE: usize = 500;
 /// Bytes of git's outputs that are read.
 const MAX_OUTPUT: usize = 64 << 10;
-/// How long git may take: other tasks with the same repository wait for it.
+/// The time limit for git: other tasks with the same repository wait for it.
 const GIT_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Makes the workspaces of a batch.
 pub(super) struct Workspaces {
     /// For tasks that name none.
     pub default: WorkspaceSettings,
-    /// Where relative paths of the tasks start.
+    /// The directory from which relative paths of the tasks start.
     pub tasks: PathBuf,
     /// The output directory, which is part of no workspace.
     pub output: PathBuf,

@@ -29,12 +29,12 @@ pub struct Contestant {
     pub listeners: Vec<Box<dyn Listener>>,
 }
 
-/// How a race is run.
+/// The rules of a race.
 pub struct Rules {
     pub prompt: String,
     /// Commands that have to pass with the change. Without one there is no winner unless `judge` names one.
     pub checks: Vec<String>,
-    /// How they are run.
+    /// The rules for running them.
     pub check_rules: CheckRules,
     /// Set if all finish. Otherwise the first that passes wins, and the others are stopped.
     pub all: bool,

@@ -54,7 +54,7 @@ pub struct AttemptRecord {
     pub work: Work,
 }
 
-/// How far an attempt is.
+/// The state of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AttemptState {
