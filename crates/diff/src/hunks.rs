@@ -79,7 +79,7 @@ pub fn count_lines(old: &[&[u8]], new: &[&[u8]]) -> (u64, u64) {
     })
 }
 
-/// Where lines differ: their numbers in the old file and in the new one, counting from 0.
+/// Returns the lines that differ: their numbers in the old file and in the new one, counting from 0.
 pub fn changed(old: &[u8], new: &[u8]) -> Vec<(Range<usize>, Range<usize>)> {
     let ops = compare(&lines(old), &lines(new));
     let changed = ops.iter().filter(|op| op.tag() != DiffTag::Equal);

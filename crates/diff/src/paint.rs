@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const MAX_COMPARED: usize = 100;
 /// The longest line whose words are compared, in bytes.
 const MAX_LINE: usize = 2_000;
-/// How long the words of two lines are compared.
+/// The time limit for comparing the words of two lines.
 const COMPARE_TIMEOUT: Duration = Duration::from_millis(20);
 /// Percent of two lines that have to be the same for the rest to be worth showing.
 const MIN_COMMON: usize = 40;
@@ -47,7 +47,7 @@ struct Waiting {
     number: usize,
     /// Set if its end has no newline.
     is_open: bool,
-    /// Where its words differ from those of its counterpart.
+    /// The ranges in which its words differ from those of its counterpart.
     changed: Vec<Range<usize>>,
 }
 
@@ -181,7 +181,7 @@ impl Painter {
 
 const NO_NEWLINE: &str = "\\ No newline at end of file\n";
 
-/// Where two lines differ, in whole words; `None` where they have too little in common.
+/// Returns the ranges in which two lines differ, in whole words; `None` where they have too little in common.
 #[expect(clippy::type_complexity, reason = "two lists of the same kind")]
 fn changed_words(old: &[u8], new: &[u8]) -> Option<(Vec<Range<usize>>, Vec<Range<usize>>)> {
     if old.len().max(new.len()) > MAX_LINE {
