@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// Bytes that wait in one direction.
 const BUFFER: usize = 64 << 10;
-/// How long a guest that is starting may take to listen, and how often that is tried.
+/// The time limit for a guest that is starting to listen, and the pause between two attempts.
 const START: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(5);
 

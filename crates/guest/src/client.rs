@@ -31,7 +31,7 @@ impl Failure {
     }
 }
 
-/// How long a client may take for a WebSocket's handshake.
+/// The time limit for a client's WebSocket handshake.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A WebSocket around a client's bytes.
@@ -117,7 +117,7 @@ impl Client {
         Ok(Self { framing, ..Self::new(stream.try_clone()?.into(), stream.into())? })
     }
 
-    /// When a client that is still at its handshake is dropped.
+    /// Returns the time when a client that is still at its handshake is dropped.
     pub fn upgrade_deadline(&self) -> Option<Instant> {
         let (_, since) = self.framing.as_ref()?.upgrading.as_ref()?;
         since.checked_add(UPGRADE_TIMEOUT)

@@ -32,7 +32,7 @@ const TERMINAL_REST: usize = 1 << 20;
 /// Ends the input of a program that reads lines from a terminal: Ctrl-D.
 const END_OF_TRANSMISSION: u8 = 4;
 
-/// Why a command is being ended.
+/// The reason why a command is being ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reason {
     TimeLimit,
@@ -76,7 +76,7 @@ struct Source {
 }
 
 pub struct Command {
-    /// Where output and end go; `None` for a job that nobody is attached to, and when the client is gone.
+    /// The receiver of output and end; `None` for a job that nobody is attached to, and when the client is gone.
     pub owner: Option<StreamId>,
     is_job: bool,
     supervisor: i32,
@@ -94,9 +94,9 @@ pub struct Command {
     live_left: u64,
     credit: u32,
     tail: Tail,
-    /// How much of the tail the owner has received.
+    /// The position in the tail up to which the owner has received it.
     received: u64,
-    /// How much of the tail has been reported to those who ask for a job's output.
+    /// The position in the tail up to which it has been reported to those who ask for a job's output.
     reported: u64,
     spool: Spool,
     output_bytes: u64,
@@ -288,7 +288,7 @@ impl Command {
         self.stdin.ended = true;
     }
 
-    /// When this must be stepped again even if nothing happens.
+    /// Returns the time when this must be stepped again even if nothing happens.
     pub fn next_deadline(&self) -> Option<Instant> {
         if !self.unsent.is_empty() {
             return Some(Instant::now() + SIGNAL_PAUSE);
@@ -318,7 +318,7 @@ impl Command {
         }
     }
 
-    /// How many bytes may be taken from a source now.
+    /// Returns the number of bytes that may be taken from a source now.
     fn appetite(&self, source: &Source, client: Option<&Client>) -> usize {
         let wanted = source.left.unwrap_or(CHUNK).min(CHUNK);
         match client {

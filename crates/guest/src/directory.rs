@@ -37,7 +37,7 @@ const SYS_STATX: c_long = 291;
 
 /// Bytes of names that are taken from the kernel at once.
 const BUFFER: usize = 32 << 10;
-/// Where the name of an entry begins.
+/// The offset of the name of an entry.
 const NAME_AT: usize = 19;
 
 const TYPE_BITS: u32 = 0o170_000;
@@ -79,7 +79,7 @@ struct KernelStat {
     unused: i64,
 }
 
-/// What is known of a file. Times are seconds and nanoseconds. The default is a file of no kind.
+/// The metadata of a file. Times are seconds and nanoseconds. The default is a file of no kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Stat {
     pub device: u64,
@@ -154,7 +154,7 @@ impl Directory {
 /// Names of a directory as the kernel gives them, many at once. The space is used for one directory after the other.
 pub struct Names {
     bytes: Box<[u8]>,
-    /// Where the next entry begins, and where the last one ends.
+    /// The beginning of the next entry, and the end of the last one.
     at: usize,
     end: usize,
 }

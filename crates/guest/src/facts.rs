@@ -21,7 +21,7 @@ impl OomCounter {
         )
     }
 
-    /// How many since the sandbox started; 0 where it is unknown.
+    /// Returns their number since the sandbox started; 0 where it is unknown.
     pub fn read(&self) -> u64 {
         let Some(file) = &self.0 else { return 0 };
         let mut buffer = [0; 512];

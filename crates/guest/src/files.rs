@@ -187,7 +187,7 @@ pub fn begin(write: FileWrite) -> Result<Writing, Failure> {
     Ok(writing)
 }
 
-/// Where to write, and what is there.
+/// Returns the path to write to, and the metadata of what is there.
 fn target_of(write: &FileWrite) -> Result<(PathBuf, Option<Metadata>), Failure> {
     let target = resolve(write.path.clone());
     let there = fs::symlink_metadata(&target).ok();
@@ -199,7 +199,7 @@ fn target_of(write: &FileWrite) -> Result<(PathBuf, Option<Metadata>), Failure> 
     Ok((target, there))
 }
 
-/// Where a symbolic link leads in the end. What is not there yet is taken as written.
+/// Returns the path that a symbolic link leads to in the end. What is not there yet is taken as written.
 fn follow(path: PathBuf) -> Result<PathBuf, Failure> {
     match fs::canonicalize(&path) {
         Ok(real) => Ok(real),

@@ -53,7 +53,7 @@ const HOME: &str = "/home/agent";
 const LISTEN_FD: i32 = 3;
 /// The byte that the launcher writes to PID 1's gate; the end of the pipe without it means that the launcher has failed.
 const GO: u8 = b'g';
-/// How often a removal begins anew where something was gone already.
+/// The number of times that a removal begins anew where something was gone already.
 const REMOVALS: usize = 1000;
 /// SIGHUP, SIGINT, SIGQUIT, SIGTERM.
 const TERMINATING_SIGNALS: [i32; 4] = [1, 2, 3, 15];
@@ -184,7 +184,7 @@ struct CacheOwners {
 }
 
 impl Plan<'_> {
-    /// Where the workspace is inside.
+    /// Returns the path of the workspace inside.
     fn place(&self) -> &Path {
         if self.spec.place.as_os_str().is_empty() { Path::new(WORKSPACE) } else { &self.spec.place }
     }
@@ -232,8 +232,8 @@ fn note_processes(directory: &Path, pid_1: i32) -> Result<(), Failure> {
     write().step("note the processes")
 }
 
-/// When a process started, in clock ticks since boot: field 22 of proc_pid_stat(5). With it, a process id that was given
-/// to another process meanwhile is recognised.
+/// Returns the start of a process, in clock ticks since boot: field 22 of proc_pid_stat(5). With it, a process id that
+/// was given to another process meanwhile is recognised.
 fn start_time(pid: i32) -> io::Result<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // Field 2 is the program's name in parentheses and may hold anything; field 3 comes after the last one.

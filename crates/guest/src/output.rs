@@ -18,7 +18,7 @@ const TAIL: u32 = 256 << 10;
 
 /// A piece of output.
 struct Piece {
-    /// Where it starts in the output.
+    /// Its offset in the output.
     offset: u64,
     stderr: bool,
     bytes: Vec<u8>,
@@ -149,7 +149,7 @@ impl Spool {
     }
 }
 
-/// Where the files are.
+/// The directory of the files.
 pub struct SpoolDirectory {
     path: PathBuf,
     next: u64,

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// With fewer than these left a shell cannot work.
 const FEW: u64 = 8;
 
-/// How long, and how often, the dead are waited for.
+/// The length of one wait for the dead, and the number of waits.
 const WAIT: Duration = Duration::from_millis(5);
 const WAITS: u32 = 400;
 

@@ -4,7 +4,7 @@ use crate::sys;
 use std::collections::HashSet;
 use std::ffi::c_int;
 
-/// How often a tree is stopped again before it is killed, because it has grown.
+/// The number of times that a tree is stopped again before it is killed, because it has grown.
 const STOP_ROUNDS: usize = 50;
 
 struct Process {

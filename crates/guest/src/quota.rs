@@ -20,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime};
 const INTERVAL: Duration = Duration::from_millis(50);
 /// The bytes and files that a sandbox over its quota may take further, so that it can be cleaned up.
 const ALLOWANCE: Usage = Usage { bytes: 64 << 20, files: 4096 };
-/// How often a sandbox may go over its quota without coming back below it.
+/// The number of times that a sandbox may go over its quota without coming back below it.
 const STRIKES: u32 = 4;
 /// A disk that has lost the quota and has less than this part of itself left is full, no matter which process filled it.
 const LAST_PART: u64 = 20;
@@ -75,7 +75,7 @@ impl Quota {
         }
     }
 
-    /// When to check again, while commands run.
+    /// Returns the time of the next check, while commands run.
     pub fn next_check(&self) -> Option<Instant> {
         self.limit.map(|_| self.next)
     }
@@ -108,7 +108,7 @@ impl Quota {
         self.next = Instant::now() + INTERVAL;
     }
 
-    /// How much at most the sandbox has taken of any disk, and whether one of those is nearly full.
+    /// Measures how much at most the sandbox has taken of any disk, and returns whether one of those is nearly full.
     fn look(&mut self) -> bool {
         let mut nearly_full = false;
         self.used = Usage::default();

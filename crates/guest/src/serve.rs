@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 const MAX_CLIENTS: usize = 16;
 /// The most that the windows of inputs and connections may grow by together, in bytes.
 const GROWTH: u32 = 32 << 20;
-/// How often processes that have lost their supervisor are looked for, once there may be some.
+/// The interval of looks for processes that have lost their supervisor, once there may be some.
 const ORPHANS_AGAIN: Duration = Duration::from_millis(20);
 
 pub struct Options {
@@ -48,7 +48,7 @@ pub struct Options {
     filters: Option<PathBuf>,
     /// Directories of that disk that count beside the workspace and `$HOME`.
     disk_directories: Vec<PathBuf>,
-    /// Where WebSockets come in.
+    /// The gate at which WebSockets come in.
     gate: Option<Gate>,
     /// A container engine runs beside the guest: its processes have no supervisor, and containers reach the outlet.
     pub has_engine: bool,

@@ -57,7 +57,7 @@ impl SocketMemory {
         Self { watched, next: Instant::now(), buffer: Vec::new() }
     }
 
-    /// When to look again, while commands run.
+    /// Returns the time of the next look, while commands run.
     pub fn next_check(&self) -> Option<Instant> {
         self.watched.as_ref().map(|_| self.next)
     }

@@ -84,7 +84,7 @@ impl Report {
 
 /// The guest's own standard input, `/dev/null`.
 const NULL: RawFd = 0;
-/// Where the supervisor has its end of the status pipe.
+/// The file descriptor of the supervisor's end of the status pipe.
 const STATUS: RawFd = 3;
 /// Descriptors are closed up to here where the kernel has no `close_range`. The guest's own bounds keep it below.
 const MAX_FD: RawFd = 4096;

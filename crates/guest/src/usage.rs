@@ -11,9 +11,9 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long counting may take; the event loop waits for it.
+/// The time limit for counting; the event loop waits for it.
 const TIME: Duration = Duration::from_secs(5);
-/// How often, and how far apart, a process that hides its files is looked at again.
+/// The number of looks at a process that hides its files, and the pause between two.
 const ENDING_LOOKS: usize = 20;
 const ENDING_INTERVAL: Duration = Duration::from_millis(1);
 /// The unit of `st_blocks`, whatever the file system's own blocks are.
@@ -43,7 +43,7 @@ impl Usage {
     }
 }
 
-/// Where the sandbox writes to the disk, and since when.
+/// The places where the sandbox writes to the disk, and since when.
 pub struct Places {
     pub directories: Vec<PathBuf>,
     /// Seconds since 1970. What did not change since is not the sandbox's.

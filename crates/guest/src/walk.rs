@@ -12,7 +12,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-/// How long one step works.
+/// The time that one step works.
 const SLICE: Duration = Duration::from_millis(4);
 /// Entries are sent when they cost this much, well below the frame limit and the window.
 const BATCH: u32 = 64 << 10;

@@ -27,7 +27,7 @@ use std::time::Duration;
 const WEBSOCKET: &str = "--websocket-fd";
 /// The descriptor at which the guest finds its listening socket.
 const LISTEN_FD: i32 = 3;
-/// How often what is left of an earlier guest is looked for, and the pause in between.
+/// The number of looks for what is left of an earlier guest, and the pause between two.
 const MAX_ROUNDS: usize = 200;
 const ROUND: Duration = Duration::from_millis(10);
 /// The directories that every sandbox has.
@@ -46,7 +46,7 @@ pub fn main(mut arguments: impl Iterator<Item = String>) -> Result<(), String> {
     detach(&address, &verifier, &spec).map_err(|failure| failure.to_string())
 }
 
-/// Where a client comes in.
+/// The entrance for a client.
 enum Entrance<'a> {
     /// A port, for who knows what the verifier is the hash of.
     Port(TcpListener, &'a str),

@@ -11,13 +11,13 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What the engine says; its last line is in the error where it does not start.
+/// The log of the engine; its last line is in the error where it does not start.
 const LOG: &str = "/var/log/engine.log";
-/// How much of it is looked at.
+/// The number of bytes at its end that are looked at.
 const LAST_WORDS: usize = 600;
-/// How long the engine may take until it listens, which an emulated processor does slowly.
+/// The time limit for the engine to listen, which an emulated processor does slowly.
 const LONGEST_START: Duration = Duration::from_secs(120);
-/// How long one answer may take.
+/// The time limit for one answer.
 const ANSWER: Duration = Duration::from_secs(10);
 
 /// Mounts what programs find that are root on a kernel of their own: `/sys`, and the sandbox's control groups.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// The workspace.
 const WORKSPACE: &str = "/workspace";
-/// Where writing is meant beside it. The rest is below read-only mounts.
+/// The directories beside it that are meant to be written to. The rest is below read-only mounts.
 const WRITABLE: [&str; 5] = ["/home/agent", "/tmp", "/run", "/dev", "/proc"];
 /// The version of the interface from which on it covers truncating, and so all writing.
 const COVERS_WRITING: i64 = 3;

@@ -16,13 +16,13 @@ use std::path::{Path, PathBuf};
 const ROOT: &str = ".";
 /// A link to the directory of this process's descriptors, for as long as the new root is made.
 const DESCRIPTORS: &str = "fd";
-/// Where the host's `/etc` is, for as long as the new root is made.
+/// The directory of the host's `/etc`, for as long as the new root is made.
 const ETC: &str = "etc.host";
-/// Where a tree whose owners are mapped is, while an overlay is made of it.
+/// The mount point of a tree whose owners are mapped, while an overlay is made of it.
 const LOWER: &str = "lower";
-/// Where one that lies above it is.
+/// The mount point of one that lies above it.
 const BENEATH: &str = "beneath";
-/// Where the guest finds its control groups' counters.
+/// The directory in which the guest finds its control groups' counters.
 const CGROUP_FILES: &str = "run/agent/cgroup";
 /// Device files that are the host's own, bound one by one.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
@@ -247,11 +247,11 @@ fn workspace(plan: &Plan<'_>, target: &Path) -> Result<(), Failure> {
     writable(plan, &layers, owners.as_ref(), target).step_at("mount the overlay of the workspace", host)
 }
 
-/// What an overlay is made of.
+/// The layers of an overlay.
 struct Layers<'a> {
     /// The host's directory.
     host: Option<&'a Path>,
-    /// What lies above that.
+    /// The tree that lies above that.
     beneath: Option<&'a Path>,
     /// The writable layer, and the directory that the kernel works in, in the private directory.
     upper: &'a str,
@@ -370,8 +370,8 @@ fn devices(spec: &LaunchSpec, dev: &Path) -> Result<(), Failure> {
     sys::mount_at(Path::new("devpts"), &pts, "devpts", MS_NOSUID | MS_NOEXEC, options).step("mount /dev/pts")
 }
 
-/// Where the kernel is the sandbox's own: the places of a container engine's images, log and settings, on the disk, and of what the
-/// kernel tells. Images have devices and programs that change the user.
+/// Mounts the directories of an own kernel: the places of a container engine's images, log and settings, on the disk, and
+/// of what the kernel tells. Images have devices and programs that change the user.
 fn own_directories(plan: &Plan<'_>, root: &Path) -> Result<(), Failure> {
     if !plan.spec.own_kernel {
         return Ok(());

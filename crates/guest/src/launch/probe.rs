@@ -11,18 +11,18 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a connection may take to be made: a first packet that was lost is sent again after a second (RFC 6298).
+/// The time limit for making a connection: a first packet that was lost is sent again after a second (RFC 6298).
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(1300);
-/// How long an answer may take to come then: a proxy that has accepted may have to connect first.
+/// The time limit for an answer after that: a proxy that has accepted may have to connect first.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 /// Bytes of an answer that are read.
 const MAX_ANSWER: usize = 4096;
-/// How late the policies of a pod may begin to hold: network plugins apply them after its start, and so do some providers with a
-/// machine's.
+/// The delay with which the policies of a pod may begin to hold: network plugins apply them after its start, and so do
+/// some providers with a machine's.
 const POLICY_DELAY: Duration = Duration::from_secs(15);
 /// Between two trials of the network.
 const POLICY_PAUSE: Duration = Duration::from_millis(200);
-/// Where the kubelet of every node of a cluster listens.
+/// The port at which the kubelet of every node of a cluster listens.
 const KUBELET_PORT: &str = "10250";
 
 /// `guest probe …`. Fails if any of the addresses still answers after [`POLICY_DELAY`]; in a pod also, if its node or the API

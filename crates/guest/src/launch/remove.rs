@@ -14,7 +14,7 @@ use std::time::Duration;
 const DIRECTORY_NOFOLLOW: i32 =
     if cfg!(target_arch = "aarch64") { 0o40_000 | 0o100_000 } else { 0o200_000 | 0o400_000 };
 
-/// How often a removal that somebody else is at too is begun again, and the pause between.
+/// The number of times that a removal that somebody else is at too is begun again, and the pause between.
 const ATTEMPTS: u32 = 1000;
 const PAUSE: Duration = Duration::from_millis(10);
 

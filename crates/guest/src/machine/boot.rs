@@ -18,15 +18,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How long devices may take to appear after their modules were loaded.
+/// The time limit for devices to appear after their modules were loaded.
 const DEVICES: Duration = Duration::from_secs(20);
-/// How long the last words may take to be on the port.
+/// The time limit for the last words to be on the port.
 const LAST_WORDS: Duration = Duration::from_secs(2);
-/// How long is waited for something to do before it is looked whether the sandbox has ended.
+/// The longest wait for something to do, before a look whether the sandbox has ended.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// How wrong the clock may be.
+/// The greatest error of the clock that is left as it is.
 const MAX_DRIFT: Duration = Duration::from_millis(200);
-/// How often processes are moved that were started while others were.
+/// The number of times that processes are moved that were started while others were.
 const REGROUPINGS: usize = 100;
 /// The controllers of control groups that a sandbox with an engine of its own has.
 const DELEGATED: [&str; 5] = ["memory", "pids", "cpu", "cpuset", "io"];

@@ -26,17 +26,17 @@ const MAX_CLIENTS: usize = 16;
 /// Silence after which the guest is asked whether it is there, and after which the machine is given up.
 const PING_AFTER: Duration = Duration::from_secs(5);
 const SILENCE: Duration = Duration::from_secs(30);
-/// How long the loop waits for something to do.
+/// The longest wait of the loop for something to do.
 const TURN: Duration = Duration::from_secs(1);
 /// A turn that took longer than this was not the machine's fault: everything was frozen.
 const FROZEN: Duration = Duration::from_secs(4);
 /// A clock that differs more than this from what it should say was set, or this machine was suspended.
 const JUMP: Duration = Duration::from_millis(200);
-/// How long is said why the machine has ended, to clients that come back to ask.
+/// The time for which clients that come back to ask learn why the machine has ended.
 const LINGER: Duration = Duration::from_secs(5);
-/// How much longer than the guest inside this side waits for a client.
+/// The time by which this side waits longer for a client than the guest inside.
 const GRACE: Duration = Duration::from_secs(30);
-/// What is kept of the console, and of what QEMU says.
+/// The number of bytes that are kept of the console, and of QEMU's messages.
 const LAST_WORDS: usize = 4 << 10;
 
 const DISK_IS_FULL: &str = "the virtual machine has ended: this machine has no space left for its disk";
@@ -44,14 +44,14 @@ const DISK_IS_FULL: &str = "the virtual machine has ended: this machine has no s
 struct Options {
     /// The guest inside ends after this time without a client.
     idle_ttl: Duration,
-    /// How long the machine may take to boot.
+    /// The time limit for the machine to boot.
     boot: Duration,
     /// Set where the machine is booted to be saved, and becomes nobody's.
     is_saved: bool,
     /// The state to restore as long as nothing was written to the disk. Where it is not there any more, the machine boots.
     state: Option<String>,
     command: Vec<String>,
-    /// What is added to the command where the machine boots.
+    /// The arguments that are added to the command where the machine boots.
     boot_arguments: Vec<String>,
 }
 
@@ -101,7 +101,7 @@ impl Clock {
     }
 }
 
-/// What the machine is doing.
+/// The stage of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// It boots, or is being restored.
@@ -140,7 +140,7 @@ struct Keeper {
     alone_since: Instant,
 }
 
-/// Why the machine is not served any more.
+/// The reason why the machine is not served any more.
 enum End {
     /// As it should.
     Clean,
@@ -716,7 +716,7 @@ mod tests {
         (Keeper::start(options, listener, signals, waiting).map_err(|(_, error)| error).unwrap(), client)
     }
 
-    /// What a client reads whose machine is this text of bash.
+    /// Returns the text that a client reads whose machine is this text of bash.
     fn said_of(script: &str) -> String {
         let (mut keeper, mut client) = keeper_of(script);
         let end = keeper.keep();

@@ -9,9 +9,9 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
-/// Where QEMU connects to, to send the machine's state.
+/// The path of the socket that QEMU connects to, to send the machine's state.
 const SOCKET: &str = "/tmp/state";
-/// How long an answer may take, and how long a state.
+/// The time limit for an answer, and for a state.
 const ANSWER: Duration = Duration::from_secs(60);
 const TRANSFER: Duration = Duration::from_secs(300);
 /// The most that a line may be, and that is read before others have their turn.
@@ -23,7 +23,7 @@ const BYTES_PER_SECOND: u64 = 1 << 40;
 const COMPLETED: &str = r#""status": "completed""#;
 const NEXT_LOOK: Duration = Duration::from_millis(2);
 
-/// What a line is.
+/// The kind of a line, with its text.
 #[derive(Debug, PartialEq, Eq)]
 enum Line {
     Greeting,

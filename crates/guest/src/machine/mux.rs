@@ -40,7 +40,7 @@ pub enum Notice {
     Booted = 6,
     /// The session, after [`ENTROPY`] bytes that nobody knows.
     Session = 7,
-    /// What time it is: nothing, or the nanoseconds since 1970 as the answer.
+    /// The time: nothing to ask for it, or the nanoseconds since 1970 as the answer.
     Clock = 8,
     /// The machine is about to be saved: nothing is to be under way. The answer is the last that is sent until the next session.
     Pause = 9,
@@ -71,7 +71,7 @@ const DATA: u8 = 11;
 const CREDIT: u8 = 12;
 const CLOSE: u8 = 13;
 
-/// What the other side asks for.
+/// The request of the other side.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event {
     Notice(Notice, Vec<u8>),
@@ -122,7 +122,7 @@ impl Mux {
         })
     }
 
-    /// How many clients there are.
+    /// Returns the number of clients.
     pub fn clients(&self) -> usize {
         self.streams.len()
     }
