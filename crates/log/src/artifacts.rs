@@ -15,7 +15,7 @@ pub(super) const DIRECTORY: &str = "artifacts";
 const MAX_NAME: usize = 200;
 const MAX_MEDIA_TYPE: usize = 100;
 
-/// How many bytes artifacts may take.
+/// The limits of the bytes of artifacts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArtifactLimits {
     /// One file.

@@ -215,7 +215,8 @@ impl Listener for SessionFile {
     }
 }
 
-/// How many lines the session file next to `head` should have, and the hash of the last.
+/// Returns the number of lines that the session file next to `head` should have, and the hash of the last; `None` where
+/// that cannot be read.
 pub(super) fn read_head(events: &Path) -> Option<(u64, Hash)> {
     let text = std::fs::read(events.with_file_name("head")).ok()?;
     let (lines, hash) = text.strip_suffix(b"\n")?.split_at_checked(20)?;

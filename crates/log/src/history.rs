@@ -46,11 +46,11 @@ pub struct History {
     pub checkpoints: Vec<String>,
     /// The plan's steps, and whether the workspace is read-only until the user accepts it; `None` where there was no plan.
     pub plan: Option<(Vec<PlanStep>, bool)>,
-    /// How the last run ended; `None` if it is running or was killed.
+    /// The outcome of the last run; `None` if it is running or was killed.
     pub finished: Option<Finished>,
 }
 
-/// How a run ended.
+/// The outcome of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finished {
     /// `completed`, `interrupted`, … as in the event.

@@ -32,7 +32,7 @@ pub struct Summary {
     /// `running`, `empty`, `unfinished` (killed), `broken` (the file cannot be read), or how the last run
     /// ended: `completed`, `interrupted`, …
     pub status: String,
-    /// When it was written last, RFC 3339.
+    /// The time when it was written last, RFC 3339.
     pub updated: String,
     /// Its title, or the first prompt, on one line of at most 72 columns.
     pub preview: String,

@@ -113,7 +113,7 @@ impl Recording {
     }
 }
 
-/// How to make a recording, as a hint.
+/// A hint that says how to make a recording.
 const MAKING: &str = "make a recording with --record FILE, or replay any session by its id";
 
 impl ToolOutcome {

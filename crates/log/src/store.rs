@@ -170,17 +170,20 @@ impl Store {
         key.map_or(Ok(()), |key| keys::remove(&key, id).map_err(|error| failed(&key, error)))
     }
 
-    /// Where a fork has what the sandbox of its source had written, until its own sandbox has started.
+    /// Returns the directory in which a fork has what the sandbox of its source had written, until its own sandbox has
+    /// started.
     pub fn layer(&self, id: &SessionId) -> PathBuf {
         self.dir(id).join(LAYER)
     }
 
-    /// Where it is noted which copy at a provider the sandbox of a fork begins as, until that sandbox has started.
+    /// Returns the path of the note about the copy at a provider that the sandbox of a fork begins as, until that sandbox
+    /// has started.
     pub fn snapshot(&self, id: &SessionId) -> PathBuf {
         self.dir(id).join(SNAPSHOT)
     }
 
-    /// Where it is noted that the session's sandbox is still to be removed, until it is, or the session is resumed.
+    /// Returns the path of the note that the session's sandbox is still to be removed, until it is, or the session is
+    /// resumed.
     pub fn removal(&self, id: &SessionId) -> PathBuf {
         self.dir(id).join(REMOVAL)
     }
@@ -261,7 +264,7 @@ impl Store {
 
 /// The most events of a session in which nothing was done.
 const MAX_OPENING: usize = 30;
-/// What was learned about a session's endpoint.
+/// The file of what was learned about a session's endpoint.
 const LEARNED: &str = "endpoint.json";
 const MAX_LEARNED: u64 = 1 << 20;
 /// The directory of [`Store::layer`].
@@ -345,7 +348,7 @@ fn is_of(events: &Path, workspace: Option<&Path>) -> bool {
     }
 }
 
-/// When a file was last written; the Unix epoch if that is unknown.
+/// Returns the time when a file was last written; the Unix epoch if that is unknown.
 pub(super) fn modified(path: &Path) -> SystemTime {
     fs::metadata(path).and_then(|data| data.modified()).unwrap_or(SystemTime::UNIX_EPOCH)
 }

@@ -24,7 +24,7 @@ pub struct Report {
     /// The host directory.
     pub workspace: String,
     pub sandbox: SandboxInfo,
-    /// How the last run ended, or `unfinished`.
+    /// The status of the last run, or `unfinished`.
     pub status: String,
     /// The error message, if it failed.
     pub error: Option<String>,
@@ -69,7 +69,7 @@ pub struct Report {
 /// A command that ran.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Command {
-    /// When it ended, RFC 3339; empty if it never did.
+    /// The time when it ended, RFC 3339; empty if it never did.
     pub time: String,
     /// The shell text.
     pub command: String,
@@ -121,7 +121,7 @@ pub struct Delegated {
     pub task: String,
     /// The files that it was allowed to change; empty for all.
     pub paths: Vec<String>,
-    /// How it ended, or `unfinished`.
+    /// The status of its run, or `unfinished`.
     pub status: String,
     /// The error message, if it failed.
     pub error: Option<String>,
@@ -145,7 +145,7 @@ pub struct Delegated {
 /// A denied action.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Denied {
-    /// When, RFC 3339.
+    /// The time, RFC 3339.
     pub time: String,
     /// The action.
     pub what: String,
@@ -165,7 +165,7 @@ pub struct Installed {
 /// A file that a tool produced.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Produced {
-    /// When, RFC 3339.
+    /// The time, RFC 3339.
     pub time: String,
     #[serde(flatten)]
     pub artifact: Artifact,
@@ -373,7 +373,7 @@ fn end_part(report: &mut Report, event: Event) {
     }
 }
 
-/// How a tool ended.
+/// The outcome of a tool's run.
 #[derive(Default)]
 struct Ended {
     time: String,
