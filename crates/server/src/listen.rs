@@ -19,7 +19,7 @@ use tokio_rustls::TlsAcceptor;
 
 /// A client that has not sent the head of its request by then is disconnected.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long requests may go on once the server was asked to stop.
+/// The time for which requests may go on once the server was asked to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 /// After a failed `accept` (no descriptors left, for example).
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
@@ -31,7 +31,7 @@ const TLS_HANDSHAKE: u8 = 0x16;
 /// Connections at a time; further ones wait in the kernel's queue.
 pub const DEFAULT_MAX_CONNECTIONS: usize = 1024;
 
-/// Where a server listens: `HOST:PORT` with a numeric host, or `unix:PATH`.
+/// The address of a server: `HOST:PORT` with a numeric host, or `unix:PATH`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     /// Port 0 takes a free one.

@@ -18,7 +18,7 @@ pub enum StartFrom {
 
 /// Opens sessions. The command line implements it.
 pub trait Opener: Send + Sync {
-    /// Where sessions are kept.
+    /// Returns the store of sessions.
     fn store(&self) -> &Store;
 
     /// The workspaces whose sessions are meant where a client names `directory`. Blocking.

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio_rustls::TlsAcceptor;
 
-/// How long a certificate is valid, and how old one may be that is used again.
+/// The validity of a certificate in days, and the greatest age of one that is used again.
 const VALID_DAYS: i64 = 397;
 const MAX_AGE: Duration = Duration::from_secs(300 * 24 * 3600);
 /// A certificate for a server's names, in files.

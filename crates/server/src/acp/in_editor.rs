@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// The largest text that is exchanged with the editor, in bytes.
 const MAX_TEXT: usize = 8 << 20;
-/// How long the editor may take to hand out or to write one file.
+/// The time limit for the editor to hand out or to write one file.
 const FILE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Characters of an editor's message that are repeated.
 const MAX_MESSAGE: usize = 100;

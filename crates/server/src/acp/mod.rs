@@ -47,9 +47,9 @@ const MAX_REQUESTS: usize = 256;
 const TOO_MANY: i64 = -32000;
 /// The code of a request that its client has cancelled.
 const CANCELLED: i64 = -32800;
-/// How long the endpoint may take to say which models it offers.
+/// The time limit for the endpoint to say which models it offers.
 const MODELS_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the end may take: clients kill an agent that does not end within two seconds.
+/// The time limit for the end: clients kill an agent that does not end within two seconds.
 const END_TIMEOUT: Duration = Duration::from_millis(1800);
 
 /// Serves the client that writes to `from` and reads from `out`, until it is gone or `stop` completes. Then every session
@@ -77,7 +77,7 @@ pub async fn serve(
 struct Server {
     client: Arc<Client>,
     opener: Arc<dyn Opener>,
-    /// When the sessions write what they change, unless the client says otherwise.
+    /// The mode in which the sessions write what they change, unless the client says otherwise.
     mode: ApplyMode,
     facts: Lock<Facts>,
     sessions: Lock<HashMap<String, Arc<OpenSession>>>,

@@ -53,7 +53,7 @@ impl ApplyMode {
 
 /// The present settings of a session.
 pub struct Current {
-    /// When changes are written.
+    /// The mode in which changes are written.
     pub apply: ApplyMode,
     /// The model.
     pub model: String,
@@ -143,7 +143,7 @@ fn select(id: &str, name: &str, category: &str, about: &str, current: &str, choi
     })
 }
 
-/// When changes are written, as modes.
+/// Returns the modes in which changes are written, and the current one, as the protocol has modes.
 pub fn mode_state(current: ApplyMode) -> Value {
     let mode = |(id, name, about): &Choice<'_>| json!({ "id": id, "name": name, "description": about });
     json!({ "currentModeId": current.id(), "availableModes": modes().iter().map(mode).collect::<Vec<_>>() })

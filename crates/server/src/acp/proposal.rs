@@ -208,7 +208,7 @@ fn blocks(changes: &ChangeSet, ready: &Ready, root: &Path) -> Result<(Vec<Value>
     Ok((blocks, left_out))
 }
 
-/// How one file is shown.
+/// The form in which one file is shown.
 enum Shown {
     /// By its diff, and the bytes of that.
     Diff(Value, usize),

@@ -22,7 +22,7 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit};
 /// Characters of a session's title.
 const TITLE: usize = 72;
 
-/// When what a session has changed is written to the user's own files.
+/// The mode in which what a session has changed is written to the user's own files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ApplyMode {
     /// The user is asked at the end of a turn.
@@ -30,7 +30,7 @@ pub enum ApplyMode {
     Ask,
     /// At the end of a turn.
     Auto,
-    /// When the user says `/apply`.
+    /// Only at the user's `/apply`.
     Never,
 }
 
@@ -74,7 +74,7 @@ pub struct Work<'a> {
     pub owner: &'a OpenSession,
     /// The session.
     pub session: &'a mut Session,
-    /// Where further settings come from.
+    /// The source of further settings.
     pub opener: &'a dyn Opener,
 }
 
@@ -110,7 +110,7 @@ impl OpenSession {
         })
     }
 
-    /// When changes are written.
+    /// Returns the mode in which changes are written.
     pub fn mode(&self) -> ApplyMode {
         *self.mode.lock()
     }
@@ -229,7 +229,7 @@ impl OpenSession {
         answer
     }
 
-    /// How a prompt ended, in the protocol's words. A cancelled one is never an error.
+    /// Answers with the stop reason of a prompt, in the protocol's words. A cancelled one is never an error.
     async fn answer(&self, result: Result<()>) -> Result<Value, ErrorObject> {
         let limit = self.editor.take_limit();
         let reason = match result {

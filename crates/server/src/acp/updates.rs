@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 const TITLE: usize = 120;
 /// Bytes of a running command's output that a client is shown which has no terminal for it.
 const TAIL: usize = 16 << 10;
-/// How often they are sent: each time replaces all of them.
+/// The pause between two of them: each replaces all of those before.
 const PAUSE: Duration = Duration::from_millis(300);
 /// The largest file whose former text is shown beside what is written over it, in bytes.
 const MAX_FORMER: u64 = 1 << 20;

@@ -15,7 +15,7 @@ const JAVA: &str = include_str!("cells/Main.java");
 const STRIP_TYPES: &str = "printf %s \"$AGENT_CELL\" | \
     esbuild --loader=ts --log-level=silent --tsconfig-raw='{\"compilerOptions\":{\"preserveValueImports\":true}}' 2>/dev/null || \
     node --no-warnings -e 'process.stdout.write(require(\"module\").stripTypeScriptTypes(process.env.AGENT_CELL))' 2>/dev/null";
-/// How long that may take.
+/// The time limit for the translation.
 const STRIP_TIMEOUT: Duration = Duration::from_secs(20);
 /// The longest code that is a constant of a class file, or a variable of a program.
 const MAX_CONSTANT: usize = 60_000;

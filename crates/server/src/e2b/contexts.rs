@@ -235,7 +235,8 @@ impl Context {
     }
 }
 
-/// Where the home is a link, the kernel knows its other name alone: an interpreter names its directory as clients do.
+/// Code by which an interpreter names its directory as clients do: where the home is a link, the kernel knows its other
+/// name alone.
 const PYTHON_CWD: &str = r#"
 def logical(os=os, real=os.getcwd, home=os.environ.get("HOME", "")):
     path, target = real(), os.path.realpath(home)

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OnceCell;
 
-/// How long a sandbox lives where its creation does not say.
+/// The lifetime of a sandbox where its creation does not say.
 pub const V1_TIMEOUT: Duration = Duration::from_secs(15);
 /// The same for the second version of the call.
 pub const V2_TIMEOUT: Duration = Duration::from_secs(300);

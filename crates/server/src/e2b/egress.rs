@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// The range that stands for all traffic.
 const EVERYTHING: &str = "0.0.0.0/0";
 
-/// What a client asks for.
+/// The settings of egress that a client asks for.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EgressWanted {
@@ -29,7 +29,7 @@ pub struct EgressWanted {
     pub allow_internet_access: Option<bool>,
 }
 
-/// What is left of the server's network.
+/// The restrictions of a sandbox within the server's network.
 #[derive(Debug, Clone, Default)]
 pub struct Egress(Narrowing);
 

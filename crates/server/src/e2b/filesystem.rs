@@ -23,7 +23,7 @@ const MAX_ENTRIES: u64 = 100_000;
 /// Links that are followed from one to the next, and how many at a time.
 const MAX_LINKS: usize = 16;
 const LINKS_AT_A_TIME: usize = 32;
-/// How long a move or removal may take.
+/// The time limit for a move or removal.
 const WORK_TIMEOUT: Duration = Duration::from_secs(600);
 /// The most bytes that are kept of what a failed program printed.
 const MAX_MESSAGE: usize = 1000;

@@ -152,7 +152,7 @@ impl Fleet {
     }
 }
 
-/// How long it is until `time`.
+/// Returns the time until `time`; zero if it is past.
 fn until(time: Timestamp) -> Duration {
     Duration::try_from(time.duration_since(Timestamp::now())).unwrap_or_default()
 }

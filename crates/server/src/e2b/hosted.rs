@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore, watch};
 
-/// How long a sandbox may take to end by itself, and its removal after that.
+/// The time limit for a sandbox to end by itself, and for its removal after that.
 const SHUTDOWN: Duration = Duration::from_secs(5);
 
 /// Connections to the ports of one sandbox at a time.
@@ -38,20 +38,20 @@ pub struct Wanted {
     pub template: String,
     pub metadata: BTreeMap<String, String>,
     pub env: BTreeMap<String, String>,
-    /// What is left of the server's network at the start.
+    /// The restrictions within the server's network at the start.
     pub egress: Egress,
     /// Set if its ports answer only those who show its traffic token.
     pub has_private_ports: bool,
     /// The `Host` that programs at its ports are shown, in which `${PORT}` is the port.
     pub masked_host: Option<String>,
-    /// How it is paused at the end of its time; `None` where it is removed then.
+    /// The kind of pause at the end of its time; `None` where it is removed then.
     pub auto_pause: Option<Pausing>,
     /// Set if a request to one of its ports resumes it.
     pub auto_resume: bool,
     pub timeout: Duration,
 }
 
-/// What a pause keeps.
+/// The kind of pause, by what it keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pausing {
     /// Everything.
@@ -60,7 +60,7 @@ pub enum Pausing {
     Files,
 }
 
-/// Whether it runs, and until when.
+/// The time until which it runs, or its pause.
 #[derive(Debug, Clone, Copy)]
 pub struct Life {
     pub ends: Timestamp,

@@ -28,7 +28,7 @@ const MAX_BODY: usize = 8 << 20;
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// The most output of one execution, in bytes.
 const MAX_OUTPUT: usize = 64 << 20;
-/// How often a silent execution gets a keepalive.
+/// The interval of keepalives for a silent execution.
 const KEEPALIVE: Duration = Duration::from_secs(5);
 
 /// Returns whether a path is one of its calls, and none of envd's.
@@ -129,10 +129,10 @@ fn stream(hosted: Arc<Hosted>, context: Arc<Context>, code: String, env: BTreeMa
     Body::from_stream(frames)
 }
 
-/// Where the events of an execution go.
+/// The receiver of the events of an execution.
 pub struct Lines {
     sender: mpsc::UnboundedSender<Value>,
-    /// How much more output is passed on.
+    /// The number of bytes of output that are still passed on.
     left: usize,
 }
 

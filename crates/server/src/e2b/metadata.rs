@@ -8,7 +8,7 @@ use http::HeaderMap;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// How the names of the attributes begin, and those of the headers of an upload.
+/// The prefix of the names of the attributes, and of the headers of an upload.
 const PREFIX: &str = "user.e2b.";
 const HEADER: &str = "x-metadata-";
 /// The longest name, as the kernel bounds it with the prefix, and the most bytes of one file's metadata with all prefixes.

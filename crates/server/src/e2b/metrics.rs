@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use url::form_urlencoded;
 
-/// How often a sandbox is measured, and how many measurements are kept: an hour of them.
+/// The interval of a sandbox's measurements, and the number of those that are kept: an hour of them.
 const INTERVAL: Duration = Duration::from_secs(10);
 const KEPT: usize = 360;
 

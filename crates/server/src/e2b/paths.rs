@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// The home as programs written for hosted sandboxes know it.
 pub const CLIENT_HOME: &str = "/home/user";
 
-/// How paths of clients and paths in the sandbox correspond.
+/// The correspondence of paths of clients and paths in the sandbox.
 #[derive(Debug, Clone, Copy)]
 pub struct Paths {
     /// Set if [`CLIENT_HOME`] is a link to the home, so that programs inside can use it as well.

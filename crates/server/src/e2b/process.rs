@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// How often a silent stream gets a keepalive where the client asks for nothing else.
+/// The interval of keepalives for a silent stream where the client asks for nothing else.
 const KEEPALIVE: Duration = Duration::from_secs(90);
 /// The longest silence that a client of a streamed input may ask for.
 const MAX_INPUT_SILENCE: Duration = Duration::from_secs(24 * 3600);

@@ -23,7 +23,7 @@ const MAX_ENDED: usize = 512;
 const MAX_FOLLOWERS: usize = 16;
 /// Pieces of output that wait for a client; then the program waits.
 const QUEUE: usize = 64;
-/// How long the end of a process can still be asked for.
+/// The time for which the end of a process can still be asked for.
 const END_KEPT: Duration = Duration::from_secs(30);
 /// The first number. These are not the numbers that programs inside see.
 const FIRST_PID: u32 = 1000;

@@ -27,7 +27,7 @@ pub fn error(status: StatusCode, message: &str) -> Response {
     json_response(status, &json!({ "code": status.as_u16(), "message": message }))
 }
 
-/// Why a call is refused.
+/// The reason why a call is refused.
 #[derive(Debug)]
 pub struct Refusal {
     status: StatusCode,

@@ -14,7 +14,7 @@ const MAX_FILES: usize = 100;
 /// The most bytes of all of them.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// How the name of a file ends that has everything that a value can be shown as, by media type.
+/// The suffix of the name of a file that has everything that a value can be shown as, by media type.
 const BUNDLE: &str = ".bundle.json";
 /// The fields of a result for media types; others are extra.
 const FIELDS: [(&str, &str); 12] = [

@@ -30,13 +30,13 @@ const MAX_SNAPSHOTS: usize = 20;
 /// Sandboxes that one call forks, as in E2B's own service, and how long they live where the call does not say.
 const MAX_FORKS: usize = 20;
 const FORK_TIMEOUT: u64 = 15;
-/// How long copying may take, each way.
+/// The time limit for copying, each way.
 const COPYING: Duration = Duration::from_secs(300);
 /// Snapshots on a page, at most and where the client does not say.
 const PAGE: usize = 100;
 /// The longest name.
 const MAX_NAME: usize = 128;
-/// How the ids begin. The vendor's SDKs add a tag, and a namespace to names.
+/// The prefix of the ids. The vendor's SDKs add a tag, and a namespace to names.
 const PREFIX: &str = "snap";
 const TAG: &str = ":default";
 const NAMESPACE: &str = "agent/";

@@ -17,9 +17,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
 
-/// How often a watched directory is listed.
+/// The interval in which a watched directory is listed.
 const INTERVAL: Duration = Duration::from_millis(200);
-/// How many listings without a change pass between two keepalives.
+/// The number of listings without a change between two keepalives.
 const KEEPALIVE: u32 = 150;
 /// The most entries of a watched directory.
 const MAX_ENTRIES: u64 = 20_000;

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often a client that asked for it hears that a call is still running.
+/// The interval in which a client that asked for it hears that a call is still running.
 const PROGRESS: Duration = Duration::from_secs(5);
 /// The longest name of a tool that is repeated in a message.
 const MAX_NAME: usize = 100;

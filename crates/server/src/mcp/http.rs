@@ -30,7 +30,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 const MAX_BODY: usize = 64 << 20;
 /// Bytes of the bodies of all requests that are worked on; a further request waits.
 const MAX_BODIES: usize = 4 * MAX_BODY;
-/// How long a body may take, with the wait.
+/// The time limit for a body, with the wait.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// The code of a request that its client has cancelled.
 const CANCELLED: i64 = -32000;

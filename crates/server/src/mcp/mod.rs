@@ -29,7 +29,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How long clients may keep the list of tools, in milliseconds: it does not change.
+/// The time for which clients may keep the list of tools, in milliseconds: it does not change.
 const LIST_TTL_MS: u64 = 3_600_000;
 
 /// Calls at a time that move the bytes of files: each has up to 43 MB of them in memory.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long recording what a sandbox holds at its end may take, and how long the rest of its end. A client that waits less
+/// The time limit for recording what a sandbox holds at its end, and for the rest of its end. A client that waits less
 /// kills this process, and finds what was recorded before.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(30);
 const END_TIMEOUT: Duration = Duration::from_millis(1800);
@@ -67,7 +67,7 @@ impl Place {
         *self.used.lock() = Instant::now();
     }
 
-    /// How long nobody has used it.
+    /// Returns the time since anybody used it.
     pub fn unused_for(&self) -> Duration {
         self.used.lock().elapsed()
     }

@@ -17,7 +17,7 @@ use tokio::sync::OnceCell;
 const MAX_PLACES: usize = 32;
 /// One that nobody has used for this long ends.
 const MAX_IDLE: Duration = Duration::from_secs(3600);
-/// How often that is looked at.
+/// The interval of looks for those.
 const IDLE_CHECK: Duration = Duration::from_secs(60);
 /// The longest name, in bytes.
 const MAX_NAME: usize = 200;

@@ -87,7 +87,7 @@ pub fn is_transfer(name: &str) -> bool {
     matches!(name, "upload" | "download")
 }
 
-/// How they are described to clients.
+/// Returns the descriptions of them for clients.
 pub fn list() -> Vec<Value> {
     let tool = |name: &str, about: &str, input: Value| json!({ "name": name, "description": about, "inputSchema": input });
     vec![

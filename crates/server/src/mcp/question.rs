@@ -22,20 +22,20 @@ const LISTED: usize = 30;
 /// Characters of a client's message that are repeated.
 const MAX_MESSAGE: usize = 200;
 
-/// What a user is asked.
+/// The question that a user is asked.
 pub struct Proposal {
     message: Visible,
-    /// What it is about: the words of a list, or changes.
+    /// The subject: the words of a list, or changes.
     words: String,
     changes: ChangeSet,
     unseen: Option<Unseen>,
 }
 
-/// What of the changes the question does not show.
+/// The changes that the question does not show all of.
 struct Unseen {
     workspace: Arc<Workspace>,
     changes: ChangeSet,
-    /// How often the user had looked at a diff elsewhere when the question began.
+    /// The number of times that the user had looked at a diff elsewhere when the question began.
     looks: u64,
 }
 
@@ -48,7 +48,7 @@ impl Unseen {
 }
 
 impl Proposal {
-    /// Whether to write these changes.
+    /// Asks whether to write these changes.
     ///
     /// # Errors
     /// A content is missing.
@@ -80,7 +80,7 @@ impl Proposal {
         Ok(Self { message: Visible::of(text), words: "apply".to_owned(), changes, unseen })
     }
 
-    /// Whether programs may connect to hosts.
+    /// Asks whether programs may connect to hosts.
     pub fn of_hosts(hosts: &str) -> Self {
         let text =
             format!("Allow programs in the sandbox to connect to {hosts} for the rest of this session?");

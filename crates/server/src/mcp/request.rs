@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 /// A request.
 pub struct Request<'a> {
-    /// Which era it belongs to.
+    /// The era that it belongs to.
     pub era: Era,
     /// Its parameters.
     pub params: &'a Value,

@@ -18,7 +18,7 @@ use tokio::task::AbortHandle;
 const MAX_REQUESTS: usize = 64;
 /// The code for more than that.
 const TOO_MANY: i64 = -32000;
-/// How long answers that are made may take to be written at the end.
+/// The time limit for writing answers that are made, at the end.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Serves the client that writes to `from` and reads from `out`, until it is gone or `stop` completes.

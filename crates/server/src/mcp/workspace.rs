@@ -54,7 +54,7 @@ pub fn is_tool(name: &str) -> bool {
     matches!(name, "diff" | "apply" | "checkpoint" | "undo" | "network")
 }
 
-/// How they are described to clients.
+/// Returns the descriptions of them for clients.
 pub fn list() -> Vec<Value> {
     let tool = |name: &str, about: &str, input: Value, reads: bool, destroys: bool| {
         json!({

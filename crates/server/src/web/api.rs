@@ -252,7 +252,7 @@ pub async fn diff(mine: Mine, id: Path<String>) -> Answer {
     Ok(Json(shown(&ready, changes).await?))
 }
 
-/// What was decided about the change.
+/// The decisions about the change.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Decided {

@@ -7,13 +7,13 @@ use agent_event::Usage;
 pub struct ChipFacts<'a> {
     /// The sandbox's backend.
     pub sandbox: &'a str,
-    /// What it may reach.
+    /// The network that it may reach.
     pub network: &'a str,
     /// Tokens so far.
     pub used: Usage,
     /// Tokens in the conversation, and what the model takes.
     pub context: (u64, Option<u64>),
-    /// What it cost, where that is known.
+    /// The cost, where that is known.
     pub cost: Option<f64>,
     /// Its limits, in words.
     pub limits: &'a [String],

@@ -13,7 +13,7 @@ const MAX_DECISIONS: usize = 20 * MAX_FILES;
 /// Characters of a key.
 const KEY: usize = 64;
 
-/// Whether each part of a change is taken, by the key that the review gave it.
+/// The decision to take each part of a change or not, by the key that the review gave it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Decisions(BTreeMap<String, bool>);

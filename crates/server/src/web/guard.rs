@@ -25,7 +25,7 @@ pub struct Guard {
     pub lockout: Lockout,
 }
 
-/// Which names the server has.
+/// The names that the server has.
 pub enum Hosts {
     /// Exactly these.
     Named(Vec<String>),
@@ -33,7 +33,7 @@ pub enum Hosts {
     Loopback,
 }
 
-/// Why a request was refused.
+/// The reason why a request was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refusal {
     /// The status.

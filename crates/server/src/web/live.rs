@@ -29,9 +29,9 @@ use tokio::task::JoinHandle;
 /// Prompts whose keys are remembered, and characters of a key.
 const MAX_KEYS: usize = 64;
 const MAX_KEY: usize = 64;
-/// How long the last turn has to end when the server stops.
+/// The time that the last turn has to end when the server stops.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long something waits for what else is done with the session outside of a turn.
+/// The time for which something waits for what else is done with the session outside of a turn.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A session that is open.
@@ -56,7 +56,7 @@ pub struct Live {
     keys: Lock<VecDeque<String>>,
     /// Its limits, in words.
     limits: Vec<String>,
-    /// How long a command of the user's may run.
+    /// The time limit for a command of the user's.
     command_time: Option<Duration>,
     /// Stops the commands of the user that run.
     stop_commands: watch::Sender<u64>,
@@ -66,7 +66,7 @@ pub struct Live {
 /// The bounds of a session.
 #[derive(Debug, Clone, Default)]
 pub struct LiveLimits {
-    /// How long a command of the user's may run.
+    /// The time limit for a command of the user's.
     pub command_time: Option<Duration>,
     /// A session's limits, in words.
     pub in_words: Vec<String>,

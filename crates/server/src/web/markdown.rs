@@ -39,7 +39,8 @@ fn formatted(source: &str, mut writer: Writer) -> String {
     writer.html
 }
 
-/// Where the last block of `source` begins: what is before it is complete and will not change as more arrives.
+/// Returns the beginning of the last block of `source`: what is before it is complete and will not change as more
+/// arrives.
 pub fn last_block(source: &str) -> usize {
     let (mut depth, mut last) = (0_usize, 0);
     for (event, range) in Parser::new_ext(source, options()).into_offset_iter() {

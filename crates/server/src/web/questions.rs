@@ -158,8 +158,8 @@ impl Approver for Questions {
     }
 }
 
-/// What a card shows: the question; of a call all that it would do, which is as long as a user may be asked about at most, and the
-/// changes of files in the lines of the review.
+/// Returns the content of a card: the question; of a call all that it would do, which is as long as a user may be asked
+/// about at most, and the changes of files in the lines of the review.
 fn shown(question: &Question<'_>) -> Value {
     let Question::ToolCall(call) = question else { return json!({"text": visible(&question.to_string())}) };
     let mut room = MAX_LINES;

@@ -101,7 +101,7 @@ pub fn to_json(changes: &ChangeSet, store: &Store, decisions: &Decisions) -> Res
     }))
 }
 
-/// What the files of one answer share.
+/// The state that the files of one answer share.
 struct Page<'a> {
     store: &'a Store,
     decisions: &'a Decisions,

@@ -33,7 +33,7 @@ pub struct Allowance {
     pub sessions: usize,
     /// Budgets that every answer of a model counts against: this user's, and that of all together.
     pub budgets: Vec<Arc<Budget>>,
-    /// How long one command of the user's may run.
+    /// The time limit for one command of the user's.
     pub command_time: Option<Duration>,
 }
 
@@ -74,7 +74,7 @@ pub struct Facts {
     pub may_widen_network: bool,
     /// A session's limits, in words; empty where nothing is limited.
     pub limits: Vec<String>,
-    /// How long a visitor who does nothing is kept.
+    /// The time for which a visitor who does nothing is kept.
     pub ttl: Option<Duration>,
 }
 
@@ -186,7 +186,7 @@ impl Scope {
         self.open.lock().values().all(is_idle)
     }
 
-    /// Where they are kept.
+    /// Returns the store of the sessions.
     pub fn store(&self) -> &Store {
         &self.store
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const TOKEN_BYTES: usize = 32;
 /// Wrong tokens after which a client waits.
 const MAX_WRONG: u32 = 10;
-/// How long it waits.
+/// The time for which it waits.
 const LOCKED_FOR: Duration = Duration::from_secs(60);
 /// Clients that are remembered; beyond that, the oldest is forgotten.
 const MAX_CLIENTS: usize = 1024;

@@ -35,7 +35,7 @@ pub async fn rewind(mine: Mine, id: Path<String>, Json(to): Json<Numbered>) -> A
     .await
 }
 
-/// What to do about planning.
+/// The request about planning.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Planning {

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 /// Bytes of one upload.
 pub const MAX_UPLOAD: usize = 32 << 20;
-/// How long one may take.
+/// The time limit for one upload.
 const UPLOAD_TIMEOUT: Duration = Duration::from_secs(300);
 /// Bytes and files of all uploads of one visitor, unpacked.
 const MAX_BYTES: u64 = 256 << 20;
@@ -46,7 +46,7 @@ impl Uploaded {
     }
 }
 
-/// Where an upload goes.
+/// The target of an upload.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Target {

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How often visitors that have left are looked for.
+/// The interval of looks for visitors that have left.
 const SWEEP: Duration = Duration::from_secs(20);
 /// Keys of browsers that are known, most of which have done nothing yet; the one seen longest ago makes room.
 const MAX_KNOWN: usize = 1_000;
@@ -39,13 +39,13 @@ pub enum Audience {
 pub struct VisitorLimits {
     /// Visitors at the same time.
     pub visitors: usize,
-    /// How long one that does nothing is kept.
+    /// The time for which one that does nothing is kept.
     pub ttl: Duration,
     /// The most that all prompts of one may cost together.
     pub cost: Option<f64>,
     /// The most that all prompts of all of them may cost together, from the start of the server.
     pub total_cost: Option<f64>,
-    /// How long one command of theirs may run.
+    /// The time limit for one command of theirs.
     pub command_time: Duration,
 }
 

@@ -17,7 +17,7 @@ use std::fmt;
 pub trait Wire: Message + Serialize + DeserializeOwned + Default + Send + 'static {}
 impl<T: Message + Serialize + DeserializeOwned + Default + Send + 'static> Wire for T {}
 
-/// How messages are encoded.
+/// The encoding of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Codec {
     /// The JSON mapping of protobuf.
@@ -72,7 +72,7 @@ impl Codec {
     }
 }
 
-/// Why a call failed.
+/// The reason why a call failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Code {
     InvalidArgument,

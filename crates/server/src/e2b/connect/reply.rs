@@ -19,7 +19,7 @@ pub fn unary<M: Wire>(codec: Codec, result: Result<M, Failure>) -> Response {
     with_type(status, content_type, Body::from(bytes))
 }
 
-/// Where the messages of a streamed answer come from.
+/// The source of the messages of a streamed answer.
 pub trait Events: Send + 'static {
     type Message: Wire;
 

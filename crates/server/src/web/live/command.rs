@@ -67,7 +67,7 @@ impl Live {
         Ok(())
     }
 
-    /// How the command ended, and what the model is shown of its output.
+    /// Runs the command, and returns how it ended, and what the model is shown of its output.
     async fn run(&self, number: u64, text: &str) -> Result<(String, String)> {
         let sandbox = self.sandbox().await?;
         let command = Command {

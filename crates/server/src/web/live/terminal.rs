@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long nothing was typed before the change is counted again.
+/// The time without typing after which the change is counted again.
 const QUIET: Duration = Duration::from_secs(2);
 
 /// The use of a session's terminals.

@@ -124,7 +124,7 @@ pub fn of_texts(path: &str, before: &[u8], after: &[u8], most: usize) -> Beginni
 
 /// The lines of what is taken or left as a whole.
 pub struct Whole {
-    /// What happened to which file.
+    /// The path of the file, and what happened to it.
     pub headline: String,
     /// The lines of its diff.
     pub body: Vec<Shown>,

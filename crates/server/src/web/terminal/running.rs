@@ -16,7 +16,7 @@ use tokio::task::AbortHandle;
 
 /// Bytes that a tab is sent before it has said that it shows them.
 pub const WINDOW: u64 = 128 << 10;
-/// How long the shell waits for a tab that shows nothing.
+/// The time for which the shell waits for a tab that shows nothing.
 const STALL: Duration = Duration::from_secs(2);
 /// Tabs that see one terminal.
 const MAX_VIEWERS: usize = 8;
@@ -50,7 +50,7 @@ struct Viewer {
     number: u64,
     /// The place up to which it has shown the output.
     shown: u64,
-    /// When it last showed something, or had less than [`WINDOW`] left to show.
+    /// The time when it last showed something, or had less than [`WINDOW`] left to show.
     active: Instant,
     /// Messages of its input that the shell has taken.
     taken: u64,
@@ -60,7 +60,7 @@ struct Viewer {
 pub enum Next {
     /// Nothing, for now.
     Wait,
-    /// What was kept began only here: all before is missed.
+    /// The position from which on output was kept: all before is missed.
     Gap(u64),
     /// Output.
     Output(Vec<u8>),
@@ -128,7 +128,7 @@ impl Terminal {
         Ok(View { terminal: Arc::clone(self), number, sent: entry, entry, end, news: self.news.subscribe() })
     }
 
-    /// How long the shell has to wait for a tab: `None` where for none, else at most until then.
+    /// Returns the time until which the shell has to wait for a tab at most; `None` where it waits for none.
     fn held_until(&self) -> Option<Instant> {
         let state = self.state.lock();
         let end = state.output.end();
@@ -207,7 +207,7 @@ impl View {
         let _ = self.news.changed().await;
     }
 
-    /// What to send now: output of at most `limit` bytes.
+    /// Returns what to send now: output of at most `limit` bytes.
     pub fn next(&mut self, limit: usize) -> Next {
         self.news.mark_unchanged();
         let mut state = self.terminal.state.lock();

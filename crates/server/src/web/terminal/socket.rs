@@ -26,11 +26,11 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 pub const MAX_SOCKETS: usize = 256;
 /// Bytes of one message with output.
 const MAX_OUTPUT: usize = 32 << 10;
-/// How long the client may take for one message.
+/// The time limit for the client to take one message.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 /// A proxy in between closes connections on which nothing is sent.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// How long a client may take to answer a goodbye.
+/// The time limit for a client to answer a goodbye.
 const GOODBYE: Duration = Duration::from_secs(2);
 /// A client that has not answered for so long is gone.
 const SILENCE: Duration = Duration::from_secs(50);
@@ -86,7 +86,7 @@ async fn serve(mut socket: Socket, mut view: View) {
     let _ = timeout(GOODBYE, goodbye).await;
 }
 
-/// Why it ends; an error where nothing can be said any more.
+/// Exchanges messages until the end, and returns the code for it; an error where nothing can be said any more.
 async fn exchange(socket: &mut Socket, view: &mut View) -> Result<CloseCode, ()> {
     text(socket, json!({"begin": view.entry, "now": view.end})).await?;
     let (mut taken, mut heard, mut pinged) = (0, Instant::now(), Instant::now());

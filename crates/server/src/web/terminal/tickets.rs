@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// Names that are good at the same time; the oldest makes room.
 const MAX_TICKETS: usize = 256;
-/// How long one is good.
+/// The time for which one is valid.
 const VALID_FOR: Duration = Duration::from_secs(30);
 
 /// The names that were given out and not used.
