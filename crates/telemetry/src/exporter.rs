@@ -19,7 +19,7 @@ use url::Url;
 const MAX_WAITING: usize = 2048;
 /// Spans that are sent without waiting for [`PERIOD`].
 const BATCH: usize = 512;
-/// How often what has been collected is sent.
+/// The interval in which what has been collected is sent.
 const PERIOD: Duration = Duration::from_secs(5);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -30,7 +30,7 @@ pub struct Exporter {
     queue: Arc<Queue>,
 }
 
-/// Where requests go.
+/// The target of requests.
 #[derive(Clone)]
 struct Target {
     client: Client,
@@ -55,7 +55,7 @@ struct Waiting {
     is_started: bool,
     is_sending: bool,
     is_urgent: bool,
-    /// Why the last request failed.
+    /// The reason why the last request failed.
     failure: Option<String>,
 }
 

@@ -21,7 +21,7 @@ use url::Url;
 /// Sessions whose last prompt is remembered, for what happens after it.
 const MAX_SESSIONS: usize = 256;
 
-/// Where spans and metrics go.
+/// The target of spans and metrics, and what is sent there.
 #[derive(Clone)]
 pub struct Settings {
     /// The address of the collector, to which `/v1/traces` and `/v1/metrics` are added.
@@ -32,7 +32,7 @@ pub struct Settings {
     pub content: bool,
 }
 
-/// What collects the spans and metrics of all sessions of this process.
+/// The collector of the spans and metrics of all sessions of this process.
 pub struct Telemetry {
     exporter: Exporter,
     content: bool,

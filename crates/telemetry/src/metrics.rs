@@ -25,7 +25,7 @@ const TOKENS: &[f64] = &[
 const SECONDS: &[f64] =
     &[0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
 
-/// What a number is about.
+/// The labels of a number.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Of {
     pub model: String,
@@ -49,7 +49,7 @@ impl Of {
     }
 }
 
-/// How many values lie between which bounds.
+/// The numbers of values between bounds.
 #[derive(Debug, Clone)]
 pub struct Histogram {
     pub bounds: &'static [f64],

@@ -49,7 +49,7 @@ pub struct Measure {
     pub what: Amount,
 }
 
-/// What an event ended.
+/// The spans and measures of what an event ended.
 #[derive(Debug, Default)]
 pub struct Made {
     pub spans: Vec<Span>,
@@ -66,9 +66,9 @@ pub struct SessionSpans {
     prompt: Option<Span>,
     turn: Option<Span>,
     calls: BTreeMap<String, Span>,
-    /// When the last thing happened: a prompt ends with it.
+    /// The time when the last thing happened: a prompt ends with it.
     last: Timestamp,
-    /// Why the prompt was not worked on to its end.
+    /// The reason why the prompt was not worked on to its end.
     error: Option<String>,
 }
 
@@ -93,7 +93,7 @@ impl SessionSpans {
         self.prompt.as_ref().map(|prompt| prompt.place)
     }
 
-    /// What ends with this event.
+    /// Takes an event in, and returns the spans and measures of what ends with it.
     pub fn take(&mut self, record: &Record) -> Made {
         let now = record.time.parse().unwrap_or_else(|_| Timestamp::now());
         let mut made = Made::default();
