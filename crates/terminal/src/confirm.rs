@@ -27,7 +27,7 @@ pub struct Choice {
     pub help: &'static str,
 }
 
-/// What was answered.
+/// The answer to a question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
     Chosen(&'static str),

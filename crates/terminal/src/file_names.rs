@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// Names in the list.
 const MAX_ITEMS: usize = 50;
-/// What is written behind an `@` is looked for up to this length, in bytes.
+/// The greatest length, in bytes, of what is written behind an `@` and looked for.
 const MAX_QUERY: usize = 200;
 
 /// Knows the names of files.
@@ -48,7 +48,7 @@ pub(super) fn menu(before: &str, names: &dyn FileNames) -> Option<Menu> {
     Some(Menu { start, items: found.into_iter().map(item).collect(), more, takes_first: false })
 }
 
-/// Where the word begins whose first character is `@`, with blanks behind backslashes in it.
+/// Returns the place of the `@` that begins the word at the end, with blanks behind backslashes in it.
 fn word_start(before: &str) -> Option<usize> {
     let mut start = None;
     let mut last = ' ';

@@ -10,7 +10,7 @@ use std::io::IsTerminal;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// How long the user has to have typed nothing, by default.
+/// The default time for which the user has to have typed nothing.
 const AFTER: Duration = Duration::from_secs(10);
 /// Columns of a notification or title.
 const MAX_TEXT: usize = 200;

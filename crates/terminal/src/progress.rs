@@ -12,7 +12,7 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often the spinner and the lines beneath it are redrawn.
+/// The interval in which the spinner and the lines beneath it are redrawn.
 const TICK: Duration = Duration::from_millis(100);
 const DRAWS_A_SECOND: u8 = 12;
 /// The elapsed time is shown from here on.
@@ -198,7 +198,7 @@ impl Progress {
     }
 }
 
-/// Where progress is drawn: on stderr, if that is a terminal that can move its cursor.
+/// Returns the place where progress is drawn: on stderr, if that is a terminal that can move its cursor.
 pub(super) fn canvas() -> Option<MultiProgress> {
     let can_move = std::env::var("TERM").is_ok_and(|term| term != "dumb");
     if !std::io::stderr().is_terminal() || !can_move {

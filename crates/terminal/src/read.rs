@@ -21,7 +21,7 @@ const KEYS: (&str, &str) = ("\x1b[>1u\x1b[>4;2m", "\x1b[>4m\x1b[<u");
 const KNOW_KEYS: [&str; 10] =
     ["xterm", "tmux", "alacritty", "foot", "kitty", "ghostty", "wezterm", "rio", "konsole", "contour"];
 
-/// How reading ended.
+/// The reason why reading ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadEnd {
     /// The text is complete.

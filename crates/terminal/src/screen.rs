@@ -67,7 +67,7 @@ struct Reasoning {
 /// Bytes that are kept of the beginning of folded reasoning.
 const MAX_FOLDED: usize = 1024;
 
-/// Where the model's answers go.
+/// The destination of the model's answers.
 enum AnswerOutput {
     /// A terminal: rendered, block by block.
     Rendered {
@@ -152,12 +152,12 @@ impl Screen {
         Box::new(DelegateReader { prefix, trace, screen: self.clone() })
     }
 
-    /// When pictures are drawn.
+    /// Sets the condition under which pictures are drawn.
     pub fn set_images(&self, images: Images) {
         self.state.lock().pictures.images = images;
     }
 
-    /// How tool calls are traced.
+    /// Sets the style in which tool calls are traced.
     pub fn set_trace(&self, style: TraceStyle) {
         self.state.lock().trace.set_style(style, io::stderr().is_terminal());
     }

@@ -21,7 +21,7 @@ pub const WARN: Style = AnsiColor::Yellow.on_default();
 /// Failure, and removed lines.
 pub const BAD: Style = AnsiColor::Red.on_default();
 
-/// Whether a stream gets colours.
+/// Set if a stream gets colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Colours(pub bool);
 

@@ -17,7 +17,7 @@ use std::fmt::Write;
 /// The longest line of the ordinary trace, in columns. `-v` shows the whole.
 const COLUMNS: usize = 300;
 
-/// How much the trace shows.
+/// The level of detail of the trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Verbosity {
     /// `-q`: only failures that are not retried.
@@ -101,7 +101,7 @@ impl Trace {
         }
     }
 
-    /// How further calls are traced, by default for a terminal or for something else.
+    /// Sets the style in which further calls are traced, by default that for a terminal or for something else.
     pub fn set_style(&mut self, style: TraceStyle, is_terminal: bool) {
         self.is_plain = match style {
             TraceStyle::Auto => is_terminal,

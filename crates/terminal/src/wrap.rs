@@ -85,7 +85,8 @@ fn words(text: &str, columns: usize) -> Vec<&str> {
     lines
 }
 
-/// Where the first line of `text` ends: at the last space that fits, else at the first one after a word.
+/// Returns the end of the first line of `text`: at the last space that fits, else at the first one after a word; `None`
+/// if all of it fits.
 fn break_at(text: &str, columns: usize) -> Option<usize> {
     let (mut used, mut last, mut in_word) = (0, None, false);
     for (at, character) in text.char_indices() {

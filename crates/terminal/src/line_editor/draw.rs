@@ -92,8 +92,8 @@ impl View {
     }
 }
 
-/// Where rows begin that the text itself does not begin: between words, before and behind wide characters, and within words that are
-/// longer than a row.
+/// Returns the places where rows begin that the text itself does not begin: between words, before and behind wide
+/// characters, and within words that are longer than a row.
 fn breaks(text: &str, indent: usize, following: usize, width: usize) -> Vec<usize> {
     let mut breaks = Vec::new();
     let mut column = indent;
@@ -125,7 +125,7 @@ fn breaks(text: &str, indent: usize, following: usize, width: usize) -> Vec<usiz
     breaks
 }
 
-/// Where the cursor is.
+/// The place of the cursor.
 struct Place {
     row: usize,
     column: usize,

@@ -12,22 +12,22 @@ const MAX_ROWS: usize = 8;
 pub struct MenuItem {
     /// Its name.
     pub name: String,
-    /// What it is, in half a sentence; may be empty.
+    /// The description, in half a sentence; may be empty.
     pub about: String,
-    /// What it makes of the word.
+    /// The text that replaces the word.
     pub replacement: String,
     /// Set if Enter sends the text when this was taken.
     pub is_complete: bool,
 }
 
-/// What the word at the cursor can become.
+/// The list of what the word at the cursor can become.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Menu {
-    /// Where the word begins, in bytes.
+    /// The beginning of the word, in bytes.
     pub start: usize,
     /// The entries, the best first.
     pub items: Vec<MenuItem>,
-    /// How many more there are.
+    /// The number of further entries.
     pub more: usize,
     /// Set if Enter takes the first entry where the user has chosen none: the word means nothing as it is.
     pub takes_first: bool,

@@ -28,7 +28,7 @@ const MAX_CANDIDATES: usize = 8;
 
 /// The questions of the editor while the text is written.
 pub trait Assistant: Sync {
-    /// Where the word at the cursor begins, and what it can become.
+    /// Returns the beginning of the word at the cursor, and what it can become.
     fn complete(&self, text: &str, cursor: usize) -> (usize, Vec<Pair>);
     /// Returns the list for what is being written, which is shown while it is.
     fn menu(&self, _text: &str, _cursor: usize) -> Option<Menu> {
@@ -90,7 +90,7 @@ pub struct Editor {
     candidates: Vec<String>,
     /// The list for the word that is being written.
     menu: Option<OpenMenu>,
-    /// Where the word begins whose list the user has closed.
+    /// The beginning of the word whose list the user has closed.
     closed_menu: Option<usize>,
     /// The last key was Ctrl-X.
     after_control_x: bool,

@@ -8,7 +8,7 @@ use unicode_segmentation::UnicodeSegmentation;
 /// The most that a count can be.
 const MAX_COUNT: u16 = 9999;
 
-/// Whether characters are inserted or are commands.
+/// The state of the keys of vi: characters are inserted, or are commands.
 #[derive(Default)]
 pub struct Vi {
     pub is_command: bool,

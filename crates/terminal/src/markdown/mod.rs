@@ -174,7 +174,7 @@ struct LastBlock {
     kind: LastKind,
 }
 
-/// How the last block of a text can still change.
+/// The kind of the last block of a text, by how it can still change.
 enum LastKind {
     /// It is complete: a heading, a rule.
     OneLine,

@@ -20,7 +20,7 @@ pub(super) fn options() -> Options {
     Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS
 }
 
-/// How the text behind a fence is written.
+/// The notation of the text behind a fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Notation {
     Program(Language),
@@ -67,7 +67,7 @@ struct Fenced {
     language: Language,
     /// All of it so far.
     text: String,
-    /// How much of it is written.
+    /// The amount of it that is written.
     shown: usize,
 }
 
@@ -395,7 +395,7 @@ impl Renderer {
     }
 }
 
-/// How a line of a diff looks.
+/// Returns the style of a line of a diff.
 fn style_in_diff(line: &str) -> Style {
     match line.as_bytes() {
         [b'+', ..] => GOOD,

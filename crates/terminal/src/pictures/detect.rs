@@ -13,11 +13,11 @@ use std::os::fd::BorrowedFd;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long the terminal has to answer.
+/// The time that the terminal has to answer.
 const ANSWER: Duration = Duration::from_millis(150);
 /// The same on the other side of a network.
 const REMOTE_ANSWER: Duration = Duration::from_millis(1000);
-/// How long a late answer is waited for, so that it does not appear as typed text.
+/// The time for which a late answer is waited for, so that it does not appear as typed text.
 const LATE_ANSWER: Duration = Duration::from_secs(1);
 /// Would it show a pixel? A terminal that does not know kitty's protocol ignores it.
 const KITTY: &str = "\x1b_Gi=31,s=1,v=1,a=q,t=d,f=24;AAAA\x1b\\";
@@ -33,7 +33,7 @@ pub struct PictureTerminal {
     pub cell: Option<(u16, u16)>,
 }
 
-/// How a picture is drawn.
+/// The protocol by which a picture is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     Kitty { tmux: bool },
@@ -141,7 +141,7 @@ pub fn settle() {
     }
 }
 
-/// How long somebody else may take to give the keyboard away.
+/// The time limit for somebody else to give the keyboard away.
 const KEYBOARD_WAIT: Duration = Duration::from_millis(100);
 
 /// Asks the terminal, and reads until its last answer or for a short time; `None` while somebody else reads the keyboard.

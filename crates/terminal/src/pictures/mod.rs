@@ -17,7 +17,7 @@ use serde::Deserialize;
 use std::io;
 use std::time::Duration;
 
-/// How long decoding one picture may take.
+/// The time limit for decoding one picture.
 const DECODING: Duration = Duration::from_secs(3);
 /// The most cells that a picture takes, however large the terminal is.
 const MAX_COLUMNS: u16 = 120;
@@ -71,7 +71,8 @@ impl Pictures {
         Ok(Some(text + "\n"))
     }
 
-    /// How pictures are drawn, and the size of a cell where it is known; `None` where they are not.
+    /// Returns the protocol by which pictures are drawn, and the size of a cell where it is known; `None` where they are
+    /// not drawn.
     fn protocol(&mut self) -> Option<(Protocol, Option<(u16, u16)>)> {
         let environment = TerminalEnvironment::of_process();
         let wanted = match self.images {

@@ -82,7 +82,7 @@ pub struct Keys {
     paste: Option<Vec<u8>>,
 }
 
-/// How much of the bytes a key takes.
+/// The first bytes of the input, by what they are, with their number.
 enum Taken {
     Press(Press, usize),
     Paste(usize),

@@ -30,7 +30,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(4);
 /// The keyboard of this process, held by its one reader: the prompt, a question, a program of the sandbox.
 static KEYBOARD: Mutex<Keyboard> =
     Mutex::const_new(Keyboard { terminal: None, keys: Keys::new(), last_read: None, escaped: None });
-/// How many wait for it.
+/// The number of those who wait for it.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 /// Somebody has begun to wait for it.
 static ASKED: Notify = Notify::const_new();
@@ -43,7 +43,7 @@ pub struct Keyboard {
     /// The keys that were read and not taken.
     keys: Keys,
     last_read: Option<Instant>,
-    /// When an escape was taken for the key, if nothing has followed it.
+    /// The time when an escape was taken for the key, if nothing has followed it.
     escaped: Option<Instant>,
 }
 
@@ -129,7 +129,7 @@ impl Keyboard {
         }
     }
 
-    /// How long what has arrived waits for the rest of it.
+    /// Returns the time for which what has arrived waits for the rest of it; `None` if it is complete.
     fn timeout(&self) -> Option<Duration> {
         if self.keys.is_pasting() {
             return Some(PASTE_TIMEOUT);

@@ -107,7 +107,8 @@ pub async fn suspend(continued: &mut Signal) {
     set_again();
 }
 
-/// How many of the next bytes, of so many, were typed while the terminal still turned Enter into a line feed.
+/// Returns the number of the next bytes, of so many, that were typed while the terminal still turned Enter into a line
+/// feed.
 pub(super) fn typed_before(length: usize) -> usize {
     let take = |left: usize| Some(left.saturating_sub(length));
     TYPED_BEFORE.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).map_or(0, |left| left.min(length))
