@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::fmt::Display;
 
-/// How many mistakes in a call's arguments are reported to the model at once.
+/// The number of mistakes in a call's arguments that are reported to the model at once.
 const MAX_MISTAKES: usize = 5;
 
 /// The arguments in the tool's own type; the error names what does not fit, so that the model can correct it.
@@ -40,7 +40,7 @@ fn without_nothing(schema: &Value, arguments: &Value) -> Option<Value> {
     (less.len() < arguments.as_object()?.len()).then(|| less.into())
 }
 
-/// Where the arguments differ from the schema, without repeating them: they may be long.
+/// Returns the places where the arguments differ from the schema, without repeating them: they may be long.
 fn mistakes(schema: &Value, arguments: &Value) -> Option<String> {
     let validator = jsonschema::validator_for(schema).ok()?;
     let mistakes: Vec<String> = validator

@@ -18,7 +18,7 @@ pub fn report_limits(events: &Events, finished: &Finished) -> Result<()> {
     reached.try_for_each(|limit| events.emit(Event::LimitReached { limit: limit.to_owned() }))
 }
 
-/// How a command ended, in words.
+/// Describes the end of a command.
 pub fn describe(outcome: Outcome, timeout: Option<Duration>) -> String {
     match outcome {
         Outcome::Exited(code) => format!("exit code {code}"),
@@ -38,7 +38,7 @@ pub fn describe(outcome: Outcome, timeout: Option<Duration>) -> String {
     }
 }
 
-/// How a command of the user's ended and how long it took: `exit 0 in 12 ms`.
+/// Describes the end of a command of the user's and the time that it took: `exit 0 in 12 ms`.
 pub fn ending(finished: &Finished) -> String {
     let how = match finished.outcome {
         Outcome::Exited(code) => format!("exit {code}"),

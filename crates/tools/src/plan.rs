@@ -13,7 +13,7 @@ pub struct Plan(Lock<State>);
 struct State {
     steps: Vec<PlanStep>,
     read_only: bool,
-    /// How often the model has written it down.
+    /// The number of times that the model has written it down.
     updates: u64,
 }
 
@@ -38,7 +38,7 @@ impl Plan {
         if self.is_read_only() { sandbox.read_only() } else { sandbox }
     }
 
-    /// How often the model has written it down in this process.
+    /// Returns the number of times that the model has written it down in this process.
     pub fn updates(&self) -> u64 {
         self.0.lock().updates
     }

@@ -84,9 +84,9 @@ impl dyn Tool + '_ {
 pub struct Context<'a> {
     /// The session's sandbox.
     pub sandbox: &'a Sandbox,
-    /// Where live output goes.
+    /// The receiver of live output.
     pub events: &'a Events,
-    /// Where files that it produces are stored.
+    /// The store of files that it produces.
     pub artifacts: &'a Artifacts,
     /// The id of the call.
     pub call: &'a str,

@@ -27,7 +27,7 @@ use std::path::PathBuf;
 
 /// The largest file that is edited, in bytes.
 const MAX_BYTES: u64 = 16 << 20;
-/// How often `old` is looked for; a file of nothing but its letters must not cost for ever.
+/// The greatest number of places of `old` that are looked for; a file of nothing but its letters must not cost for ever.
 const MOST_PLACES: usize = 100;
 /// The longest file that is shown where nothing in it is like `old`, in bytes.
 const MAX_SHOWN: usize = 1_500;
@@ -163,7 +163,7 @@ fn with_crlf(text: &str) -> String {
     text.replace("\r\n", "\n").replace('\n', "\r\n")
 }
 
-/// Where `needle` begins, overlaps included: `aa` is in `aaa` twice. The first [`MOST_PLACES`].
+/// Returns the positions of `needle`, overlaps included: `aa` is in `aaa` twice. The first [`MOST_PLACES`].
 fn positions(haystack: &[u8], needle: &[u8]) -> Vec<usize> {
     let finder = memmem::Finder::new(needle);
     let mut found = Vec::new();
@@ -188,7 +188,7 @@ fn already_done(path: &str, content: &[u8], new: &str, found: &[usize]) -> Optio
     ))
 }
 
-/// Why nothing was replaced: how often `old` is there, and where the nearest miss is.
+/// Explains why nothing was replaced: how often `old` is there, and where the nearest miss is.
 fn explain(path: &str, content: &[u8], old: &str, found: &[usize]) -> String {
     if !found.is_empty() {
         let lines = found.iter().take(10).scan((1, 0), |(line, from), at| {

@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 /// Entries of a directory in which a name is looked for.
 const MAX_ENTRIES: u64 = 5_000;
 
-/// Where a path leads in the sandbox.
+/// The place in the sandbox that a path leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Located {
     /// The absolute path.
@@ -33,7 +33,7 @@ pub async fn locate(sandbox: &Sandbox, path: &str, most: Likeness) -> Located {
     }
 }
 
-/// How the file at `path` is named to the user: relative to the workspace where it is in it.
+/// Returns the name of the file at `path` for the user: relative to the workspace where it is in it.
 pub fn name(sandbox: &Sandbox, path: &Path) -> String {
     path.strip_prefix(sandbox.workspace()).unwrap_or(path).to_string_lossy().into_owned()
 }

@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 const MAX_WANTED: usize = 300;
 /// Shorter texts are not looked for within longer lines, where anything is like them.
 const MIN_WITHIN: usize = 12;
-/// How many places are kept for a comparison.
+/// The number of places that are kept for a comparison.
 const MAX_PLACES: usize = 5_000;
 /// The most that all comparisons may cost together. One costs the square of the bytes that it compares, which is the most that it takes.
 const BUDGET: usize = 20_000_000;
@@ -64,10 +64,10 @@ pub fn nearest(content: &[u8], old: &str) -> Option<Nearest> {
 struct Stretch {
     /// The line, counting from 0.
     line: usize,
-    /// Where it begins in the file, and its length.
+    /// Its beginning in the file, and its length.
     start: usize,
     length: usize,
-    /// Where it begins in its line, where that is longer.
+    /// Its beginning in its line, where that is longer.
     within: Option<usize>,
     score: u32,
 }

@@ -19,9 +19,10 @@ use std::path::Path;
 
 /// The largest image, in bytes.
 const MAX_IMAGE: u64 = 4 << 20;
-/// How much is fetched from the sandbox at a time, in bytes.
+/// The number of bytes that are fetched from the sandbox at a time.
 const CHUNK: u64 = 1 << 20;
-/// How far into a file lines are looked for, in bytes. Beyond it `run_commands` with `sed` or `tail` serves better.
+/// The number of bytes of a file in which lines are looked for. Beyond it `run_commands` with `sed` or `tail` serves
+/// better.
 const MAX_SCAN: u64 = 64 << 20;
 /// The largest file that is decoded from another encoding than UTF-8, in bytes.
 const MAX_DECODED: u64 = 16 << 20;
@@ -101,7 +102,7 @@ pub struct Section {
     pub first: u64,
     /// The byte of that line where it begins, counting from 1.
     pub column: u64,
-    /// How many lines it has at most.
+    /// The greatest number of its lines.
     pub limit: u64,
 }
 

@@ -88,7 +88,7 @@ pub struct Written {
     pub bytes: usize,
     /// In which way it differs from what was asked for.
     pub note: String,
-    /// What changed, where the former content is known.
+    /// The change, where the former content is known.
     pub edit: Option<FileEdit>,
 }
 

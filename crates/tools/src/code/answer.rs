@@ -21,7 +21,7 @@ const READY: &[u8] = b"\x1eready\n";
 /// The driver's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// How the code ended.
+    /// The status of the code at its end.
     pub status: Status,
     /// The exit code that a program would have had.
     pub exit_code: u8,
@@ -31,7 +31,7 @@ pub struct Answer {
     pub error: String,
 }
 
-/// How a cell's code ended.
+/// The status of a cell's code at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     /// It came to its end.
@@ -46,7 +46,7 @@ pub enum Status {
 
 /// Finds the mark that ends a cell's output, and passes on what is before it: pieces of standard error as such.
 pub struct Mark {
-    /// How every mark begins.
+    /// The bytes with which every mark begins.
     begin: Vec<u8>,
     /// Bytes that may be the beginning of a mark.
     held: Vec<u8>,
@@ -146,7 +146,7 @@ impl Mark {
         }
     }
 
-    /// Where the end of `rest` may be the beginning of a mark.
+    /// Returns the position in `rest` from which on it may be the beginning of a mark; its length if there is none.
     fn partial(&self, rest: &[u8]) -> usize {
         let tail = rest.len().saturating_sub(self.begin.len() - 1);
         let mut marks = memchr::memchr_iter(MARK, &rest[tail..]).map(|at| tail + at);

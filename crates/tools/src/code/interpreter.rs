@@ -15,10 +15,11 @@ use std::pin::pin;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
-/// How long a program has to end after an interrupt. It gets two of them, because one that comes between two cells is lost.
+/// The time that a program has to end after an interrupt. It gets two of them, because one that comes between two cells
+/// is lost.
 const GRACE: Duration = Duration::from_secs(1);
 const INTERRUPTS: u32 = 2;
-/// How long the end of the output may take to arrive after the answer.
+/// The time limit for the end of the output to arrive after the answer.
 const REST: Duration = Duration::from_secs(2);
 /// The most that is taken of what is printed before the driver starts.
 const MAX_BEFORE: usize = 64 << 10;
@@ -54,7 +55,7 @@ pub struct Cell<'a> {
     pub timeout: Duration,
 }
 
-/// How a cell ended.
+/// The outcome of running a cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
     /// The interpreter answered, and can run the next cell.
@@ -68,7 +69,7 @@ pub enum Ended {
     Gone(Gone),
 }
 
-/// Why an interpreter is gone.
+/// The reason why an interpreter is gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Gone {
     /// It had not started, and has run nothing: its process ended, or was killed at the time limit.

@@ -242,7 +242,7 @@ const MAVEN: &str =
 const CARGO: &str = "mkdir -p src/bin; printf %s \"$1\" > Cargo.toml; [ -e src/bin/empty.rs ] || echo 'fn main() {}' > src/bin/empty.rs; \
                      exec cargo fetch -q";
 
-/// Where a language's libraries come from, and what their names are made of.
+/// The source of a language's libraries, and what their names are made of.
 #[derive(Clone, Copy)]
 struct Registry {
     command: &'static str,
@@ -250,7 +250,7 @@ struct Registry {
     /// The texts that may stand between name and version.
     separators: &'static [&'static str],
     is_name: fn(&str) -> bool,
-    /// How a name looks, for messages.
+    /// An example of a name, for messages.
     example: &'static str,
 }
 

@@ -37,7 +37,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Where everything of `run_code` is in the sandbox.
+/// The directory of everything of `run_code` in the sandbox.
 pub const CACHE: &str = "/home/agent/.cache/agent/code";
 /// The tool's name.
 const NAME: &str = "run_code";

@@ -50,9 +50,9 @@ pub fn result(
     })
 }
 
-/// How a cell ended, in words.
+/// The report about a cell, in words.
 pub struct CellReport {
-    /// How it ended: one of the outcomes that a command can have.
+    /// The outcome: one of those that a command can have.
     pub outcome: String,
     /// The exit code that a program would have had.
     pub exit_code: Option<i32>,

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, OnceCell, OwnedMutexGuard};
 
-/// How long the installation of libraries may take.
+/// The time limit for the installation of libraries.
 const INSTALL_TIMEOUT: Duration = Duration::from_secs(600);
 /// Characters of a failed installation's output that are reported.
 const INSTALL_CHARS: usize = 3_000;
@@ -37,7 +37,7 @@ pub struct Runner {
 #[derive(Default)]
 struct Slot {
     interpreter: Option<Interpreter>,
-    /// Why there is none any more, until the model has been told.
+    /// The reason why there is none any more, until the model has got it.
     gone: Option<String>,
     has_new_libraries: bool,
 }
@@ -63,7 +63,7 @@ pub struct Request {
     pub env: Vec<(OsString, OsString)>,
 }
 
-/// How it ended.
+/// The result of running code.
 pub enum Ran {
     /// A cell of a kept interpreter.
     Cell(CellRan),
@@ -71,15 +71,15 @@ pub enum Ran {
     Snippet(snippet::Ran),
 }
 
-/// How a cell of a kept interpreter ended.
+/// The result of running a cell in a kept interpreter.
 pub struct CellRan {
     /// The language.
     pub language: Language,
-    /// Why the interpreter was a new one, where there was another before.
+    /// The reason why the interpreter was a new one, where there was another before.
     pub renewed: Option<String>,
-    /// How it ended.
+    /// The outcome of the cell.
     pub ended: Ended,
-    /// How long it took.
+    /// The time that it took.
     pub duration: Duration,
 }
 
@@ -319,7 +319,8 @@ struct Running {
     slot: Option<OwnedMutexGuard<Slot>>,
     interpreter: Option<Interpreter>,
     nonce: String,
-    /// Why the interpreter is a new one. The next call reports it if this one has no result or has run nothing.
+    /// The reason why the interpreter is a new one. The next call reports it if this one has no result or has run
+    /// nothing.
     renewed: Option<String>,
 }
 
@@ -373,7 +374,7 @@ impl Drop for Running {
     }
 }
 
-/// Why the next interpreter is a new one; `None` where no state was lost.
+/// Returns the reason why the next interpreter is a new one; `None` where no state was lost.
 fn why(gone: &Gone) -> Option<&'static str> {
     match gone {
         Gone::NotStarted(_) => None,

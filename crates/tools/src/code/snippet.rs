@@ -14,7 +14,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How code of one language is run in one sandbox.
+/// The steps to run code of one language in one sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snippet {
     source: Source,
@@ -26,7 +26,7 @@ pub struct Snippet {
     env: Vec<(OsString, OsString)>,
 }
 
-/// How a snippet ended.
+/// The result of running a snippet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ran {
     /// Of the build, where that failed.

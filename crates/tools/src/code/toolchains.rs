@@ -19,7 +19,7 @@ pub const PROGRAMS: [&str; 24] = [
 ];
 /// The longest file that is read.
 const MAX_FILE: u64 = 16 << 10;
-/// How long `node --version` may take.
+/// The time limit for `node --version`.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The toolchains of one sandbox or image.

@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-/// Where everything about pictures is inside the sandbox; on the sized `/tmp`, never in the workspace.
+/// The directory of everything about pictures inside the sandbox; on the sized `/tmp`, never in the workspace.
 const ROOT: &str = "/tmp/agent/display";
 /// Written into a run's directory at its beginning. Its change time is the beginning by the sandbox's clock.
 const BEGUN: &str = ".begun";
