@@ -32,7 +32,7 @@ use host::{Accelerator, Host};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where the private directories of machines are, in the data directory.
+/// The directory of machines' private directories, in the data directory.
 const STORE: &str = "machines";
 
 /// The backend over QEMU.

@@ -19,12 +19,12 @@ const MAX_ENTRIES: usize = 2_000_000;
 const MAX_BYTES: u64 = 64 << 30;
 /// The most that a description in it may take.
 const MAX_JSON: u64 = 4 << 20;
-/// How many symlinks lead to a layer at most.
+/// The greatest number of symlinks that lead to a layer.
 const MAX_LINKS: usize = 8;
 const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 
-/// What an image says of itself.
+/// The configuration of an image.
 #[derive(Debug, Default, Deserialize)]
 pub struct Config {
     #[serde(default)]
@@ -71,7 +71,7 @@ impl Descriptor {
     }
 }
 
-/// Where a part of an archive is.
+/// The place of a part of an archive.
 enum Part {
     Bytes { from: u64, length: u64 },
     Link(PathBuf),
@@ -116,7 +116,7 @@ impl Archive {
         })
     }
 
-    /// What its first image says of itself, and that image's layers, the lowest first.
+    /// Returns the configuration of its first image, and that image's layers, the lowest first.
     ///
     /// # Errors
     /// It describes none.
@@ -183,7 +183,7 @@ impl Archive {
     }
 }
 
-/// What may still be unpacked.
+/// The space in which more may be unpacked.
 struct Space {
     entries: usize,
     bytes: u64,
@@ -302,7 +302,7 @@ fn cleaned(path: &Path) -> io::Result<PathBuf> {
     Ok(cleaned)
 }
 
-/// Where a link in `above` leads.
+/// Returns the path that a link in `above` leads to.
 fn resolved(above: &Path, target: &Path) -> PathBuf {
     let mut path = above.to_owned();
     for component in target.components() {

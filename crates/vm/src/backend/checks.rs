@@ -5,7 +5,7 @@ use crate::settings::Board;
 use agent_base::error::Result;
 use agent_base::machine::Machine;
 
-/// What machines would be made of.
+/// The findings about what machines would be made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checks {
     /// QEMU, the kernel and how the processor comes to be, in a sentence.

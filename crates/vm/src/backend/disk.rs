@@ -12,7 +12,7 @@ use std::path::Path;
 
 /// Space beyond what the sandbox may use: the guest notices that it uses more, as on every backend, before the disk is full.
 const SPARE: u64 = 512 << 20;
-/// What is copied at once.
+/// The number of bytes that are copied at once.
 const PIECE: usize = 1 << 20;
 /// So many that the guest's limit on files is reached first.
 const BYTES_FOR_EACH_FILE: u64 = 4 << 10;
@@ -77,7 +77,7 @@ pub fn copy(from: &Path, to: &Path, owner: Option<(u32, u32)>) -> io::Result<()>
     owner.map_or(Ok(()), |(uid, gid)| chown(to, Some(uid), Some(gid)))
 }
 
-/// Where data, or a hole, begins at or after `from`; `None` where there is none.
+/// Returns the position at which data, or a hole, begins at or after `from`; `None` where there is none.
 fn seek(file: &File, from: u64, what: libc::c_int) -> io::Result<Option<u64>> {
     let from = libc::off_t::try_from(from).map_err(io::Error::other)?;
     // SAFETY: takes no pointer.

@@ -4,7 +4,7 @@ use agent_sandbox::{DOCKER_BRIDGE, PROXY_PORT};
 use agent_wire::launch_spec::ENGINE_SOCKET;
 use std::ffi::OsString;
 
-/// Where engines and what they call are found, in the order of Debian's root.
+/// The directories in which engines and what they call are found, in the order of Debian's root.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// The command that starts it, and its environment. It pulls images through the sandbox's proxy, as every program inside does.

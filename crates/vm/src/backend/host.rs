@@ -19,7 +19,7 @@ pub const QEMU: &str = "qemu-system-aarch64";
 pub const MKFS_EROFS: &str = "mkfs.erofs";
 pub const MKE2FS: &str = "mke2fs";
 
-/// What is there.
+/// The parts of this machine that virtual ones need.
 #[derive(Debug, Clone)]
 pub struct Host {
     pub qemu: PathBuf,
@@ -32,7 +32,7 @@ pub struct Host {
     pub boot_timeout: u32,
 }
 
-/// How the machine's processor comes to be.
+/// The implementation of the machine's processor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Accelerator {
     /// The kernel's own support, and the group that may use it.

@@ -21,7 +21,7 @@ use std::time::{Duration, SystemTime};
 /// Directories that are looked at, from the outermost on, and entries in them.
 const LOOKED_AT: usize = 200;
 const MAX_ENTRIES: usize = 50_000;
-/// Where programs and libraries are put, below the directory and below one another.
+/// The directories in which programs and libraries are put, below the directory and below one another.
 const INSTALLED_TO: [&str; 14] = [
     "bin",
     "sbin",
@@ -38,7 +38,7 @@ const INSTALLED_TO: [&str; 14] = [
     "x86_64-linux-gnu",
     "aarch64-linux-gnu",
 ];
-/// What package managers write with every change: dpkg, rpm, pacman, apk.
+/// The files that package managers write with every change: dpkg, rpm, pacman, apk.
 const PACKAGE_LISTS: [&str; 5] = [
     "/var/lib/dpkg/status",
     "/var/lib/rpm/rpmdb.sqlite",
@@ -48,7 +48,7 @@ const PACKAGE_LISTS: [&str; 5] = [
 ];
 /// The most paths that an image leaves out because this user cannot read them.
 const MAX_UNREADABLE: usize = 1000;
-/// How often it is looked whether another process has made an image.
+/// The interval of looks whether another process has made an image.
 const LOCK_PAUSE: Duration = Duration::from_millis(100);
 
 /// Makes the images of `directories` that are missing in `cache`, and returns the paths of all, in the same order.
@@ -163,7 +163,7 @@ pub async fn make(directory: &Path, image: &Path, options: &[&str]) -> Result<()
     })
 }
 
-/// What this user cannot read, relative to `directory`. Root reads everything.
+/// Returns the paths that this user cannot read, relative to `directory`. Root reads everything.
 fn unreadable(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     // SAFETY: only reads the process's credentials.

@@ -15,17 +15,17 @@ const MAX_IMAGES: usize = 5;
 /// The most that the small files may take together, and how many there may be.
 const MAX_SMALL: usize = 24 << 20;
 const MAX_FILES: usize = 20_000;
-/// Where the small files are.
+/// The directory of the small files.
 const SMALL: &str = "/small";
 
-/// What of this machine is shown in a virtual one.
+/// The part of this machine that is shown in a virtual one.
 #[derive(Default)]
 pub struct Shown {
     /// Directories that become images.
     pub images: Vec<PathBuf>,
     /// Binds of the sandbox in the machine.
     pub binds: Vec<(PathBuf, PathBuf)>,
-    /// What is packed into the initial file system: the path here, and there.
+    /// The files that are packed into the initial file system: the path here, and there.
     pub small: Vec<(PathBuf, PathBuf)>,
 }
 
@@ -52,7 +52,7 @@ impl Shown {
         shown
     }
 
-    /// Where a directory of this machine is in the images; `None` where there is no space for another one.
+    /// Returns the path of a directory of this machine in the images; `None` where there is no space for another one.
     fn in_image(&mut self, host: &Path) -> Option<PathBuf> {
         let found = self.images.iter().position(|image| host.starts_with(image));
         let index = match found {
@@ -93,7 +93,7 @@ pub fn archive(guest: &[u8], modules: Vec<Module>, shown: &Shown, images: usize)
     Ok(archive.finish())
 }
 
-/// What may still be added.
+/// The space in which more may be added.
 struct Space {
     bytes: usize,
     files: usize,

@@ -14,7 +14,7 @@ const HEADER: usize = 0x1000;
 const MAX_KERNEL: u64 = 256 << 20;
 /// The most characters of a version.
 const MAX_VERSION: usize = 100;
-/// How LZ4's legacy frames begin, and the size of the blocks in them.
+/// The first bytes of LZ4's legacy frames, and the size of the blocks in them.
 const LZ4_LEGACY: [u8; 4] = [0x02, 0x21, 0x4c, 0x18];
 const LZ4_BLOCK: usize = 8 << 20;
 

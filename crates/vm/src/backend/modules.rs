@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 /// By name. Those that the kernel does not have as modules are built in, or not needed by it.
 const WANTED: [&str; 5] = ["virtio_console", "virtio_blk", "crc32c_generic", "erofs", "ext4"];
-/// What a container engine needs beside them, as far as the kernel has it: layers, bridges, and rules of nf_tables behind the program
-/// iptables. Programs inside that are root find `fuse`, `loop` and `tun`.
+/// The modules that a container engine needs beside them, as far as the kernel has them: layers, bridges, and rules of
+/// nf_tables behind the program iptables. Programs inside that are root find `fuse`, `loop` and `tun`.
 const FOR_DOCKER: [&str; 26] = [
     "overlay",
     "bridge",

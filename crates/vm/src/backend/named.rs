@@ -23,7 +23,7 @@ use std::time::Duration;
 
 /// The programs of engines; the first that has the image is asked for it.
 const ENGINES: [&str; 2] = ["docker", "podman"];
-/// What they need to find their engine and the user's registries.
+/// The variables that they need to find their engine and the user's registries.
 const VARIABLES: [&str; 9] = [
     "HOME",
     "PATH",
@@ -45,7 +45,7 @@ const MAX_ENTRIES: usize = 1000;
 const PREFIX: &str = "named-";
 /// `PATH` of an image that says nothing about it.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// What a sandbox has of its own, and an image's is not shown.
+/// The paths that a sandbox has of its own, and that are not shown of an image.
 const OWN: [&str; 20] = [
     "dev",
     "proc",
@@ -71,7 +71,7 @@ const OWN: [&str; 20] = [
 /// Of these each entry is shown by itself.
 const OPENED: [&str; 2] = ["etc", "var"];
 
-/// What of an image is shown, beside its file.
+/// The parts of an image that are shown, as they are noted beside its file.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Described {
     path: String,
@@ -127,7 +127,7 @@ impl Described {
         Root { image, tree, shown: Shown { binds, ..Shown::default() } }
     }
 
-    /// What of the unpacked image at `root` is shown.
+    /// Describes the parts of the unpacked image at `root` that are shown.
     fn of(root: &Path, config: &Config) -> io::Result<Self> {
         let mut described = Self { path: PATH.to_owned(), ..Self::default() };
         let own = environment::variables("", "");
@@ -170,7 +170,7 @@ impl Described {
     }
 }
 
-/// Where an image comes from.
+/// The source of an image.
 enum Source {
     /// An archive, and what tells it from a later one.
     File(PathBuf, String),

@@ -10,7 +10,7 @@ use agent_wire::boot_spec::{PAUSE_SIGNAL, RESUME_SIGNAL, STATE_FILE, UNSAVED_FIL
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// How long a machine may take to be saved: as long as its memory takes to be written.
+/// The time limit for saving a machine: as long as its memory takes to be written.
 const SAVED: Duration = Duration::from_secs(300);
 const NEXT_LOOK: Duration = Duration::from_millis(5);
 /// The most that is read of why it cannot be saved.

@@ -16,10 +16,10 @@ pub fn kernel_memory(limit: u64) -> u64 {
 
 /// Memory of QEMU itself, translated code included.
 pub const OWN_MEMORY: u64 = 256 << 20;
-/// How long the processor's clock is measured.
+/// The time for which the processor's clock is measured.
 const MEASURED: Duration = Duration::from_millis(50);
 
-/// What a machine is made of. The paths are those in the sandbox that QEMU runs in.
+/// The parts of a machine. The paths are those in the sandbox that QEMU runs in.
 pub struct Parts {
     pub images: Vec<PathBuf>,
     pub disk: PathBuf,
@@ -68,7 +68,7 @@ pub fn command(host: &Host, parts: &Parts) -> Vec<OsString> {
     command
 }
 
-/// What is added where the machine boots, and is not restored.
+/// Returns the arguments that are added where the machine boots, and is not restored.
 pub fn boot_arguments(host: &Host, kernel: &Path, initial: &Path) -> Vec<OsString> {
     let append = kernel_arguments(host);
     ["-kernel".into(), kernel.into(), "-initrd".into(), initial.into(), "-append".into(), append.into()]
@@ -86,7 +86,7 @@ fn processors(limit: f64) -> usize {
 pub const KERNEL_ARGUMENTS: &str =
     "console=ttyS0 quiet reboot=t panic=-1 cryptomgr.notests rcupdate.rcu_expedited=1";
 
-/// What follows `--` is the guest's.
+/// Returns the kernel's arguments; those after `--` are the guest's.
 fn kernel_arguments(host: &Host) -> String {
     let clock = match (&host.accelerator, host.board) {
         (Accelerator::Kvm { .. }, _) | (_, Board::Q35) => String::new(),

@@ -19,7 +19,7 @@ const PREFIX: &str = "state-";
 const DISK_PREFIX: &str = "disk-";
 /// States of other limits, or of before an update, are kept up to this number.
 const KEPT: usize = 4;
-/// How long machines boot after a state could not be made or restored.
+/// The time for which machines boot after a state could not be made or restored.
 const GIVEN_UP_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The state of a machine like `plan`, which is made where it is missing. `None` where machines like it have to boot.

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where the sandbox that QEMU runs in shows the cache.
+/// The directory at which the sandbox that QEMU runs in shows the cache.
 const CACHE: &str = "/machine";
 /// A machine's initial file system, in its private directory.
 const INITIAL_FILE: &str = "/workspace/initial";
@@ -126,7 +126,7 @@ impl Vm {
     }
 }
 
-/// How a machine comes to be.
+/// The start of a machine, by where its state comes from.
 pub(super) enum Way<'a> {
     Booted,
     /// From this file of the cache.
@@ -135,7 +135,7 @@ pub(super) enum Way<'a> {
     Saved,
 }
 
-/// What a machine is made of, and what it shows of this one.
+/// The parts of a machine, and what it shows of this one.
 pub(super) struct Plan {
     pub host: Host,
     pub cache: PathBuf,
@@ -195,17 +195,18 @@ impl Plan {
     }
 }
 
-/// Where a machine's file, which the sandbox that QEMU runs in has at `file`, is on this machine: `directory` is the workspace there.
+/// Returns the path on this machine of a machine's file, which the sandbox that QEMU runs in has at `file`: `directory`
+/// is the workspace there.
 pub(super) fn file_in(directory: &Path, file: &str) -> PathBuf {
     directory.join(Path::new(file).file_name().unwrap_or_default())
 }
 
-/// Where a file of the cache is in the sandbox that QEMU runs in.
+/// Returns the path of a file of the cache in the sandbox that QEMU runs in.
 fn in_cache(path: &Path) -> PathBuf {
     Path::new(CACHE).join(path.file_name().unwrap_or_default())
 }
 
-/// Where kernels and images are kept.
+/// Returns the directory of kernels and images, and makes it where it is missing.
 pub(crate) fn cache(machine: &Machine) -> Result<PathBuf> {
     let cache = match Settings::of(machine).cache {
         Some(cache) => cache,

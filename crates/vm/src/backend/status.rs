@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 /// The most that is read of why there is no guest.
 const MAX_WORDS: u64 = 16 << 10;
-/// How much longer than the keeper this side waits.
+/// The time by which this side waits longer than the keeper.
 const GRACE: Duration = Duration::from_secs(15);
 
 /// Waits until the keeper hands the stream to the guest.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use tokio::process::Command;
 
-/// Where they are, whatever `PATH` says.
+/// The directories in which they are, whatever `PATH` says.
 const DIRECTORIES: [&str; 6] =
     ["/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/bin", "/sbin"];
 /// Bytes of what a tool says that are shown.
