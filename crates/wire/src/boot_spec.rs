@@ -21,28 +21,28 @@ pub const RESUME_SIGNAL: i32 = 12;
 /// The name of the virtio port that carries the streams, and the serial number of the writable disk.
 pub const PORT: &str = "agent";
 pub const DISK: &str = "disk";
-/// Where images are mounted: `IMAGES/N` has the serial number `imageN`.
+/// The directory in which images are mounted: `IMAGES/N` has the serial number `imageN`.
 pub const IMAGES: &str = "/images";
-/// Where the initial file system is once another root is mounted.
+/// The directory of the initial file system once another root is mounted.
 pub const INITIAL: &str = "/initial";
-/// Where the writable disk is mounted.
+/// The directory in which the writable disk is mounted.
 pub const WRITABLE: &str = "/writable";
 /// The control group of the sandbox within the machine.
 pub const CGROUP: &str = "/sys/fs/cgroup/sandbox";
 
 record! {
-    /// What to do at boot.
+    /// The work to do at boot.
     #[derive(Default)]
     BootSpec {
         /// Kernel modules of the initial file system, in the order in which they are loaded.
         modules: Vec<PathBuf>,
-        /// How many images there are.
+        /// The number of images.
         images: u32,
     }
 }
 
 record! {
-    /// What a machine that has booted is given to become a session's.
+    /// The specification of a session, which a machine that has booted is given.
     #[derive(Default)]
     SessionSpec {
         /// Limits of the sandbox within the machine: bytes and processes.

@@ -15,11 +15,11 @@ pub const RETURN: u16 = 0x06;
 pub const ALLOW: u32 = 0x7fff_0000;
 pub const FAIL: u32 = 0x0005_0000;
 
-/// Where the call's number and the machine are in `struct seccomp_data`.
+/// The offset of the call's number in `struct seccomp_data`; the machine follows.
 pub const NUMBER: u32 = 0;
 pub const ARCHITECTURE: u32 = 4;
 
-/// Where the lower half of an argument is in it, on the little-endian machines that there are.
+/// Returns the offset in it of the lower half of an argument, on the little-endian machines that there are.
 pub const fn argument(index: u32) -> u32 {
     16 + 8 * index
 }

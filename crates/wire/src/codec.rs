@@ -7,7 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Why bytes could not be decoded.
+/// The reason why bytes could not be decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WireError {
     /// A frame of this many bytes is not allowed.

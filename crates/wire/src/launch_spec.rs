@@ -8,11 +8,11 @@ use std::path::PathBuf;
 
 /// The name of the file in the sandbox's private directory.
 pub const FILE: &str = "spec";
-/// Where a container engine inside listens.
+/// The socket at which a container engine inside listens.
 pub const ENGINE_SOCKET: &str = "/run/docker.sock";
 
 record! {
-    /// How to make one sandbox.
+    /// The specification of one sandbox.
     #[derive(Default)]
     LaunchSpec {
         /// The user and group that run inside. A launcher that is not root can only keep its own.
@@ -30,7 +30,7 @@ record! {
         overlay: Option<PathBuf>,
         /// The host directory that is the workspace itself, or none. With neither, the workspace is a private one.
         bind_workspace: Option<PathBuf>,
-        /// Where the workspace is inside, which `/workspace` then is another name of; empty: `/workspace` itself.
+        /// The path of the workspace inside, which `/workspace` then is another name of; empty: `/workspace` itself.
         place: PathBuf,
         /// `$HOME` inside, which `/home/agent` then is another name of; empty: `/home/agent` itself.
         home: PathBuf,
@@ -42,8 +42,8 @@ record! {
         added: Vec<PathBuf>,
         read_only: Vec<PathBuf>,
         own: Vec<PathBuf>,
-        /// What lies under the writable layer of the workspace, and above `overlay`; under that of `$HOME`; and under those of
-        /// caches, each with its path inside.
+        /// The directories that lie under the writable layer of the workspace, and above `overlay`; under that of
+        /// `$HOME`; and under those of caches, each with its path inside.
         beneath_workspace: Option<PathBuf>,
         beneath_home: Option<PathBuf>,
         beneath_caches: Vec<(PathBuf, PathBuf)>,

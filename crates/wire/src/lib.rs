@@ -58,7 +58,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 pub use window::{ReceiveWindow, WindowBudget};
 
-/// Where the sources of this crate are: the build script of the guest compiles them for the sandbox.
+/// The directory of this crate's sources: the build script of the guest compiles them for the sandbox.
 #[doc(hidden)]
 pub const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
 /// The version of the protocol. Both sides must speak the same.
@@ -88,7 +88,8 @@ pub fn proven(nonce: &[u8; 32], build: &str) -> Vec<u8> {
     [&nonce[..], build.as_bytes()].concat()
 }
 
-/// How many files a disk quota of `bytes` allows: as many as ext4 has inodes for (one for 16 KiB), and at least 16,384.
+/// Returns the number of files that a disk quota of `bytes` allows: as many as ext4 has inodes for (one for 16 KiB), and
+/// at least 16,384.
 pub fn files_of_quota(bytes: u64) -> u64 {
     (bytes >> 14).max(1 << 14)
 }
@@ -136,7 +137,7 @@ record! {
 }
 
 tagged! {
-    /// How a command ended. Exactly one of these, always.
+    /// The outcome of a command. Exactly one of these, always.
     #[derive(Copy)]
     Outcome {
         /// By itself, with this code.
@@ -168,7 +169,8 @@ record! {
         /// The file inside the sandbox that holds the whole output (up to the guest's spool limit), where the
         /// output was longer than the guest's in-memory threshold.
         spool: Option<PathBuf>,
-        /// How much of the output the spool holds: less than `output_bytes` where it was cut at the spool limit.
+        /// The number of bytes of the output that the spool holds: less than `output_bytes` where it was cut at the spool
+        /// limit.
         spool_bytes: u64,
         /// Processes that it started and that are still running.
         left_running: u32,
@@ -462,7 +464,7 @@ tagged! {
             max_entries: u64,
             /// Only what has changed since this generation (0 is before everything), and remember this one.
             since: Option<u64>,
-            /// How deep: 1 is the directory's own entries, 0 the whole tree.
+            /// The depth: 1 is the directory's own entries, 0 the whole tree.
             depth: u32,
         },
         /// `FactsAre`.
@@ -498,7 +500,7 @@ tagged! {
         0x20 = Signal {
             signal: i32,
         },
-        /// Which of these files are not there as described? `MissingAre`.
+        /// Asks which of these files are not there as described. `MissingAre`.
         0x21 = Missing {
             files: Vec<FileState>,
         },
@@ -538,7 +540,7 @@ tagged! {
             job: u64,
         },
         0x34 = JobState {
-            /// How it ended; `None` while it runs.
+            /// The outcome; `None` while it runs.
             finished: Option<Finished>,
         },
         0x35 = Stated {

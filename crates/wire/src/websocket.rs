@@ -85,7 +85,7 @@ fn base64(bytes: &[u8]) -> String {
     text
 }
 
-/// Why a client's frames are not accepted.
+/// The reason why a client's frames are not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Violation {
     /// Reserved bits, an unknown kind, text, or a control frame that is fragmented or too long.
@@ -156,7 +156,7 @@ impl Frames {
         Ok(input)
     }
 
-    /// How long the head is, once that is known.
+    /// Returns the length of the head, once that is known.
     fn head_length(&self) -> Result<Option<usize>, Violation> {
         let [first, second, ..] = *self.head else { return Ok(None) };
         let (kind, ends) = (first & 15, first & 0x80 != 0);
