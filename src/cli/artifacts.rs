@@ -180,7 +180,7 @@ impl SessionArtifacts {
 }
 
 const OPENER: &str = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
-/// How long the opener is waited for; where it is the viewer itself, it keeps running.
+/// The time for which the opener is waited for; where it is the viewer itself, it keeps running.
 const OPENING: Duration = Duration::from_secs(3);
 /// Media types that are opened, and their endings.
 const OPENED: [(&str, &str); 9] = [

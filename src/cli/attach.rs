@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Where nothing is known about the terminal.
+/// The size that is used where nothing is known about the terminal.
 const USUAL_SIZE: TerminalSize = TerminalSize { rows: 24, columns: 80 };
 /// Ctrl-], as often as this within [`LEAVE_WITHIN`], kills the program: everything else goes to it.
 const LEAVE: (u8, usize) = (0x1d, 3);

@@ -6,7 +6,7 @@ use crate::cli::ui::pictures::Images;
 use crate::workspace::Mode;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
-/// When the user is asked before a tool runs.
+/// Returns the parser for the values of `--approve`: when the user is asked before a tool runs.
 pub fn approve() -> impl TypedValueParser<Value = Approve> {
     one_of(vec![
         (Approve::Never, "never", "The sandbox is the protection"),
@@ -15,14 +15,14 @@ pub fn approve() -> impl TypedValueParser<Value = Approve> {
     ])
 }
 
-/// Which kind of sandbox.
+/// Returns the parser for the values of `--sandbox`.
 pub fn sandbox() -> impl TypedValueParser<Value = SandboxChoice> {
     let auto = (SandboxChoice::Auto, SandboxChoice::AUTO, "Docker if its engine answers, else local");
     let kinds = KINDS.iter().map(|kind| (SandboxChoice::Named(kind.name), kind.name, kind.about));
     one_of([auto].into_iter().chain(kinds).collect())
 }
 
-/// How the sandbox gets the workspace.
+/// Returns the parser for the values of `--workspace-mode`.
 pub fn workspace_mode() -> impl TypedValueParser<Value = Mode> {
     one_of(vec![
         (Mode::Auto, "auto", "Overlay for a large tree where it works, else copy"),
@@ -32,7 +32,7 @@ pub fn workspace_mode() -> impl TypedValueParser<Value = Mode> {
     ])
 }
 
-/// When pictures are drawn.
+/// Returns the parser for the values of `--images`: when pictures are drawn.
 pub fn images() -> impl TypedValueParser<Value = Images> {
     one_of(vec![
         (Images::Auto, "auto", "In a terminal, as well as it can"),

@@ -216,7 +216,7 @@ fn is_input_wanted(stdin: BorrowedFd<'_>, stopped: Option<&PipeReader>) -> bool 
     }
 }
 
-/// Where the command's output goes: as it is into files and pipes, made harmless onto a terminal.
+/// The output of the command: as it is into files and pipes, made harmless onto a terminal.
 pub struct ProgramOutput {
     stdout: Option<Sanitiser>,
     stderr: Option<Sanitiser>,

@@ -18,9 +18,9 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long a server of this machine may take to list its models.
+/// The time limit for a server of this machine to list its models.
 const LOCAL_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long an endpoint may take to list its models, and to answer the request that tries it.
+/// The time limit for an endpoint to list its models, and to answer the request that tries it.
 const TRIAL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Prompts to begin with.
 const EXAMPLES: [&str; 3] = [
@@ -99,7 +99,8 @@ async fn candidates(config: &Config, console: &Console) -> Vec<Candidate> {
     found.into_iter().flatten().collect()
 }
 
-/// How many models a server of this machine offers; `None` where nothing answers at its usual port.
+/// Returns the only model that a server of this machine offers, or their number; `None` where nothing answers at its
+/// usual port.
 async fn offered_locally(config: &Config, provider: &Provider) -> Option<String> {
     let mut config = config.clone();
     config.options.endpoint.provider = Some(provider.name.to_owned());

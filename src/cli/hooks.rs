@@ -6,7 +6,7 @@ use crate::sanitise::one_line;
 use crate::session::Notice;
 use std::path::Path;
 
-/// Where a repository might write hooks. They are never run.
+/// The file in which a repository might write hooks. They are never run.
 const OF_REPOSITORY: &str = ".agent/config.toml";
 const MAX_BYTES: u64 = 64 << 10;
 const MAX_LISTED: usize = 20;

@@ -47,7 +47,7 @@ use std::process::ExitCode as ProcessExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the end of a command waits for removals of sandboxes.
+/// The time for which the end of a command waits for removals of sandboxes.
 const REMOVALS: Duration = Duration::from_secs(5);
 
 /// Runs the command.

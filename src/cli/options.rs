@@ -85,7 +85,7 @@ impl Options {
         self.verbosity.quiet
     }
 
-    /// How much of a session is shown.
+    /// Returns the level of detail in which a session is shown.
     pub fn verbosity(&self) -> Verbosity {
         match (self.verbosity.quiet, self.verbosity.verbose) {
             (true, _) => Verbosity::Quiet,
@@ -322,11 +322,11 @@ pub struct CheckArgs {
     pub is_clean: bool,
 }
 
-/// How often a failed check goes back to the model by default.
+/// The number of times that a check is run by default before its failure counts.
 const CHECK_ATTEMPTS: u32 = 3;
 
 impl CheckArgs {
-    /// How checks are run.
+    /// Returns the rules for running checks.
     pub fn rules(&self) -> CheckRules {
         CheckRules { attempts: self.attempts.unwrap_or(CHECK_ATTEMPTS), is_clean: self.is_clean }
     }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 /// The longest standard input that is accepted, in bytes.
 const MAX_INPUT: u64 = 10 << 20;
-/// How long to wait for the first byte of standard input if there is a prompt as well: CI systems often leave one open
-/// that never gets any.
+/// The time limit for the first byte of standard input if there is a prompt as well: CI systems often leave one open that
+/// never gets any.
 const INPUT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The prompt, and a notice for the user if standard input was not waited for, or is not text.

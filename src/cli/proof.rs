@@ -6,7 +6,7 @@ use crate::log::SessionId;
 use crate::sandbox::{Backend, Command, Outcome, Program, Sandbox, Spec};
 use std::time::{Duration, Instant};
 
-/// How long the sandbox that proves a backend may live, and its command may run.
+/// The time limit for the sandbox that proves a backend, and for its command.
 const PROOF_TTL: Duration = Duration::from_secs(10);
 
 /// Starts a sandbox, runs `true` in it, and removes it: how long that took, and what the sandbox lacks of its protection.

@@ -46,7 +46,7 @@ pub async fn rules(config: &mut Config, prompt: String) -> Result<(Rules, Option
     Ok((rules, reason.map(sandbox_settings::text)))
 }
 
-/// Which models race, at which temperatures.
+/// The attempts of a race: their models and temperatures.
 pub struct RaceField {
     attempts: Vec<(Option<String>, Option<f64>)>,
 }
@@ -224,7 +224,7 @@ pub fn line(attempt: &AttemptRecord, with_session: bool) -> String {
     AttemptCells { number, model, state, turns, usage: *usage, cost: *cost, last: &last }.text()
 }
 
-/// How much an attempt has changed.
+/// Describes the size of an attempt's change.
 pub fn size(files: u64, lines: u64) -> String {
     format!("{}, {}", counted(files, "file"), counted(lines, "line"))
 }

@@ -38,7 +38,7 @@ pub fn workspace(config: &Config) -> WorkspaceSettings {
     }
 }
 
-/// Where repositories of the user's may take objects from, by `config.toml`.
+/// Returns the directories from which repositories of the user's may take objects, by `config.toml`.
 pub fn object_stores(config: &Config) -> Vec<PathBuf> {
     config.file.git_object_stores.iter().map(|path| config.machine.in_home(path)).collect()
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long a session that failed may take to look at its sandbox once more.
+/// The time limit for a session that failed to look at its sandbox once more.
 const LAST_LOOK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The end of `agent run`: with `--apply` the change is written, a user at a terminal is asked, and otherwise

@@ -23,7 +23,8 @@ pub fn options_behind_command(arguments: Vec<OsString>) -> Vec<OsString> {
     }
 }
 
-/// How many arguments an option is, with its value. `None` for anything else, and for options that nobody knows.
+/// Returns the number of arguments that an option takes up, with its value. `None` for anything else, and for options
+/// that nobody knows.
 fn option_length(program: &clap::Command, argument: &str) -> Option<usize> {
     let has_value = |option: &clap::Arg| {
         option.get_action().takes_values() && !option.is_require_equals_set() && !has_optional_value(option)
@@ -47,7 +48,7 @@ fn has_optional_value(option: &clap::Arg) -> bool {
     option.get_num_args().is_some_and(|range| range.min_values() == 0)
 }
 
-/// Which commands have the option that was given to one that does not, or `None` if no command has it.
+/// Names the commands that have the option that was given to one that does not; `None` if no command has it.
 pub fn hint(error: &clap::Error) -> Option<String> {
     if error.kind() != ErrorKind::UnknownArgument {
         return None;

@@ -50,7 +50,7 @@ pub async fn choose(
 /// The hunks of a file that is under review.
 struct Hunks {
     file: TextFile,
-    /// Which of its hunks are taken.
+    /// The hunks, by whether each is taken.
     taken: Vec<bool>,
     at: usize,
 }

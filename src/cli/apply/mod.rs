@@ -36,7 +36,7 @@ use crate::workspace::{Applied, ChangeSet, Workspace};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How the user is asked.
+/// The means of asking the user.
 pub struct Dialogue<'a> {
     pub progress: &'a Progress,
     /// The pager and the editor.
@@ -52,7 +52,7 @@ pub enum Ask {
     Parts,
 }
 
-/// Which of `changes` the user wants to have written; `is_all`: they are all that has changed.
+/// Asks which of `changes` the user wants to have written; `is_all`: they are all that has changed.
 ///
 /// # Errors
 /// [`crate::error::Kind::Interrupted`] if the user answers with Ctrl-C or Ctrl-D: nothing is chosen then.
@@ -120,7 +120,7 @@ pub async fn write(session: &mut Author<'_>, files: &Files<'_>, chosen: &ChosenC
     Ok(applied)
 }
 
-/// Where the changes are, and how they are written.
+/// The workspace of the changes, and what is needed to write them.
 pub struct Files<'a> {
     pub machine: &'a Arc<Machine>,
     pub workspace: &'a Workspace,
@@ -236,9 +236,9 @@ pub struct ChosenChanges {
     edited: BTreeMap<TreePath, Node>,
     /// The parts that were refused with a reason.
     refused: Vec<RefusedPart>,
-    /// How files are written that the user has changed in the same lines.
+    /// The decisions about files that the user has changed in the same lines.
     resolutions: Resolutions,
-    /// What the user said in place of an answer.
+    /// The words that the user said in place of an answer.
     said: Option<String>,
 }
 

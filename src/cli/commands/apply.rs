@@ -131,7 +131,7 @@ fn with_commits(mut applied: Value, made: &[Made]) -> Value {
     applied
 }
 
-/// Where nobody is asked: how the changes differ from those that were shown last, and their risks.
+/// Prints how the changes differ from those that were shown last, and their risks, where nobody is asked.
 fn warn_unasked(kept: &KeptSession, changes: &ChangeSet, is_all: bool) -> Result<()> {
     let since = kept.workspace.since_shown(changes, is_all)?.summary();
     let risks = risks::summary(changes);

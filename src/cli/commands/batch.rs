@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// How long the end of a batch waits until the sandboxes of its tasks are removed.
+/// The time for which the end of a batch waits until the sandboxes of its tasks are removed.
 const REMOVALS: Duration = Duration::from_secs(120);
 
 const EXAMPLES: &str = "\
@@ -191,7 +191,7 @@ fn listen(halt: Arc<watch::Sender<Halt>>, display: Arc<BatchDisplay>) -> Result<
     })
 }
 
-/// How often a retry of the endpoint is reported: an outage has many.
+/// The least time between two reports of a retry of the endpoint: an outage has many.
 const RETRY_NOTICE: Duration = Duration::from_secs(10);
 
 /// Shows a batch on standard error, and with `--json` its results on standard output.
@@ -210,7 +210,7 @@ struct BatchState {
     summary: Summary,
     running: BTreeSet<String>,
     last_retry: Option<Instant>,
-    /// Whether standard output could not be written.
+    /// The failure to write to standard output, if one occurred.
     failure: Option<Error>,
 }
 

@@ -68,7 +68,7 @@ struct ForgetArgs {
 /// Bytes of `config.toml` that are edited.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// What `agent config init` writes: all of it is commented out.
+/// The file that `agent config init` writes: all of it is commented out.
 const TEMPLATE: &str = "\
 # Settings of agent. `agent config show` prints what is in force; docs/reference/configuration.md has every key.
 #
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(File::from_text(path, text.as_bytes()).unwrap().network.as_deref(), Some("none"));
     }
 
-    /// What an editor would underline is what a session refuses.
+    /// An editor would underline what a session refuses.
     #[test]
     fn the_schema_takes_what_is_read() {
         let schema = serde_json::to_value(schemars::schema_for!(File)).unwrap();

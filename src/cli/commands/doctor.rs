@@ -61,11 +61,11 @@ const INDENT: usize = 24;
 /// One thing that was looked at.
 #[derive(Debug, Serialize)]
 struct DoctorCheck {
-    /// What: `engine`, `local`, `endpoint`, `key`, …
+    /// The subject: `engine`, `local`, `endpoint`, `key`, …
     name: &'static str,
     /// `ok`, `warning` or `failed`.
     state: CheckState,
-    /// What was found.
+    /// The finding.
     found: String,
     /// The advice, where there is any.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -264,7 +264,7 @@ async fn cluster(config: &Config) -> Vec<DoctorCheck> {
     }
 }
 
-/// What a virtual machine is made of here, and whether one does what it should.
+/// Checks what a virtual machine is made of here, and whether one does what it should.
 #[cfg(feature = "vm")]
 async fn virtual_machine(config: &Config) -> Vec<DoctorCheck> {
     let backend = match vm::Vm::connect(Arc::clone(&config.machine)) {
@@ -455,7 +455,7 @@ fn protocol_setting(model: &str, protocol: Protocol) -> String {
     format!("[models.{model:?}] protocol = \"{}\"", protocol.name())
 }
 
-/// How to use the model, and the setting for it where it is not used like that anyway.
+/// Recommends a use of the model, with the setting for it where it is not used like that anyway.
 fn recommendation(
     config: &Config,
     model: &str,

@@ -39,7 +39,7 @@ struct OfferedModel {
     name: String,
     /// In tokens.
     context_window: Option<u64>,
-    /// How tools are offered to it; `None` if nothing is known about it.
+    /// The form in which tools are offered to it; `None` if nothing is known about it.
     form: Option<CallForm>,
 }
 

@@ -133,7 +133,7 @@ async fn run(machine: &Arc<Machine>, options: &Options, arguments: &RaceArgs) ->
     end(machine, options, &store, &record).await
 }
 
-/// Which models race, at which temperatures.
+/// Returns the models that race, with their temperatures.
 fn field(arguments: &RaceArgs) -> Result<RaceField> {
     let RaceArgs { models, temperature, .. } = arguments;
     if let Some(bad) = temperature.iter().find(|value| !(0.0..=2.0).contains(*value)) {

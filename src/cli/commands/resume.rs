@@ -29,7 +29,7 @@ pub struct ResumeArgs {
     last: bool,
 }
 
-/// Which session is resumed.
+/// The choice of the session to resume.
 #[derive(Debug, Clone)]
 pub enum Which {
     /// The one whose id begins so.

@@ -303,7 +303,7 @@ fn open_in_browser(url: &str) -> std::io::Result<()> {
     Ok(())
 }
 
-/// How long the browser may take to read the file that it was opened with.
+/// The time limit for the browser to read the file that it was opened with.
 const BROWSER_START: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// Returns what one prompt may use, in words; `span` is what the limit of the cost is for.

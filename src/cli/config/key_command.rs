@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OnceCell;
 
-/// How long the program may take: it may wait for a window in which the user unlocks their keys.
+/// The time limit for the program: it may wait for a window in which the user unlocks their keys.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes of its output that are read.
 const MAX_OUTPUT: usize = 64 << 10;

@@ -57,7 +57,7 @@ pub struct Config {
     pub workspace: PathBuf,
     /// Set if it was named on the command line.
     pub workspace_named: bool,
-    /// Where in the workspace commands start.
+    /// The directory in the workspace where commands start.
     pub directory: PathBuf,
     /// The sandbox.
     pub sandbox: SandboxConfig,
@@ -73,9 +73,9 @@ pub struct Config {
     pub hooks: Vec<Hook>,
     /// MCP servers.
     pub mcp: Configured,
-    /// What prepares the workspace, and its sandbox.
+    /// The settings that prepare the workspace, and its sandbox.
     pub project: ConfiguredProject,
-    /// How long the user has to have typed nothing before they are notified, if the file sets it.
+    /// The time for which the user has to have typed nothing before they are notified, if the file sets it.
     pub notify_after: Option<Duration>,
     /// The flags of the call.
     pub options: Options,
@@ -90,15 +90,15 @@ pub struct Config {
 /// The settings of the sandbox.
 #[derive(Debug, Clone)]
 pub struct SandboxConfig {
-    /// Which backend.
+    /// The choice of the backend.
     pub choice: SandboxChoice,
     /// The image, if one was named.
     pub image: Option<String>,
     /// The OCI runtime, if one was named.
     pub runtime: Option<String>,
-    /// Whether a Docker engine runs inside.
+    /// Set if a Docker engine runs inside.
     pub docker: bool,
-    /// What it may reach.
+    /// The network that it may reach.
     pub network: Network,
     /// Who says that.
     pub network_origin: NetworkOrigin,
@@ -110,11 +110,11 @@ pub struct SandboxConfig {
     pub credentials: Vec<credentials::Enabled>,
     /// Those that the user may be asked about.
     pub offered: Vec<credentials::Enabled>,
-    /// How the workspace is made available.
+    /// The mode in which it gets the workspace.
     pub workspace_mode: Mode,
 }
 
-/// How long a kept sandbox keeps running with nobody connected, by default.
+/// The default time for which a kept sandbox keeps running with nobody connected.
 pub const DEFAULT_TTL: Duration = Duration::from_secs(3600);
 
 /// Facts of this machine, and what the user's file says of sandboxes elsewhere.
@@ -206,7 +206,7 @@ impl Config {
         HostPrograms::new(Arc::clone(&self.machine), &self.workspace)
     }
 
-    /// When pictures are drawn in the terminal.
+    /// Returns the setting of when pictures are drawn in the terminal.
     pub fn images(&self) -> Images {
         self.options.verbosity.images.or(self.file.ui.images).unwrap_or_default()
     }

@@ -42,7 +42,7 @@ impl Source {
 /// Settings of a project's sandboxes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProjectSettings {
-    /// What prepares it once.
+    /// The command that prepares it once.
     pub setup: Option<ProjectSetup>,
     /// The image of its sandboxes.
     pub image: Option<String>,
@@ -54,14 +54,14 @@ pub struct ProjectSettings {
     pub rules: Rules,
 }
 
-/// What a project asks for.
+/// The request of a project.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     /// The file.
     pub source: Source,
     /// The settings.
     pub settings: ProjectSettings,
-    /// What else the file says that has no effect, and why.
+    /// Remarks about what else the file says that has no effect, and why.
     pub remarks: Vec<String>,
 }
 
@@ -105,10 +105,10 @@ impl Request {
     }
 }
 
-/// What a project's file asks for, and what the user said to it.
+/// The request of a project's file, and the user's answer to it.
 #[derive(Debug, Clone)]
 pub struct Asked {
-    /// What it asks for.
+    /// The request.
     pub request: Request,
     /// Set if the user has approved it as it is.
     pub is_approved: bool,
@@ -155,18 +155,18 @@ fn refused(machine: &Machine) -> Result<Approvals> {
     Approvals::of(machine, "refused-setups")
 }
 
-/// What prepares the workspace of a call, and its sandbox.
+/// The settings that prepare the workspace of a call, and its sandbox.
 #[derive(Debug, Clone, Default)]
 pub struct ConfiguredProject {
     /// The settings that hold.
     pub settings: ProjectSettings,
-    /// What a file asks for that is neither approved nor refused.
+    /// The request of a file that is neither approved nor refused.
     pub open: Option<Asked>,
-    /// What the user should know about a file.
+    /// A notice about a file for the user.
     pub notice: Option<String>,
 }
 
-/// What the workspace `root` is prepared with: the user's file comes first.
+/// Returns the settings that the workspace `root` is prepared with: the user's file comes first.
 pub(super) fn configured(
     of_user: &BTreeMap<PathBuf, SetupOptions>,
     root: &Path,

@@ -37,7 +37,8 @@ struct ProjectWorkspace {
     exclude: Vec<String>,
 }
 
-/// What the file of the project in `root` asks for, and the part of its content that does.
+/// Reads the request of the file of the project in `root`, and the part of its content that makes it; `None` where there
+/// is none.
 ///
 /// # Errors
 /// It cannot be read, or a value is of no use.

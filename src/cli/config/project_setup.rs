@@ -9,7 +9,7 @@ use std::path::{Component, PathBuf};
 
 /// The longest command, in bytes.
 const MAX_COMMAND: usize = 4000;
-/// What a setup may reach where it does not say.
+/// The network that a setup may reach where it does not say.
 pub(super) const DEFAULT_NETWORK: &str = "registries";
 
 /// A setup as it is written.

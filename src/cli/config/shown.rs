@@ -26,7 +26,7 @@ pub struct ShownSetting {
 
 /// The settings of the endpoint, whose key is not shown.
 const ENDPOINT: [&str; 4] = ["model", "base_url", "api_key", "provider"];
-/// What holds where nobody sets it, as the reference says it.
+/// The defaults of the settings, in the reference's words.
 const DEFAULTS: [(&str, &str); 27] = [
     ("model", "the provider's, or the only one that the endpoint offers"),
     ("base_url", "that of provider, or of the provider whose key is set"),

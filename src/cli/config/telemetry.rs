@@ -32,7 +32,7 @@ mod with {
     use std::sync::Arc;
     use std::time::Duration;
 
-    /// How long the end of the process waits for the collector.
+    /// The time for which the end of the process waits for the collector.
     const LAST_TIMEOUT: Duration = Duration::from_secs(2);
 
     /// Keeps what collects with `machine`, once.

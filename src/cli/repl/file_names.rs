@@ -10,11 +10,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// Files and directories that are looked at.
 const MAX_ENTRIES: usize = 200_000;
-/// How long one look may take.
+/// The time limit for one look.
 const MAX_TIME: Duration = Duration::from_secs(10);
-/// How old the names may be before they are looked up again.
+/// The age of the names from which on they are looked up again.
 const MAX_AGE: Duration = Duration::from_secs(5);
-/// How long a key waits for the first names: a small workspace's are there by then.
+/// The time for which a key waits for the first names: a small workspace's are there by then.
 const FIRST_WAIT: Duration = Duration::from_millis(25);
 
 /// The files of a workspace that git does not ignore.
@@ -22,7 +22,7 @@ pub struct WorkspaceFiles(Arc<Shared>);
 
 struct Shared {
     root: PathBuf,
-    /// Where commands start, relative to the root: names are relative to it.
+    /// The directory in which commands start, relative to the root: names are relative to it.
     directory: PathBuf,
     state: Lock<State>,
     found: Condvar,

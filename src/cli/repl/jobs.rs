@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 /// Columns of a job's command.
 const COMMAND: usize = 80;
-/// How long leaving waits to learn what runs.
+/// The time for which leaving waits to learn what runs.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Ports that are forwarded at once.
 const MAX_FORWARDED: usize = 16;

@@ -129,7 +129,7 @@ struct Repl<'a> {
     has_told_of_ignored: AtomicBool,
 }
 
-/// Whether the REPL continues.
+/// The next step of the REPL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Flow {
     Continue,

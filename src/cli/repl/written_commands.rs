@@ -8,7 +8,7 @@ use crate::sanitise::one_line;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-/// Where a project has its commands, and where projects and users have those that they wrote for Claude Code.
+/// The directory of a project's commands, and that of those that projects and users wrote for Claude Code.
 const OF_PROJECT: &str = ".agent/commands";
 const OF_CLAUDE: &str = ".claude/commands";
 /// Commands of one directory.

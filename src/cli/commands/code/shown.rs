@@ -33,7 +33,7 @@ pub struct ShownFiles {
 /// A file that a run showed.
 pub struct ShownFile {
     artifact: Artifact,
-    /// Where it was copied to.
+    /// The path that it was copied to.
     path: Option<PathBuf>,
 }
 

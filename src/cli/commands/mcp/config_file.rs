@@ -72,7 +72,7 @@ impl ConfigFile {
         written().map_err(|error| create_error(&path, error))
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.path
     }

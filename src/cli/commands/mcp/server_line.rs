@@ -38,7 +38,7 @@ pub fn in_full(server: &ServerSettings, options: &ServerOptions, author: Author,
     text
 }
 
-/// What a file says of a server, beside what [`in_full`] begins with.
+/// Returns what a file sets for a server, beside what [`in_full`] begins with.
 fn settings(server: &ServerSettings, options: &ServerOptions, author: Author) -> Vec<(&'static str, String)> {
     // All of its fields, so that a new one is not forgotten here.
     let ServerOptions {

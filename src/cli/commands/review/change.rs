@@ -6,7 +6,7 @@ use crate::sandbox::{Command, Finished, Outcome, Output, Program, Sandbox};
 use crate::sanitise::one_line;
 use std::time::Duration;
 
-/// How long git may take.
+/// The time limit for git.
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// Bytes of git's answer that are read.
 const MAX_ANSWER: u64 = 16 << 20;

@@ -59,7 +59,7 @@ fn shown<S: serde::Serializer>(file: &TreePath, serializer: S) -> std::result::R
     serializer.serialize_str(&visible_name(file.as_bytes()))
 }
 
-/// What the model answers with.
+/// The answer of the model.
 #[derive(Deserialize)]
 struct Answer {
     findings: Vec<Claim>,

@@ -11,12 +11,12 @@ use tokio::net::lookup_host;
 
 /// Names below `localhost` are this machine's own (RFC 6761), where its resolver knows that.
 const LOCAL_DOMAIN: &str = "agent.localhost";
-/// How long the resolver may take to say whether it does.
+/// The time limit for the resolver to say whether it does.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The server's names.
 pub struct Names {
-    /// Where clients of this machine reach it.
+    /// The address at which clients of this machine reach it.
     address: SocketAddr,
     /// Below which sandboxes have theirs, with the port.
     pub domain: String,

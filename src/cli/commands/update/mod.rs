@@ -22,7 +22,7 @@ use tempfile::TempPath;
 use tokio::process::Command;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// How long the new program may take to print its version.
+/// The time limit for the new program to print its version.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// `agent update`

@@ -12,7 +12,7 @@ const NAME: &str = "installed";
 const MAX_RECEIPT: u64 = 16 << 10;
 const MAX_LIST: u64 = 1 << 20;
 
-/// What `install.sh` noted: four lines.
+/// The notes of `install.sh`: four lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receipt {
     /// The program.

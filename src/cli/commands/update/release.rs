@@ -13,7 +13,7 @@ use std::time::Duration;
 use url::{Host, Url};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long the server may be silent.
+/// The time for which the server may be silent.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// Redirects that are followed: releases are kept elsewhere.
 const MOST_REDIRECTS: usize = 5;

@@ -25,7 +25,7 @@ pub struct FoundServer {
     pub options: Result<ServerOptions, String>,
 }
 
-/// Whether values may name variables of this machine.
+/// The rule for values that name variables of this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Variables {
     /// They are passed on by name.
@@ -74,7 +74,7 @@ pub fn of_entries(servers: &Map<String, Value>, variables: Variables) -> Vec<Fou
     servers.iter().take(MAX_SERVERS).map(judged).collect()
 }
 
-/// How many values there are in one, and their bytes with those of their names.
+/// Counts the values in one, and their bytes with those of their names.
 fn size(value: &Value, name: usize) -> (usize, usize) {
     let sum = |(settings, bytes), (more, further)| (settings + more, bytes + further);
     match value {
@@ -265,7 +265,7 @@ mod tests {
         assert!(found[3].options.is_err() && found[4].options.is_err());
     }
 
-    /// What pushes a command off the screen, or is too long to be read.
+    /// Arguments may push a command off the screen, or be too long to be read.
     #[test]
     fn servers_of_a_repository_that_nobody_can_look_at_are_left_out() {
         for args in [vec!["".to_owned(); 1_000], vec!["x".repeat(40_000)]] {

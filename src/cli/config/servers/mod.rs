@@ -122,7 +122,7 @@ pub fn settings(
 /// A variable of this machine that has to be set.
 type Required<'a> = &'a dyn Fn(&str) -> Result<String>;
 
-/// How it is reached, and the limits of a sandbox of its own.
+/// Returns how it is reached, and the limits of a sandbox of its own.
 fn launch(options: &ServerOptions, variable: &dyn Fn(&str) -> Option<String>) -> Result<(Launch, OwnLimits)> {
     let limits = OwnLimits {
         memory: options.memory.as_deref().map(bytes).transpose()?,
