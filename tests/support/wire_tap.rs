@@ -40,7 +40,7 @@ impl WireTap {
         Self { address, mode }
     }
 
-    /// The news from now on.
+    /// Sets its mode from now on.
     pub fn set(&self, mode: Mode) {
         self.mode.send_replace(mode);
     }

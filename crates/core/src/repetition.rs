@@ -8,7 +8,7 @@ const ROUNDS: usize = 4;
 /// The longest cycle that is detected, in calls.
 const MAX_CYCLE: usize = 4;
 
-/// The advice, where there is any.
+/// The verdict on the last calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// Nothing.

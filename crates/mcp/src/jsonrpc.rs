@@ -37,7 +37,7 @@ pub enum Message {
     Response {
         /// The request's; `None` where that could not be read.
         id: Option<Id>,
-        /// The outcome of opening a stream again.
+        /// The result, or the error.
         outcome: Result<Value, ErrorObject>,
     },
 }

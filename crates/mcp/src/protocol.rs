@@ -56,7 +56,7 @@ pub struct ToolDescription {
     /// A name to show.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// Its effect.
+    /// Its description.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// The JSON Schema of its arguments.
@@ -121,7 +121,7 @@ pub enum Block {
         /// Its name.
         #[serde(default)]
         name: String,
-        /// The obstacle, in words.
+        /// Its description.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         description: Option<String>,
         /// Its media type.
@@ -163,7 +163,7 @@ pub struct PromptDescription {
     /// A name to show.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// Its effect.
+    /// Its description.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// Its arguments, all of them text.

@@ -85,7 +85,7 @@ pub struct Scanner {
 pub struct Seen {
     /// Its stamp at that time.
     pub stamp: GuestStamp,
-    /// The kind of failure.
+    /// The node that it was.
     pub node: Node,
     settled: bool,
 }

@@ -56,7 +56,7 @@ impl Selection {
 /// A path that is picked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Picked {
-    /// The obstacle, in words.
+    /// Its kind.
     pub kind: PickedKind,
     /// Permission bits.
     pub mode: u32,

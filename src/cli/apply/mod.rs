@@ -230,7 +230,7 @@ async fn restored(config: &Config, id: &SessionId, console: &Arc<Console>) -> Re
 /// The changes that the user chose.
 #[derive(Debug)]
 pub struct ChosenChanges {
-    /// The text that is written.
+    /// The changes to write.
     pub changes: ChangeSet,
     /// The files whose hunks the user edited, as the sandbox gets them: with what was not chosen.
     edited: BTreeMap<TreePath, Node>,

@@ -72,7 +72,7 @@ pub struct ResourceDescription {
     /// Its name.
     #[serde(default)]
     pub name: String,
-    /// The obstacle, in words.
+    /// Its description.
     #[serde(default)]
     pub description: Option<String>,
 }

@@ -31,7 +31,7 @@ const SHUTDOWN: Duration = Duration::from_secs(5);
 /// Connections to the ports of one sandbox at a time.
 pub const MAX_CONNECTIONS: usize = 256;
 
-/// The context that a client asks for.
+/// The sandbox that a client asks for.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted {
     /// The template's name, which is only remembered where it is not a snapshot's: all sandboxes are those of the server's settings.

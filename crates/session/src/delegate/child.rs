@@ -10,7 +10,7 @@ use agent_policy::Approver;
 use std::convert::Infallible;
 use std::sync::Arc;
 
-/// The outcome of opening a stream again.
+/// The result of the work on a delegated task.
 pub(super) struct Worked {
     pub answer: Result<String>,
     pub spent: Spent,
