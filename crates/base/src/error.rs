@@ -40,7 +40,7 @@ pub enum Kind {
     OutputClosed,
 }
 
-/// Whom a failure concerns, where that is known.
+/// The scope of a failure, where that is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scope {
     #[default]
@@ -161,7 +161,7 @@ impl Error {
         self
     }
 
-    /// Whom it concerns.
+    /// Returns its scope.
     pub fn scope(&self) -> Scope {
         self.scope
     }

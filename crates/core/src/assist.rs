@@ -10,7 +10,7 @@ use agent_tools::ToolResult;
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 
-/// Who helps. Whatever is not implemented leaves everything as it is.
+/// Help for the model. Whatever is not implemented leaves everything as it is.
 pub trait Assist: Send + Sync {
     /// A prompt is about to be added to the conversation.
     ///

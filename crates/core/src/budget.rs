@@ -23,7 +23,7 @@ pub struct Budget {
     max_cost: Option<f64>,
     max_tokens: Option<u64>,
     spent: Lock<Spent>,
-    /// Whose it is, and what to do when it is used up, where that is not the user of a command.
+    /// The owner, and what to do when it is used up, where the owner is not the user of a command.
     words: Option<(&'static str, &'static str)>,
 }
 

@@ -42,7 +42,7 @@ pub struct Setup {
     pub events: Arc<Events>,
     /// The environment in which tools run.
     pub environment: Arc<dyn Environment>,
-    /// Who helps the model.
+    /// The help for the model.
     pub assist: Arc<dyn Assist>,
     /// The tools that the model may call.
     pub tools: Registry,

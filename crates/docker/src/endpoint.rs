@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 pub struct Endpoint {
     /// The address to connect to.
     pub address: Address,
-    /// Who said so.
+    /// The source that named it.
     pub source: Source,
 }
 
@@ -27,7 +27,7 @@ pub enum Address {
     Tls(String, PathBuf),
 }
 
-/// Who named an endpoint.
+/// The source that named an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// The variable `DOCKER_HOST`.

@@ -454,7 +454,7 @@ pub fn is_group(group: c_int) -> bool {
 /// A signal that arrived.
 pub struct Signal {
     pub number: c_int,
-    /// Who sent it; 0 is a process outside this one's pid namespace, or the kernel.
+    /// The process that sent it; 0 is one outside this one's pid namespace, or the kernel.
     pub sender: u32,
 }
 

@@ -138,7 +138,7 @@ impl Pod<'_> {
         labels
     }
 
-    /// Whose it is, as annotations.
+    /// Returns the owner and the end of its life, as annotations.
     pub fn ownership(&self) -> Map<String, Value> {
         let labels = Ownership::of(self.spec).labels();
         labels.into_iter().map(|(name, value)| (name, value.into())).collect()

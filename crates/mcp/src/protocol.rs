@@ -34,9 +34,9 @@ pub mod meta {
     pub const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
     /// The abilities of the client.
     pub const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
-    /// Who the client is.
+    /// The name and the version of the client.
     pub const CLIENT: &str = "io.modelcontextprotocol/clientInfo";
-    /// Who the server is.
+    /// The name and the version of the server.
     pub const SERVER: &str = "io.modelcontextprotocol/serverInfo";
     /// Names a request in notifications of its progress.
     pub const PROGRESS_TOKEN: &str = "progressToken";

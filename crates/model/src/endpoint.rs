@@ -38,7 +38,7 @@ pub struct Endpoint {
     pub is_bearer: bool,
     /// The model's name as the endpoint knows it.
     pub model: String,
-    /// Whose quirks to expect.
+    /// The provider, whose quirks are to be expected.
     pub provider: &'static Provider,
     /// The time limits for waiting.
     pub timeouts: Timeouts,

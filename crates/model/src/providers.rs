@@ -25,7 +25,7 @@ pub struct Provider {
     pub is_implied_by_key: bool,
     /// A model to take where none is named.
     pub default_model: Option<&'static str>,
-    /// Under which name the reasoning is sent back beside tool calls, where the provider wants that.
+    /// The name under which the reasoning is sent back beside tool calls, where the provider wants that.
     pub reasoning_echo: Option<&'static str>,
     /// Set if it takes `stream_options`.
     pub stream_options: bool,

@@ -57,14 +57,14 @@ pub(super) struct Permit {
     pub reach: Reach,
     /// The user has allowed exactly this host and port.
     by_user: bool,
-    /// Whose list it goes by, where that is not the session's.
+    /// The holder of the list that it goes by, where that is not the session's.
     holder: Option<Arc<Holder>>,
 }
 
 /// Programs that go by a list of their own.
 #[derive(Debug)]
 pub(super) struct Holder {
-    /// Who they are, for messages: `[mcp.servers.fetch]`.
+    /// Their name, for messages: `[mcp.servers.fetch]`.
     name: String,
     rules: Rules,
 }
@@ -80,7 +80,7 @@ pub struct Gateway {
     rules: Lock<Rules>,
     /// The hosts that a client of this sandbox has taken away from the rules.
     narrowing: Lock<Narrowing>,
-    /// Whose denials hold here as well.
+    /// The gateway of the session whose denials hold here as well.
     session: Lock<Option<Arc<Gateway>>>,
     /// Lists beside the session's, by the password that programs show.
     holders: Lock<HashMap<String, Arc<Holder>>>,
@@ -291,7 +291,7 @@ impl Gateway {
         *self.command.lock() = command;
     }
 
-    /// Who is asked.
+    /// Returns the approver that is asked.
     pub(super) fn approver(&self) -> Option<Arc<dyn Approver>> {
         self.approver.lock().clone()
     }
@@ -355,7 +355,7 @@ impl Gateway {
         Ok(variables)
     }
 
-    /// Whose list a password stands for.
+    /// Returns the holder of the list that a password stands for.
     pub(super) fn holder(&self, pass: &str) -> Option<Arc<Holder>> {
         self.holders.lock().get(pass).cloned()
     }

@@ -34,7 +34,7 @@ pub fn sandbox_name(session: &str) -> Result<String> {
     Ok(format!("{PREFIX}{session}"))
 }
 
-/// Whose a sandbox is, and when it may be removed.
+/// The owner of a sandbox, and the time from which it may be removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ownership {
     /// The session's id.

@@ -80,7 +80,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// Who sent a request: an extension of each request. `None` for a Unix socket.
+/// The address that a request came from: an extension of each request. `None` for a Unix socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer(pub Option<SocketAddr>);
 

@@ -195,7 +195,7 @@ pub struct SandboxSettings {
     pub docker: bool,
     /// The network that they may reach.
     pub network: Network,
-    /// Who says that.
+    /// The origin of that.
     pub network_origin: NetworkOrigin,
     /// Their resources.
     pub limits: Limits,
@@ -219,7 +219,7 @@ pub struct SandboxSettings {
     pub added: Vec<AddedDirectory>,
 }
 
-/// Who says what a sandbox may reach.
+/// The origin of the network that a sandbox may reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NetworkOrigin {
     /// The call: it is taken literally.

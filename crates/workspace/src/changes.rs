@@ -267,7 +267,7 @@ impl ChangeSet {
         self
     }
 
-    /// With what only tools write.
+    /// Takes up again what only tools write.
     #[must_use]
     pub fn with_build_files(mut self) -> Self {
         let found = std::mem::take(&mut self.build_files);

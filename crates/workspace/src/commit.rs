@@ -248,7 +248,7 @@ struct Place {
     prefix: String,
     /// The settings as the user's git has them, names in lower case but for what is between the dots.
     settings: Vec<(String, String)>,
-    /// Who commits, as variables.
+    /// The committer, as variables.
     identity: Vec<(&'static str, String)>,
     /// An empty repository.
     apart: tempfile::TempDir,

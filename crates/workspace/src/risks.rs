@@ -23,7 +23,7 @@ const GIT_HOOK: &str = "git hook";
 pub struct Risk {
     /// The path, safe to show.
     pub path: String,
-    /// Who executes it, or what it is.
+    /// The kind of the risk: what executes the path, or what it is.
     pub kind: &'static str,
 }
 

@@ -149,7 +149,7 @@ struct ChosenToken {
     is_new: bool,
 }
 
-/// Who uses the page. For visitors the sandbox has to be there from the start: it is said which one it is.
+/// Returns the users of the page. For visitors the sandbox has to be there from the start: it is said which one it is.
 async fn audience(
     config: &Config,
     arguments: &WebArgs,

@@ -32,7 +32,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use toml::Value;
 
-/// Who set a value, the strongest first.
+/// The source of a value, the strongest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SettingSource {
     /// A flag of this call.
@@ -45,12 +45,12 @@ pub enum SettingSource {
     File,
 }
 
-/// A value and who set it.
+/// A value and its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
     /// The value, trimmed, never empty (except for keys, where empty means: none).
     pub value: String,
-    /// Who set it.
+    /// Its source.
     pub source: SettingSource,
     /// The variable or flag that set it, for error messages.
     pub name: String,

@@ -100,7 +100,7 @@ pub struct SandboxConfig {
     pub docker: bool,
     /// The network that it may reach.
     pub network: Network,
-    /// Who says that.
+    /// The origin of that.
     pub network_origin: NetworkOrigin,
     /// Resources.
     pub limits: Limits,

@@ -361,7 +361,7 @@ enum Entered<'t> {
     PromptOfServer(&'t str),
 }
 
-/// Who wrote a prompt.
+/// The author of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PromptAuthor {
     User,

@@ -20,7 +20,7 @@ const SHOWN_NAME: usize = 30;
 pub struct ServerPrompt {
     /// `mcp__server__prompt`, without a slash.
     pub command: String,
-    /// Whose it is.
+    /// The server that offers it.
     pub server: Arc<Server>,
     description: PromptDescription,
 }

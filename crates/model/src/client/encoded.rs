@@ -17,7 +17,7 @@ const MAX_IMAGES: usize = 24 << 20;
 /// The body of the last request.
 #[derive(Debug, Default)]
 pub struct Encoded {
-    /// Whose messages are in `body`.
+    /// The state of the messages in `body`.
     version: Option<Version>,
     manner: Manner,
     /// The part of the body before the messages.

@@ -13,7 +13,7 @@ const SUBJECTS: &[&str] = &[
     "seq_len",
     "total number of tokens",
 ];
-/// In what it is measured.
+/// Words for what it is measured in.
 const MEASURES: &[&str] = &["token", "length", "context", "window", "seq_len", "too long", "too large"];
 /// Words that say by themselves that it is too much, and words that need a number beside them.
 const TOO_MUCH: &[&str] = &[

@@ -58,7 +58,7 @@ pub struct Extras {
     pub adaptive: bool,
 }
 
-/// Who gets a message, and how.
+/// The recipient of a message, and the manner of writing it.
 #[derive(Debug, Clone, Copy)]
 pub struct Recipient<'a> {
     /// The model's name.
@@ -85,7 +85,7 @@ pub struct Manner {
     pub no_reasoning: bool,
     /// Set if the places are marked up to which the endpoint shall cache the prompt.
     pub cache_marks: bool,
-    /// Under which name reasoning is sent back.
+    /// The name under which reasoning is sent back.
     pub reasoning_echo: Option<&'static str>,
     /// Set if all ids of calls are nine letters and digits.
     pub short_ids: bool,
@@ -153,7 +153,7 @@ pub fn further_fields(form: &Form<'_>) -> Map<String, Value> {
 }
 
 impl<'a> Form<'a> {
-    /// Who gets the request.
+    /// Returns the recipient of the request.
     pub fn recipient(&self) -> Recipient<'a> {
         Recipient { model: self.model, base_url: self.base_url, manner: self.manner }
     }

@@ -32,7 +32,7 @@ pub(super) struct Directory {
 pub(super) struct Record {
     /// RFC 3339.
     pub created: String,
-    /// Whose it is.
+    /// The owner.
     pub ownership: Ownership,
     /// Its limits.
     pub limits: Limits,

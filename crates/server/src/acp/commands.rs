@@ -174,7 +174,7 @@ impl Work<'_> {
         self.say(&format!("{risks}{fence}diff\n{text}\n{fence}")).await
     }
 
-    /// Who writes this has decided, unless it is not what the last diff showed.
+    /// Applies the changes: who writes this has decided, unless they are not what the last diff showed.
     async fn apply_now(&mut self, paths: &str) -> Result<()> {
         let (ready, changes) = self.unless_cancelled(self.changes(paths)).await?;
         match changes.is_empty() {

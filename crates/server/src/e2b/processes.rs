@@ -53,7 +53,7 @@ pub struct Entry {
     pub has_terminal: bool,
     has_stdin: bool,
     controls: Controls,
-    /// Who writes: pieces of two requests are not mixed. `true` when standard input was closed.
+    /// Held while a request writes: pieces of two are not mixed. `true` when standard input was closed.
     input: Mutex<bool>,
     state: Lock<State>,
     reader: Lock<Option<AbortHandle>>,

@@ -285,7 +285,7 @@ impl Server {
         }
     }
 
-    /// Who sends a request, and the session that begins with it.
+    /// Returns the sender of a request, and the session that begins with it.
     fn caller(
         &self,
         headers: &HeaderMap,

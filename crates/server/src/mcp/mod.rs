@@ -55,12 +55,12 @@ pub struct Service {
     transfers: Arc<Semaphore>,
 }
 
-/// Who sends a request.
+/// The sender of a request.
 #[derive(Clone)]
 pub struct Caller {
     /// Names the caller's own sandbox.
     place: String,
-    /// Whom questions of ours go to, where the transport has a way back.
+    /// The client that questions of ours go to, where the transport has a way back.
     client: Option<Arc<Client>>,
     /// Set if the client said in `initialize` that it can ask its user by a form.
     shows_forms: bool,

@@ -39,7 +39,7 @@ struct Document {
     bytes: Bytes,
     /// Set if the user lets its scripts run.
     runs_scripts: bool,
-    /// Whose it is: it goes with them.
+    /// The owner: it goes with them.
     owner: Weak<Scope>,
 }
 

@@ -21,7 +21,7 @@ pub struct Guard {
     pub framed_by: Option<String>,
     /// The token that a request has to carry; `None` with `--public`.
     pub token: Option<Token>,
-    /// Who sent wrong tokens.
+    /// The clients that sent wrong tokens.
     pub lockout: Lockout,
 }
 
@@ -149,7 +149,7 @@ impl Guard {
         }
     }
 
-    /// Who sent the request: behind a proxy, whom the proxy names last.
+    /// Returns the address of the sender of a request: behind a proxy, the one that the proxy names last.
     pub fn client(&self, headers: &HeaderMap, peer: Option<IpAddr>) -> Option<IpAddr> {
         if !self.is_behind_proxy {
             return peer;

@@ -26,7 +26,7 @@ const SWEEP: Duration = Duration::from_secs(20);
 /// Keys of browsers that are known, most of which have done nothing yet; the one seen longest ago makes room.
 const MAX_KNOWN: usize = 1_000;
 
-/// Who uses the page.
+/// The users of the page.
 pub enum Audience {
     /// The user who started the server.
     One(Arc<Scope>),

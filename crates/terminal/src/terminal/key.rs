@@ -58,7 +58,7 @@ impl Press {
         Self { alt: true, ..self }
     }
 
-    /// With what a terminal adds to a number: 1 and the sum of 1 for Shift, 2 for Alt, 4 for Ctrl, 8 for Super, 16 for
+    /// Adds the modifiers of a number, as a terminal reports them: 1 and the sum of 1 for Shift, 2 for Alt, 4 for Ctrl, 8 for Super, 16 for
     /// Hyper. What is above are locks, which the key has been subject to already.
     fn with(self, modifiers: u32) -> Self {
         let bits = modifiers.saturating_sub(1);

@@ -13,7 +13,7 @@ const COMPARE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The text that is written.
 pub struct Replacement {
     pub bytes: Vec<u8>,
-    /// In which way that differs from the text that was asked for, to stand behind a comma.
+    /// The difference from the text that was asked for, in words that stand behind a comma.
     pub note: String,
 }
 

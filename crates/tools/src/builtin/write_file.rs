@@ -86,7 +86,7 @@ pub fn path_and_data(file: &Value) -> Option<(&str, &str)> {
 /// A file that was written.
 pub struct Written {
     pub bytes: usize,
-    /// In which way it differs from what was asked for.
+    /// The difference from what was asked for, in words.
     pub note: String,
     /// The change, where the former content is known.
     pub edit: Option<FileEdit>,

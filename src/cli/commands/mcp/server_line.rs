@@ -17,7 +17,7 @@ pub fn line(server: &ServerSettings, remark: &str) -> String {
     )
 }
 
-/// Whose file names a server.
+/// The author of the file that names a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Author {
     /// The user: what variables and headers hold may be a secret of theirs.

@@ -33,7 +33,7 @@ pub(super) struct Issuer {
     code_challenge_methods_supported: Vec<String>,
 }
 
-/// Who gives tokens for a server, and for what.
+/// The issuer of tokens for a server, and what they are for.
 pub(super) struct Found {
     pub issuer: Issuer,
     pub resource: Url,
