@@ -14,7 +14,7 @@ const PREFIXES: [&str; 13] =
 /// Words that end a compound command, whose status is that of the last command in it.
 const ENDS: [&str; 5] = [")", "done", "esac", "fi", "}"];
 
-/// The connection of a command with the one before it.
+/// The operator between a command and the one before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Joint {
     And,

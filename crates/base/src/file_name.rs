@@ -3,7 +3,7 @@
 use crate::visible::is_hidden;
 use unicode_normalization::UnicodeNormalization;
 
-/// The differences of two names that are still taken for the same.
+/// The differences that two names may have and still be taken for the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Likeness {
     /// In the composition of characters, and in which spaces they have.

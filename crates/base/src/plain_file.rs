@@ -12,7 +12,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// The rule for a last name that is a symlink.
+/// The treatment of a symlink as the last name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Links {
     /// The target is read: for files that users like to keep elsewhere.
@@ -55,7 +55,7 @@ pub fn refuse_planted(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The guarantee for a file after a power failure.
+/// The guarantee that a file is there after a power failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
     /// It and its name are on the disk when the call returns.

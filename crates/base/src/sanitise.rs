@@ -33,7 +33,7 @@ pub struct Sanitiser {
     decoder: Utf8Stream,
 }
 
-/// The replacement of a carriage return without a line feed after it.
+/// The treatment of a carriage return without a line feed after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LoneReturn {
     ToLineFeed,

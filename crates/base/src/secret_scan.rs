@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// A token: its type, its prefix, how many characters of which alphabet follow at least, and what may stand around it.
 struct Shape(&'static str, &'static str, Alphabet, usize, Place);
 
-/// The places where a prefix begins a token.
+/// The place where a prefix begins a token.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// Wherever it stands: nothing else has this prefix and so long a body.

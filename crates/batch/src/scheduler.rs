@@ -42,7 +42,7 @@ pub struct Settings {
     pub store: Store,
 }
 
-/// The state of a batch that may have to end before all is done.
+/// The end of a batch before all is done, if it has to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Halt {
     #[default]
@@ -84,7 +84,7 @@ pub enum Update<'a> {
 pub struct Batch {
     /// Its tasks.
     pub file: TaskFile,
-    /// The directory of its results, and of those of earlier runs.
+    /// The output directory: its results, and those of earlier runs.
     pub output: Output,
     pub settings: Settings,
     pub models: Arc<dyn Models>,

@@ -50,7 +50,7 @@ const SHORTEST_LEASH: Duration = REFRESH.saturating_mul(3);
 const WARM_UP: Duration = Duration::from_secs(15);
 /// The label that tells one creation from all others, also from earlier ones of the same session.
 pub const CREATION: &str = "agent.creation";
-/// The beginning of the path inside of the guest's file.
+/// The prefix of the path of the guest's file, inside.
 const GUEST_FILE: &str = "/tmp/.agent-guest-";
 
 /// A sandbox, as its provider describes it. Holds tokens, so it is not printed.

@@ -18,7 +18,7 @@ pub const LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
 const TIME: Duration = Duration::from_secs(300);
 /// Copies of this machine's that there may be at a time.
 const MAX_SNAPSHOTS: usize = 50;
-/// The beginning of their names.
+/// The prefix of their names.
 const PREFIX: &str = "agent-fork-";
 
 /// A copy that a provider lists.

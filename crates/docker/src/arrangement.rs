@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 /// engine's, because everybody inside can read where it is.
 const EMPTY: &str = "agent-empty";
 
-/// The arrangement of a container.
+/// The settings from which a container is made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Arrangement {
     /// The user and group inside.

@@ -11,7 +11,7 @@ pub const MODERN: &str = "2026-07-28";
 /// The versions that begin with `initialize`, the newest first.
 pub const WITH_INITIALIZE: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
-/// The era of a connection: there are two.
+/// The era of the protocol that a connection speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Era {
@@ -113,7 +113,7 @@ pub enum Block {
         /// The type that it claims to have.
         mime_type: String,
     },
-    /// A link to more.
+    /// A link to a resource.
     #[serde(rename_all = "camelCase")]
     ResourceLink {
         /// Its address.

@@ -1,6 +1,6 @@
 //! How an answer ended, from the words that servers have for it.
 
-/// The end of an answer.
+/// The kind of an answer's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     /// The model was done, or wants its calls run.

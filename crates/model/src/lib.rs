@@ -107,8 +107,8 @@ pub struct Request<'a> {
     pub tools: &'a [ToolSpec],
     /// A JSON Schema that the final answer has to satisfy, where one was asked for.
     pub answer_schema: Option<&'a Value>,
-    /// The number of the attempt at the prompt that this is part of, counting from 1: from the second one on, an answer
-    /// as before is of no use.
+    /// The attempt at the prompt that this is part of, counting from 1: from the second one on, an answer as before is of
+    /// no use.
     pub attempt: u32,
 }
 

@@ -133,7 +133,7 @@ pub(super) struct Preparation {
     frontend: Arc<dyn Frontend>,
 }
 
-/// The end of the command, and the end of its output.
+/// The outcome of the command, and the end of its output.
 struct Ended {
     outcome: Outcome,
     tail: String,

@@ -13,7 +13,7 @@ pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of one read.
 const BUFFER: usize = 16 << 10;
 
-/// The requests of a program.
+/// The reader of a program's requests.
 pub(super) struct Requests<R> {
     from: R,
     /// Read, and not yet used.

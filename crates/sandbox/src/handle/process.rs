@@ -235,7 +235,7 @@ async fn collect(connection: Arc<Connection>, request: &Message, timeout: Durati
 pub struct JobOutput {
     /// The new output, in order.
     pub output: Vec<Piece>,
-    /// Its end; `None` while it runs.
+    /// The outcome; `None` while it runs.
     pub state: Option<Finished>,
 }
 

@@ -73,7 +73,7 @@ pub struct Settings {
     pub max_sandboxes: usize,
     /// The longest time that a sandbox may be given.
     pub max_time: Duration,
-    /// The directory of its snapshots, one of its own that ends with it.
+    /// The directory in which it keeps its snapshots, in one of its own that ends with it.
     pub snapshots: PathBuf,
 }
 

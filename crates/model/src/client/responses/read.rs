@@ -19,7 +19,7 @@ pub struct Reader {
     is_complete: bool,
 }
 
-/// The parts of an item that came in pieces.
+/// The state of an item, by what of it came in pieces.
 #[derive(Default)]
 struct Item {
     is_named: bool,
