@@ -181,7 +181,7 @@ impl Backend for Kubernetes {
         }
     }
 
-    /// Returns when it is gone: until then it counts for the namespace's quota.
+    /// Waits until it is gone: until then it counts for the namespace's quota.
     async fn destroy(&self, session: &str) -> Result<()> {
         if let Some(ending) = self.delete(&sandbox_name(session)?, None).await? {
             ending.gone().await;

@@ -139,7 +139,7 @@ impl WorkspaceSettings {
         }
     }
 
-    /// Returns whether the sandbox has a file of this directory. Blocking.
+    /// Returns the state in the sandbox of a file of this directory. Blocking.
     pub(super) fn presence(&self, file: &Path) -> Presence {
         let Ok(path) = TreePath::new(file.as_os_str().as_bytes()) else { return Presence::Excluded };
         let is_excluded = select::globs(&self.root, &self.exclude, "--exclude")

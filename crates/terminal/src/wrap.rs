@@ -86,7 +86,7 @@ fn words(text: &str, columns: usize) -> Vec<&str> {
 }
 
 /// Returns the end of the first line of `text`: at the last space that fits, else at the first one after a word; `None`
-/// if all of it fits.
+/// if all of it fits, or no space divides it.
 fn break_at(text: &str, columns: usize) -> Option<usize> {
     let (mut used, mut last, mut in_word) = (0, None, false);
     for (at, character) in text.char_indices() {

@@ -174,7 +174,8 @@ fn kind(pack: &[u8], at: usize, known: &HashMap<usize, Kind>) -> Option<(Kind, u
     Some((kind, next))
 }
 
-/// Returns the end of the compressed data that begin at a place.
+/// Returns the end of the compressed data that begin at a place; `None` where they are not valid, or are more than `left`
+/// bytes.
 fn end_of_data(inflate: &mut Decompress, pack: &[u8], from: usize, left: &mut u64) -> Option<usize> {
     let mut out = [0; 8 << 10];
     loop {

@@ -177,7 +177,7 @@ impl Hosted {
         })
     }
 
-    /// Returns whether it runs, and until when.
+    /// Returns the time until which it runs, or its pause.
     pub fn life(&self) -> Life {
         *self.life.lock()
     }

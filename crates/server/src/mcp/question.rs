@@ -48,7 +48,7 @@ impl Unseen {
 }
 
 impl Proposal {
-    /// Asks whether to write these changes.
+    /// Makes the question whether to write these changes.
     ///
     /// # Errors
     /// A content is missing.
@@ -80,7 +80,7 @@ impl Proposal {
         Ok(Self { message: Visible::of(text), words: "apply".to_owned(), changes, unseen })
     }
 
-    /// Asks whether programs may connect to hosts.
+    /// Makes the question whether programs may connect to hosts.
     pub fn of_hosts(hosts: &str) -> Self {
         let text =
             format!("Allow programs in the sandbox to connect to {hosts} for the rest of this session?");

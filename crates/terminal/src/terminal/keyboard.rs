@@ -129,7 +129,7 @@ impl Keyboard {
         }
     }
 
-    /// Returns the time for which what has arrived waits for the rest of it; `None` if it is complete.
+    /// Returns the time for which what has arrived waits for the rest of it; `None` if nothing waits.
     fn timeout(&self) -> Option<Duration> {
         if self.keys.is_pasting() {
             return Some(PASTE_TIMEOUT);
