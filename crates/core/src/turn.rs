@@ -191,7 +191,7 @@ impl Conversation {
         Ok(if round.starts_over { Next::StartOver } else { Next::Ask })
     }
 
-    /// Returns what the model is asked instead of accepting a message without a call.
+    /// Returns the question for the model instead of accepting a message without a call; `None` to accept it.
     fn asked_on(&self, reply: &Reply, watch: &mut Watch) -> Option<String> {
         let nothing = match is_blank(&reply.text) {
             true => Some(EMPTY.to_owned()),
@@ -206,7 +206,7 @@ impl Conversation {
         self.setup.assist.answer(self.at(), reply)
     }
 
-    /// Returns what a message without a call comes to.
+    /// Decides how a turn without a tool call ends.
     fn ended_by(&self, reply: Reply) -> Result<Answer> {
         if reply.is_cut_off() {
             // Half an answer is not an answer, and its tool calls are missing.
