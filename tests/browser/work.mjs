@@ -172,7 +172,9 @@ export async function work({ tab, step, shot, ask, idle, serve, address, makeFil
 		await one.click('#waiting');
 		assert.ok(await card.locator('button').first().isVisible());
 		await shot(one, 'question-phone');
+		await card.locator('input').fill('another word, please');
 		await one.click('#stop');
+		await one.waitForFunction(() => document.getElementById('prompt').value === 'another word, please');
 		await one.context().close();
 		child.kill('SIGTERM');
 	});

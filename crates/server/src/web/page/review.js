@@ -1,14 +1,11 @@
 /* The review: what changed in files and hunks, what of it the user takes, and what they say about it. Loaded when it is looked at. */
 /* By the path of a file, which version of the host's the user writes over. */
-let remarks = [], over = new Map(), deciding = Promise.resolve();
+let remarks = [], over = new Map(), deciding = Promise.resolve(), looking = Promise.resolve();
 const PART = 2000;
 const PICTURES = { png: 'image/png', jpg: 'image/jpeg', jpeg: 'image/jpeg', gif: 'image/gif', webp: 'image/webp', svg: 'image/svg+xml' };
 
-/* The change that the user is choosing from is not replaced without them. */
-export function look() {
-	if (!hasChosen && !$('files').querySelector('.remark textarea, .conflict textarea')) return review();
-	$('note').replaceChildren('The change may be another one now. ', quiet('Show it', review));
-}
+/* What is shown already stays as it is, and so does the change that the user is choosing from. */
+export const look = () => review(true);
 
 /* Another session is shown. */
 export function reset() {
@@ -16,15 +13,28 @@ export function reset() {
 	showRemarks();
 }
 
-async function review() {
+/* One comparison after the other: an answer never takes the place of a later one. */
+function review(isOnlyLook) {
+	looking = looking.catch(() => {}).then(() => compare(isOnlyLook));
+	return looking;
+}
+
+const isChoosing = () => hasChosen || $('files').querySelector('.remark textarea, .conflict textarea');
+
+async function compare(isOnlyLook) {
 	if (!session) return;
-	const note = $('note');
+	const note = $('note'), before = [...note.childNodes];
+	const offer = () => note.replaceChildren('The change may be another one now. ', quiet('Show it', () => review()));
+	if (isOnlyLook && isChoosing()) return offer();
 	note.textContent = 'Comparing …';
+	await deciding.catch(() => {});
+	const shown = await act(() => read(here('diff')), note);
+	if (!shown) return;
+	if (isOnlyLook && JSON.stringify(shown) === JSON.stringify(diff)) return note.replaceChildren(...before);
+	if (isOnlyLook && isChoosing()) return offer();
 	/* That was decided about what was shown before. */
 	for (const [path, version] of over) if (version === null) over.delete(path);
-	await deciding;
-	const shown = await act(() => read(here('diff')), note);
-	if (shown) showDiff(shown);
+	showDiff(shown);
 }
 
 function showDiff(shown, why) {
