@@ -23,15 +23,20 @@ const isChoosing = () => hasChosen || $('files').querySelector('.remark textarea
 
 async function compare(isOnlyLook) {
 	if (!session) return;
-	const note = $('note'), before = [...note.childNodes];
-	const offer = () => note.replaceChildren('The change may be another one now. ', quiet('Show it', () => review()));
-	if (isOnlyLook && isChoosing()) return offer();
-	note.textContent = 'Comparing …';
+	const note = $('note'), before = [...note.childNodes], comparing = 'Comparing …';
+	const waits = setTimeout(() => { note.textContent = comparing; }, isOnlyLook && diff ? 500 : 0);
 	await deciding.catch(() => {});
 	const shown = await act(() => read(here('diff')), note);
+	clearTimeout(waits);
 	if (!shown) return;
-	if (isOnlyLook && JSON.stringify(shown) === JSON.stringify(diff)) return note.replaceChildren(...before);
-	if (isOnlyLook && isChoosing()) return offer();
+	if (isOnlyLook && diff) {
+		const isSame = shown.digest === diff.digest && (isChoosing() || JSON.stringify(shown) === JSON.stringify(diff));
+		if (!isSame && isChoosing()) return note.replaceChildren('The change may be another one now. ', quiet('Show it', () => review()));
+		if (isSame) {
+			if (note.textContent === comparing) note.replaceChildren(...before);
+			return;
+		}
+	}
 	/* That was decided about what was shown before. */
 	for (const [path, version] of over) if (version === null) over.delete(path);
 	showDiff(shown);
@@ -174,12 +179,13 @@ function decide() {
 }
 
 async function apply() {
-	const files = Object.fromEntries([...$('files').children].map(node => node.choice?.()).filter(Boolean)), note = $('note');
+	/* All of it as it is shown now: another change may be shown before this one is sent. */
+	const cards = [...$('files').children].filter(node => node.shown), { digest } = diff, note = $('note'), numbers = {};
+	const files = Object.fromEntries(cards.map(card => card.choice()).filter(Boolean));
+	for (const [number, { shown }] of cards.entries()) if (over.has(shown.path)) numbers[number] = over.get(shown.path);
 	try {
 		await decide();
-		const numbers = {};
-		for (const [number, card] of [...$('files').querySelectorAll('.file')].entries()) if (over.has(card.shown.path)) numbers[number] = over.get(card.shown.path);
-		const { applied, merged } = await send(here('apply'), { digest: diff.digest, files, over: numbers });
+		const { applied, merged } = await send(here('apply'), { digest, files, over: numbers });
 		hasChosen = false;
 		over.clear();
 		await review();
@@ -218,8 +224,8 @@ async function byHand(card, number) {
 		over.set(path, found);
 		await review();
 		for (const other of $('files').querySelectorAll('.file')) if (other.shown.path === path) other.set(true);
-		await decide();
 		hasChosen = true;
+		await decide();
 		$('note').textContent = `${name} is in the sandbox as you wrote it; Apply writes it over your version.`;
 	}, $('note')));
 	use.className = '';
