@@ -1,9 +1,13 @@
-//! Compiles the guest, the static Linux program that runs inside every sandbox, so that it can be embedded.
+//! Compiles the guest, the static Linux program that runs inside every sandbox, so that it can be embedded, and compresses it for those
+//! that are far away.
 
 #![allow(clippy::disallowed_methods, reason = "cargo speaks through the environment")]
 
 use agent_wire::sha256::Sha256;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use std::env;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -32,6 +36,10 @@ fn main() {
         println!("cargo:warning=no guest is embedded: {message}");
         std::fs::write(output().join("guest"), []).expect("OUT_DIR is writable");
     }
+    let program = std::fs::read(output().join("guest")).expect("it was written");
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    let packed = encoder.write_all(&program).and_then(|()| encoder.finish()).expect("memory takes it");
+    std::fs::write(output().join("guest.gz"), packed).expect("OUT_DIR is writable");
 }
 
 /// Compiles the protocol and then the guest, which is linked with it.

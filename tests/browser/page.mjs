@@ -215,6 +215,14 @@ await step('one of two hunks is applied, and taken back', async () => {
 	await page.click('#apply');
 	await page.waitForFunction(() => /Written: 0 added, 1 modified/.test(document.getElementById('note').innerText));
 	assert.equal(host('list.txt'), before.replace('one', 'ONE'));
+	/* The server says now and then that something has changed: what is shown stays where it is still so. */
+	const kept = await page.evaluate(async () => {
+		const { look } = await import('/review.js');
+		document.querySelector('.file').kept = true;
+		await look();
+		return document.querySelector('.file').kept && document.getElementById('note').innerText;
+	});
+	assert.match(kept, /Written: 0 added, 1 modified/);
 	await page.click('#unapply');
 	await page.waitForSelector('#unapply', { state: 'hidden' });
 	assert.equal(host('list.txt'), before);

@@ -132,7 +132,7 @@ export async function work({ tab, step, shot, ask, idle, serve, address, makeFil
 		assert.equal(await one.evaluate(() => window.pwned), undefined);
 		await shot(one, 'notebook');
 		await one.locator('#tree button', { hasText: 'dot.png' }).click();
-		await one.waitForSelector('#viewer img');
+		await one.waitForSelector('#viewer:not(:has(.notebook)) img');
 		assert.equal(await one.locator('#viewer img').evaluate(image => image.naturalWidth), 1);
 		await shot(one, 'files');
 		const [all] = await Promise.all([one.waitForEvent('download'), one.click('#all-files')]);
@@ -172,7 +172,9 @@ export async function work({ tab, step, shot, ask, idle, serve, address, makeFil
 		await one.click('#waiting');
 		assert.ok(await card.locator('button').first().isVisible());
 		await shot(one, 'question-phone');
+		await card.locator('input').fill('another word, please');
 		await one.click('#stop');
+		await one.waitForFunction(() => document.getElementById('prompt').value === 'another word, please');
 		await one.context().close();
 		child.kill('SIGTERM');
 	});

@@ -61,14 +61,14 @@ impl Traffic {
 impl Link {
     /// The channel at the other end of the link.
     pub fn to(self, channel: Channel) -> (Channel, Traffic) {
-        let traffic = Traffic::default();
+        let (traffic, greeted) = (Traffic::default(), channel.greeted);
         let (near, far) = tokio::io::duplex(BUFFER);
         let (reader, writer) = tokio::io::split(near);
         let (from_host, to_host) = tokio::io::split(far);
         let (sends, receives) = (traffic.clone(), traffic.clone());
         tokio::spawn(self.carry(from_host, channel.writer, move |bytes| sends.host_sends(bytes), |_| ()));
         tokio::spawn(self.carry(channel.reader, to_host, |_| (), move |bytes| receives.host_receives(bytes)));
-        (Channel { is_slow: true, ..Channel::new(reader, writer) }, traffic)
+        (Channel { is_slow: true, greeted, ..Channel::new(reader, writer) }, traffic)
     }
 
     /// An address at which `target` is reached over the link. Making a connection takes no time.

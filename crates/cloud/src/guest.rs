@@ -15,6 +15,7 @@ use agent_sandbox::seccomp;
 use agent_wire::launch_spec::LaunchSpec;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use std::borrow::Cow;
 use std::io::Write;
 use std::sync::{Arc, OnceLock};
 
@@ -35,12 +36,12 @@ const KEEPALIVE: &str = "90";
 
 /// The guest, compressed.
 pub struct Packed {
-    pub bytes: Vec<u8>,
+    pub bytes: Cow<'static, [u8]>,
     /// Of the guest itself: names its file.
     pub id: String,
 }
 
-/// The guest, compressed once in the life of this process.
+/// The guest, compressed when it was built, or once in the life of this process.
 pub async fn packed(machine: &Machine) -> Result<Arc<Packed>> {
     static PACKED: OnceLock<Arc<Packed>> = OnceLock::new();
     let guest = bootstrap::bytes(machine)?;
@@ -48,14 +49,25 @@ pub async fn packed(machine: &Machine) -> Result<Arc<Packed>> {
     if let Some(packed) = PACKED.get().filter(|packed| packed.id == id) {
         return Ok(Arc::clone(packed));
     }
+    let bytes = match bootstrap::packed(machine) {
+        Some(bytes) => Cow::Borrowed(bytes),
+        None => Cow::Owned(compressed(guest).await?),
+    };
+    Ok(Arc::clone(PACKED.get_or_init(|| Arc::new(Packed { bytes, id }))))
+}
+
+async fn compressed(guest: Cow<'static, [u8]>) -> Result<Vec<u8>> {
     let compress = move || {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
         encoder.write_all(&guest).and_then(|()| encoder.finish())
     };
     let bytes = tokio::task::spawn_blocking(compress).await.map_err(std::io::Error::other).flatten();
-    let bytes =
-        bytes.map_err(|error| Error::unexpected("the guest cannot be compressed").caused_by(error))?;
-    Ok(Arc::clone(PACKED.get_or_init(|| Arc::new(Packed { bytes, id }))))
+    bytes.map_err(|error| Error::unexpected("the guest cannot be compressed").caused_by(error))
+}
+
+/// The path of a part of the packed guest, which is to be at `path`.
+pub fn part(path: &str, number: usize) -> String {
+    format!("{path}.gz.{number}")
 }
 
 /// The port at which the guest of a session listens. In one range with others' servers, but every session has its own.
@@ -126,19 +138,27 @@ impl Launch {
         Some(Self { session: session.to_owned(), memory, disk, pids, idle_seconds, is_isolated })
     }
 
-    /// Shell text that waits until the `size` bytes of the packed guest are at `path`, unpacks and starts it. With `sudo`,
+    /// Shell text that waits until all `parts` of the packed guest for `path` are there, `size` bytes, unpacks and starts it. With `sudo`,
     /// where that asks for no password, the sandbox gets a user of its own. The guest listens at `address`: an address with its
     /// port, or `@` and the name of an abstract socket.
-    pub fn command(&self, path: &str, size: usize, address: &str, verifier: &Hash) -> Result<String> {
+    pub fn command(
+        &self,
+        path: &str,
+        (parts, size): (usize, usize),
+        address: &str,
+        verifier: &Hash,
+    ) -> Result<String> {
         let spec = hex::encode(self.spec()?.encode());
         let probes = if self.is_isolated { PUBLIC_ADDRESSES } else { "" };
+        let parts: Vec<String> = (0..parts).map(|number| part(path, number)).collect();
         Ok(format!(
-            "{{ g={path}; s=; n=0; \
-             until [ -f \"$g.gz\" ] && [ \"$(wc -c <\"$g.gz\")\" -ge {size} ] || [ $n -ge {MAX_LOOKS} ]; \
-             do n=$((n+1)); sleep 0.05 || sleep 1; done; gzip -dc \"$g.gz\" >\"$g.new\" && chmod 755 \"$g.new\" && mv -f \"$g.new\" \"$g\" && rm -f \"$g.gz\" && \
+            "{{ g={path}; s=; n=0; set -- {}; \
+             until [ \"$(cat \"$@\" 2>/dev/null | wc -c)\" -ge {size} ] || [ $n -ge {MAX_LOOKS} ]; \
+             do n=$((n+1)); sleep 0.05 || sleep 1; done; cat \"$@\" | gzip -dc >\"$g.new\" && chmod 755 \"$g.new\" && mv -f \"$g.new\" \"$g\" && rm -f \"$@\" && \
              {{ [ \"$(id -u)\" = 0 ] || {{ sudo -n true >/dev/null 2>&1 && s='sudo -n'; }}; \
              $s env \"PATH=$PATH\" \"$g\" detach {address} {verifier} {spec} '{probes}' && echo {READY}; }}; }} \
-             </dev/null 2>&1"
+             </dev/null 2>&1",
+            parts.join(" ")
         ))
     }
 
@@ -201,6 +221,8 @@ pub fn check_start(provider: &str, executed: &Executed) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use agent_sandbox::local::Local;
+    use agent_sandbox::{Backend, Command, FileWrite, Network, Node, Output, Program, Sandbox};
 
     #[test]
     fn a_label_holds_all_that_a_start_needs() {
@@ -219,10 +241,45 @@ mod tests {
         assert_eq!(Launch::from_label("s", "1.2"), None);
     }
 
-    #[test]
-    fn a_guest_whose_network_is_open_does_not_start() {
-        let machine = Machine::of_this_process();
-        let (program, _open) = bootstrap::program(&machine).unwrap();
+    /// Runs shell text in a local sandbox that has the guest as `/tmp/g`: what it printed.
+    async fn in_sandbox(network: Network, text: String) -> String {
+        let machine = Arc::new(Machine::of_this_process());
+        let backend: Arc<dyn Backend> = Arc::new(Local::new(Arc::clone(&machine)));
+        let id = format!("detached-{:08x}", fastrand::u32(..));
+        let spec = Spec { network, ..Spec::new(&id) };
+        let (channel, _) = backend.start(&spec, &|_, _, _| {}).await.unwrap();
+        let sandbox = Sandbox::connect(channel).await.unwrap();
+        let node = Node::Regular(bootstrap::bytes(&machine).unwrap().to_vec());
+        let guest =
+            FileWrite { path: "/tmp/g".into(), node, mode: Some(0o755), mtime_ns: None, follow: false };
+        sandbox.write_files(vec![guest]).await.unwrap().remove(0).unwrap();
+        let command = Command {
+            program: Program::Shell(text),
+            cwd: None,
+            env: Vec::new(),
+            timeout: Some(std::time::Duration::from_secs(60)),
+            live_bytes: 1 << 20,
+            stdin: false,
+        };
+        let mut said = Vec::new();
+        let mut take = |output: Output<'_>| {
+            if let Output::Data(_, piece) = output {
+                said.extend_from_slice(piece);
+            }
+        };
+        sandbox.run(command, &mut take).await.unwrap();
+        sandbox.shutdown().await;
+        backend.destroy(&id).await.unwrap();
+        String::from_utf8(said).unwrap()
+    }
+
+    /// The specification of a launch, as an argument of the guest.
+    fn argument(label: &str) -> String {
+        hex::encode(Launch::from_label("s", label).unwrap().spec().unwrap().encode())
+    }
+
+    #[tokio::test]
+    async fn a_guest_whose_network_is_open_does_not_stay() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let reachable = listener.local_addr().unwrap().to_string();
         // It answers every time: for some seconds, a block that comes late is waited for.
@@ -231,12 +288,14 @@ mod tests {
                 let _ = stream.unwrap().write_all(b"\x16\x03\x03");
             }
         });
-        let spec = Launch::from_label("s", "1.2.3.4.isolated").unwrap().spec().unwrap().encode();
-        let arguments = ["detach", "127.0.0.1:0", &Hash::of("").to_string(), &hex::encode(spec), &reachable];
-        let output = std::process::Command::new(program).args(arguments).output().unwrap();
-        assert!(!output.status.success());
-        let said = String::from_utf8(output.stderr).unwrap();
+        let (verifier, spec) = (Hash::of(""), argument("1073741824.1073741824.100.60.isolated"));
+        let text = format!(
+            "/tmp/g detach 127.0.0.1:0 {verifier} {spec} {reachable} 2>&1; echo \"code $?\"; \
+             for id in /proc/[0-9]*; do tr '\\0' ' ' <$id/cmdline; echo; done 2>/dev/null | grep -c -e '--websocket[-]fd'"
+        );
+        let said = in_sandbox(Network::Full, text).await;
         assert!(said.contains(&format!("the network is open: {reachable} can be reached")), "{said}");
+        assert!(said.ends_with("code 1\n0\n"), "its guest listens no more: {said}");
         let error = check_start("daytona", &Executed { exit_code: 1, output: said }).unwrap_err();
         assert!(error.to_string().starts_with("daytona did not block the sandbox's network"), "{error}");
     }
@@ -261,51 +320,19 @@ mod tests {
     /// A copy of a machine with its memory has the guest of its source.
     #[tokio::test]
     async fn an_earlier_guest_is_ended_before_another_one_starts() {
-        use agent_sandbox::local::Local;
-        use agent_sandbox::{Backend, Command, FileWrite, Node, Output, Program, Sandbox, Spec};
-        let machine = Arc::new(Machine::of_this_process());
-        let backend: Arc<dyn Backend> = Arc::new(Local::new(Arc::clone(&machine)));
-        let id = format!("earlier-{:08x}", fastrand::u32(..));
-        let spec = Spec::new(&id);
-        let (channel, _) = backend.start(&spec, &|_, _, _| {}).await.unwrap();
-        let sandbox = Sandbox::connect(channel).await.unwrap();
-        let node = Node::Regular(bootstrap::bytes(&machine).unwrap().to_vec());
-        let guest =
-            FileWrite { path: "/tmp/g".into(), node, mode: Some(0o755), mtime_ns: None, follow: false };
-        sandbox.write_files(vec![guest]).await.unwrap().remove(0).unwrap();
-        let spec = hex::encode(
-            Launch::from_label("s", "1073741824.1073741824.100.60.full").unwrap().spec().unwrap().encode(),
-        );
-        let verifier = Hash::of("");
+        let (verifier, spec) = (Hash::of(""), argument("1073741824.1073741824.100.60.full"));
         let text = format!(
             "for port in 21001 21002; do /tmp/g detach 127.0.0.1:$port {verifier} {spec} || exit 9; \
              while read -r _ address _ state _; do [ \"$state\" != 0A ] || echo \"$address\"; done </proc/net/tcp; done"
         );
-        let command = Command {
-            program: Program::Shell(text),
-            cwd: None,
-            env: Vec::new(),
-            timeout: Some(std::time::Duration::from_secs(60)),
-            live_bytes: 1 << 20,
-            stdin: false,
-        };
-        let mut said = Vec::new();
-        let mut take = |output: Output<'_>| {
-            if let Output::Data(_, piece) = output {
-                said.extend_from_slice(piece);
-            }
-        };
-        sandbox.run(command, &mut take).await.unwrap();
-        sandbox.shutdown().await;
-        backend.destroy(&id).await.unwrap();
-        let said = String::from_utf8(said).unwrap();
+        let said = in_sandbox(Network::None, text).await;
         assert_eq!(said, "0100007F:5209\n0100007F:520A\n");
     }
 
     #[test]
     fn a_command_is_short_enough_for_a_request_and_names_no_secret() {
         let launch = Launch::from_label("s", "1.2.3.4.isolated").unwrap();
-        let command = launch.command("/tmp/g", 7, "127.0.0.1", &Hash::of("secret")).unwrap();
+        let command = launch.command("/tmp/g", (16, 7), "127.0.0.1", &Hash::of("secret")).unwrap();
         assert!(command.len() < 64 << 10, "{}", command.len());
         assert!(command.contains(&Hash::of("secret").to_string()));
     }

@@ -2,7 +2,8 @@
 
 use super::guest::unreachable;
 use agent_base::error::{Error, Result};
-use agent_sandbox::Channel;
+use agent_sandbox::{Channel, bootstrap};
+use agent_wire::websocket::{NONCE_HEADER, SECRET_HEADER};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::{SinkExt, StreamExt};
@@ -17,8 +18,6 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
-/// The header that carries the session's secret: `guest/websocket.rs` has the same name.
-const SECRET_HEADER: &str = "x-agent-secret";
 /// The time limit for one attempt.
 const ATTEMPT: Duration = Duration::from_secs(10);
 /// The least time between two attempts.
@@ -44,6 +43,13 @@ enum Failure {
     Final(Error),
 }
 
+/// A WebSocket that is open.
+pub struct Opened {
+    stream: Upgraded,
+    /// The number that the guest was asked to prove in the handshake, where it has taken notice.
+    greeted: Option<[u8; 32]>,
+}
+
 /// Opens a WebSocket at `url`. Nothing but the handshake is sent before it is answered.
 ///
 /// # Errors
@@ -55,7 +61,7 @@ pub async fn open(
     headers: HeaderMap,
     secret: &str,
     time: Duration,
-) -> Result<Upgraded> {
+) -> Result<Opened> {
     let deadline = Instant::now() + time;
     loop {
         let begun = Instant::now();
@@ -80,7 +86,8 @@ async fn upgrade(
     url: &Url,
     headers: &HeaderMap,
     secret: &str,
-) -> Result<Upgraded, Failure> {
+) -> Result<Opened, Failure> {
+    let nonce = bootstrap::nonce();
     let key = STANDARD.encode(std::array::from_fn::<u8, 16, _>(|_| fastrand::u8(..)));
     let mut secret = HeaderValue::from_str(secret).map_err(|_| Failure::Early("an odd secret".to_owned()))?;
     secret.set_sensitive(true);
@@ -91,13 +98,16 @@ async fn upgrade(
         .header(UPGRADE, "websocket")
         .header("sec-websocket-version", "13")
         .header("sec-websocket-key", &key)
-        .header(SECRET_HEADER, secret);
+        .header(SECRET_HEADER, secret)
+        .header(NONCE_HEADER, hex::encode(nonce));
     // Without the address: it may hold a token.
     let failed =
         |error: reqwest::Error| Failure::Early(format!("{:#}", anyhow::Error::from(error.without_url())));
     let response = request.send().await.map_err(failed)?;
     check(provider, &response, &key)?;
-    response.upgrade().await.map_err(failed)
+    // A guest of an older build has none, and a proxy may leave it out: then the greeting is repeated.
+    let greeted = response.headers().contains_key(NONCE_HEADER).then_some(nonce);
+    Ok(Opened { stream: response.upgrade().await.map_err(failed)?, greeted })
 }
 
 fn check(provider: &str, response: &Response, key: &str) -> Result<(), Failure> {
@@ -133,7 +143,8 @@ fn check(provider: &str, response: &Response, key: &str) -> Result<(), Failure> 
 }
 
 /// The guest's stream in the WebSocket. `meanwhile` runs as long as the stream is open.
-pub fn channel(stream: Upgraded, meanwhile: impl Future<Output = ()> + Send + 'static) -> Channel {
+pub fn channel(opened: Opened, meanwhile: impl Future<Output = ()> + Send + 'static) -> Channel {
+    let Opened { stream, greeted } = opened;
     let (near, far) = tokio::io::duplex(BUFFER);
     tokio::spawn(async move {
         tokio::select! {
@@ -142,7 +153,7 @@ pub fn channel(stream: Upgraded, meanwhile: impl Future<Output = ()> + Send + 's
         }
     });
     let (reader, writer) = tokio::io::split(near);
-    Channel { is_slow: true, ..Channel::new(reader, writer) }
+    Channel { is_slow: true, greeted, ..Channel::new(reader, writer) }
 }
 
 /// Carries bytes in both directions until either side ends: a WebSocket has no half that can be closed alone.

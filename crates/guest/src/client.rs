@@ -46,19 +46,20 @@ struct Framing {
 }
 
 impl Framing {
-    /// Unwraps what has arrived. `false` where the connection has to end.
-    fn receive(&mut self, bytes: &[u8], payload: &mut Vec<u8>) -> bool {
+    /// Unwraps what has arrived, and notes a number to prove at once. `false` where the connection has to end.
+    fn receive(&mut self, bytes: &[u8], payload: &mut Vec<u8>, nonce: &mut Option<[u8; 32]>) -> bool {
         let Some((head, _)) = &mut self.upgrading else {
             return self.frames.read(bytes, payload, &mut self.answers).is_ok() && !self.frames.closed;
         };
         head.extend_from_slice(bytes);
         match websocket::handshake(head, &self.verifier) {
             Handshake::Partial => true,
-            Handshake::Accepted { answer, length } => {
+            Handshake::Accepted { answer, length, nonce: asked } => {
                 let rest = head.split_off(length);
                 self.answers = answer;
                 self.upgrading = None;
-                self.receive(&rest, payload)
+                *nonce = asked;
+                self.receive(&rest, payload, nonce)
             }
             Handshake::Refused { answer } => {
                 self.answers = answer.to_vec();
@@ -80,6 +81,8 @@ pub struct Client {
     writing: Vec<u8>,
     written: usize,
     greeted: bool,
+    /// Set if its handshake was its greeting, which it may repeat: it does not know that it has arrived.
+    may_repeat: bool,
     last_tunnel: u32,
     /// The number that it has asked to be proven.
     pub nonce: Option<[u8; 32]>,
@@ -102,6 +105,7 @@ impl Client {
             writing: Vec::new(),
             written: 0,
             greeted: false,
+            may_repeat: false,
             last_tunnel: 0,
             nonce: None,
             last_heard: Instant::now(),
@@ -164,8 +168,13 @@ impl Client {
             self.starved = false;
             return;
         };
-        let mut payload = Vec::new();
-        let goes_on = framing.receive(bytes, &mut payload);
+        let (mut payload, mut nonce) = (Vec::new(), None);
+        let goes_on = framing.receive(bytes, &mut payload, &mut nonce);
+        if let Some(nonce) = nonce {
+            (self.greeted, self.may_repeat) = (true, true);
+            self.send(0, &Message::Hello { magic: MAGIC, version: VERSION });
+            self.prove(nonce);
+        }
         if !payload.is_empty() {
             self.decoder.feed(&payload);
             self.starved = false;
@@ -181,6 +190,11 @@ impl Client {
     pub fn next(&mut self) -> Option<(u32, Message)> {
         while !self.closed && !self.congested() {
             match self.decoder.next() {
+                Ok(Some((0, Message::Hello { .. }))) if self.may_repeat => {}
+                Ok(Some((0, Message::Prove { nonce }))) if self.may_repeat => {
+                    self.may_repeat = false;
+                    self.closed |= self.nonce != Some(nonce);
+                }
                 Ok(Some((0, Message::Hello { magic: MAGIC, version }))) if !self.greeted => {
                     self.greeted = true;
                     self.send(0, &Message::Hello { magic: MAGIC, version: VERSION });
@@ -190,12 +204,7 @@ impl Client {
                         self.closed = true;
                     }
                 }
-                Ok(Some((0, Message::Prove { nonce }))) if self.greeted => {
-                    let mut hash = Sha256::new();
-                    hash.update(&wire::proven(&nonce, env!("GUEST_BUILD")));
-                    self.nonce = Some(nonce);
-                    self.send(0, &Message::Proof { hash: hash.finish() });
-                }
+                Ok(Some((0, Message::Prove { nonce }))) if self.greeted => self.prove(nonce),
                 Ok(Some((0, Message::Ping {}))) if self.greeted => self.send(0, &Message::Pong {}),
                 Ok(Some(frame)) if self.greeted => return Some(frame),
                 Ok(None) => {
@@ -206,6 +215,13 @@ impl Client {
             }
         }
         None
+    }
+
+    fn prove(&mut self, nonce: [u8; 32]) {
+        let mut hash = Sha256::new();
+        hash.update(&wire::proven(&nonce, env!("GUEST_BUILD")));
+        self.nonce = Some(nonce);
+        self.send(0, &Message::Proof { hash: hash.finish() });
     }
 
     /// The id of a stream that the guest opens; `None` when all are used up.

@@ -21,6 +21,10 @@ pub struct Channel {
     pub is_slow: bool,
     /// Opens another stream to the same guest, where this one may be cut while the guest continues.
     pub reopen: Option<Reopen>,
+    /// The number that the guest was asked to prove while the stream was opened ([`bootstrap::nonce`]): its answer comes first.
+    ///
+    /// [`bootstrap::nonce`]: super::bootstrap::nonce
+    pub greeted: Option<[u8; 32]>,
 }
 
 /// Opens the stream to a guest again after it was cut.
@@ -42,7 +46,8 @@ impl Channel {
         reader: impl AsyncRead + Send + Unpin + 'static,
         writer: impl AsyncWrite + Send + Unpin + 'static,
     ) -> Self {
-        Self { reader: Box::new(reader), writer: Box::new(writer), is_slow: false, reopen: None }
+        let (reader, writer) = (Box::new(reader), Box::new(writer));
+        Self { reader, writer, is_slow: false, reopen: None, greeted: None }
     }
 }
 

@@ -3,7 +3,7 @@
 use agent_base::error::{Error, Result};
 use agent_base::hash::Hash;
 use agent_base::machine::Machine;
-use agent_guest::PROGRAM;
+use agent_guest::{PACKED, PROGRAM};
 use agent_wire as wire;
 use std::borrow::Cow;
 use std::fs::File;
@@ -34,6 +34,11 @@ pub fn bytes(machine: &Machine) -> Result<Cow<'static, [u8]>> {
             .hint(format!("name one built on Linux with {VARIABLE}=/path/to/guest")));
     }
     Ok(Cow::Borrowed(PROGRAM))
+}
+
+/// The embedded guest, compressed with gzip; `None` where `AGENT_GUEST` names another.
+pub fn packed(machine: &Machine) -> Option<&'static [u8]> {
+    (machine.variable(VARIABLE).is_none() && !PROGRAM.is_empty()).then_some(PACKED)
 }
 
 /// The guest as a program that can be executed here: a sealed file in memory, which nothing can change while it runs. The
@@ -97,7 +102,7 @@ pub fn is_for_this_processor(machine: &Machine) -> Result<bool> {
 
 /// Returns what a connection begins with: a number that was never sent before, which the guest returns hashed with its build. A stream that
 /// was recorded earlier cannot answer, and neither can a guest of other sources, whose messages may mean something else.
-pub(super) fn nonce() -> [u8; 32] {
+pub fn nonce() -> [u8; 32] {
     std::array::from_fn(|_| fastrand::u8(..))
 }
 

@@ -207,11 +207,29 @@ impl Startup {
         };
         // A container that is half created cannot be ended by its guest, so its start is awaited. A pod may wait for minutes.
         let started = tokio::time::timeout(START_TIMEOUT, starting).await;
-        if let Ok(Ok(ready)) = started {
+        let ready = started.ok().and_then(Result::ok);
+        let remove = || removals::remove(&self.backend, &self.session, self.removal.clone());
+        let shutdown = async |ready: &Ready| {
             let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, ready.sandbox.shutdown()).await;
-        }
-        // Usually the guest has removed it already.
-        removals::remove(&self.backend, &self.session, self.removal.clone()).wait(REMOVAL_TIMEOUT).await;
+        };
+        let removal = match &ready {
+            Some(ready) if ready.sandbox.is_slow() => {
+                // Beside each other: each takes a round trip, and the guest of what is removed cannot always answer.
+                let removal = remove();
+                tokio::select! {
+                    () = shutdown(ready) => {}
+                    () = removal.wait(REMOVAL_TIMEOUT) => {}
+                }
+                removal
+            }
+            Some(ready) => {
+                // Usually the guest removes it.
+                shutdown(ready).await;
+                remove()
+            }
+            None => remove(),
+        };
+        removal.wait(REMOVAL_TIMEOUT).await;
     }
 }
 
@@ -343,8 +361,18 @@ impl Start {
         let sandbox = self.connect(channel, workspace).await?;
         self.check_runtime(&sandbox).await?;
         let CopyReport { lost, .. } = match is_new {
-            true => workspace.copy_in(&sandbox, &mut on_copied).await?,
-            false => workspace.restore_into(&sandbox, &mut on_copied).await?,
+            true => {
+                // Beside each other: over a slow link each takes a round trip or two.
+                let copied = workspace.copy_in(&sandbox, &mut on_copied);
+                let (copied, home) = tokio::join!(copied, self.put_home(&sandbox, workspace));
+                home.and(copied)?
+            }
+            false => {
+                // What is restored of `$HOME` comes first.
+                let restored = workspace.restore_into(&sandbox, &mut on_copied).await?;
+                self.put_home(&sandbox, workspace).await?;
+                restored
+            }
         };
         if lost > 0 {
             self.notice(format!(
@@ -352,7 +380,6 @@ impl Start {
                 counted(lost, "file")
             ));
         }
-        self.put_home(&sandbox, workspace).await?;
         workspace.settle_filtered_files(&sandbox).await?;
         let sandbox = self.in_directory(sandbox).await?;
         Ok(Ready { sandbox, info, workspace: Arc::clone(workspace), reattached: false })

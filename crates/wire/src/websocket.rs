@@ -11,6 +11,9 @@ pub const MAX_HEAD: usize = 16 << 10;
 pub const MAX_FRAME: u64 = 16 << 20;
 /// The header that carries the session's secret: 64 hexadecimal digits.
 pub const SECRET_HEADER: &str = "x-agent-secret";
+/// The header that carries the number which the guest is to prove: 64 hexadecimal digits. The answer to a greeting is then the first
+/// that is in the frames, without a round trip of its own. An answer to the handshake has it too where that was understood.
+pub const NONCE_HEADER: &str = "x-agent-nonce";
 /// RFC 6455, section 1.3.
 const MAGIC: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
@@ -25,8 +28,8 @@ const PONG: u8 = 10;
 pub enum Handshake {
     /// The head is not complete yet.
     Partial,
-    /// The answer, and where in the input the frames begin.
-    Accepted { answer: Vec<u8>, length: usize },
+    /// The answer, where in the input the frames begin, and the number to prove at once.
+    Accepted { answer: Vec<u8>, length: usize, nonce: Option<[u8; 32]> },
     /// The answer, after which the connection is closed.
     Refused { answer: &'static [u8] },
 }
@@ -63,11 +66,23 @@ pub fn handshake(input: &[u8], verifier: &[u8; 32]) -> Handshake {
         return Handshake::Refused { answer: FORBIDDEN };
     }
     let accept = base64(&sha1(format!("{key}{MAGIC}").as_bytes()));
+    let nonce = header(NONCE_HEADER).and_then(number);
+    let understood = if nonce.is_some() { format!("{NONCE_HEADER}: proven\r\n") } else { String::new() };
     let answer = format!(
         "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\nsec-websocket-accept: \
-         {accept}\r\n\r\n"
+         {accept}\r\n{understood}\r\n"
     );
-    Handshake::Accepted { answer: answer.into_bytes(), length: end + 4 }
+    Handshake::Accepted { answer: answer.into_bytes(), length: end + 4, nonce }
+}
+
+/// The number that 64 hexadecimal digits stand for.
+fn number(digits: &str) -> Option<[u8; 32]> {
+    let (pairs, []) = digits.as_bytes().as_chunks::<2>() else { return None };
+    let bytes = pairs.iter().map(|pair| match pair.iter().all(u8::is_ascii_hexdigit) {
+        true => u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok(),
+        false => None,
+    });
+    bytes.collect::<Option<Vec<u8>>>()?.try_into().ok()
 }
 
 /// Standard base64 with padding.

@@ -35,13 +35,34 @@ fn a_handshake_that_names_the_secret_is_answered_as_the_standard_says() {
         assert_eq!(handshake(&whole[..length], &verifier()), Handshake::Partial);
     }
     let more = [whole.as_slice(), b"frames"].concat();
-    let Handshake::Accepted { answer, length } = handshake(&more, &verifier()) else {
+    let Handshake::Accepted { answer, length, nonce } = handshake(&more, &verifier()) else {
         panic!("it is accepted")
     };
-    assert_eq!(length, whole.len());
+    assert_eq!((length, nonce), (whole.len(), None));
     let answer = String::from_utf8(answer).expect("text");
     assert!(answer.starts_with("HTTP/1.1 101 "), "{answer}");
     assert!(answer.contains("\r\nsec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n"), "{answer}");
+}
+
+#[test]
+fn a_number_to_prove_comes_with_the_handshake_or_not_at_all() {
+    let secret = format!("X-Agent-Secret: {SECRET}\r\n");
+    let accepted = |digits: &str| {
+        let asked = request(&format!("{secret}X-Agent-Nonce: {digits}\r\n"));
+        let Handshake::Accepted { answer, nonce, .. } = handshake(&asked, &verifier()) else {
+            panic!("it is accepted")
+        };
+        let answer = String::from_utf8(answer).expect("text");
+        assert_eq!(answer.contains("\r\nx-agent-nonce: proven\r\n"), nonce.is_some(), "{digits}: {answer}");
+        assert!(answer.ends_with("\r\n\r\n") && !answer[..answer.len() - 4].contains("\r\n\r\n"), "{answer}");
+        nonce
+    };
+    assert_eq!(accepted(&"0fA0".repeat(16)), Some([0x0f, 0xa0].repeat(16).try_into().expect("32 bytes")));
+    for none in
+        ["", "0f", &"0".repeat(63), &"0".repeat(66), &"+f".repeat(32), &"0g".repeat(32), &"é".repeat(32)]
+    {
+        assert_eq!(accepted(none), None, "{none}");
+    }
 }
 
 #[test]

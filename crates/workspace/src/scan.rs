@@ -255,6 +255,9 @@ impl Scanner {
     pub async fn remember(&mut self, sandbox: &Sandbox, tree: &Manifest, hashed: bool) -> Result<()> {
         let now_ns = now_ns();
         self.seen.clear();
+        if !tree.values().any(|node| matches!(node, Node::File { .. })) {
+            return Ok(());
+        }
         for entry in walk(sandbox, &mut self.listing, &self.skip, hashed).await? {
             let Ok(path) = TreePath::new(entry.path.as_os_str().as_bytes()) else { continue };
             if let (EntryKind::File, Some(node @ Node::File { hash, .. })) = (&entry.kind, tree.get(&path))

@@ -3,8 +3,8 @@
 //!
 //! `SPEC` is a [`LaunchSpec`] in hexadecimal digits, of which user, environment, resource limits and filters count. The
 //! process that was called prepares, so that whatever fails is its caller's to read, and ends when the guest is listening.
-//! With `PROBES`, none of these addresses may answer (`probe.rs`): a provider that does not block the network is found out
-//! before anything of the session is inside.
+//! With `PROBES`, none of these addresses may answer (`probe.rs`): a provider that does not block the network is found out. The guest
+//! listens meanwhile, so that its client's way to it is there by then; that client sends nothing of the session before this has ended well.
 
 use super::identity;
 use super::own;
@@ -42,8 +42,11 @@ pub fn main(mut arguments: impl Iterator<Item = String>) -> Result<(), String> {
     let spec = LaunchSpec::decode(&spec).map_err(|error| error.to_string())?;
     sys::close_from(3);
     crate::sys::set_umask(0o022);
-    probe::prove_isolation(&probes)?;
-    detach(&address, &verifier, &spec).map_err(|failure| failure.to_string())
+    detach(&address, &verifier, &spec).map_err(|failure| failure.to_string())?;
+    probe::prove_isolation(&probes).inspect_err(|_| {
+        // Its machine is removed anyway.
+        let _ = end_earlier(&spec, sys::effective_user() == 0);
+    })
 }
 
 /// The entrance for a client.

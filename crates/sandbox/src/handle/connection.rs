@@ -168,16 +168,20 @@ pub(super) struct Connection {
 impl Connection {
     /// Greets the guest and starts the two tasks that serve the connection.
     pub async fn open(channel: Channel, offers: Offers) -> Result<Arc<Self>> {
-        let Channel { mut reader, mut writer, .. } = channel;
-        let nonce = bootstrap::nonce();
-        let decoder = tokio::time::timeout(HANDSHAKE_TIMEOUT, greet(&nonce, &mut reader, &mut writer))
-            .await
-            .map_err(|_| {
-                Error::sandbox(format!(
-                    "the guest did not answer the greeting for {} s",
-                    HANDSHAKE_TIMEOUT.as_secs()
-                ))
-            })??;
+        let Channel { mut reader, mut writer, greeted, .. } = channel;
+        let nonce = greeted.unwrap_or_else(bootstrap::nonce);
+        let greeting = async {
+            if greeted.is_none() {
+                greet(&nonce, &mut writer).await?;
+            }
+            be_greeted(&nonce, &mut reader).await
+        };
+        let decoder = tokio::time::timeout(HANDSHAKE_TIMEOUT, greeting).await.map_err(|_| {
+            Error::sandbox(format!(
+                "the guest did not answer the greeting for {} s",
+                HANDSHAKE_TIMEOUT.as_secs()
+            ))
+        })??;
         let state = State {
             routes: HashMap::new(),
             next_id: 1,
@@ -407,19 +411,22 @@ impl Broken {
 }
 
 /// Both hellos, and the proof that the guest answers now.
-async fn greet(
-    nonce: &[u8; 32],
-    reader: &mut (impl AsyncRead + Unpin),
-    writer: &mut (impl AsyncWrite + Unpin),
-) -> Result<Decoder> {
-    let failed = |error: std::io::Error| Error::sandbox("the guest cannot be reached").caused_by(error);
+async fn greet(nonce: &[u8; 32], writer: &mut (impl AsyncWrite + Unpin)) -> Result<()> {
     let mut hello = Vec::new();
     for message in [Message::Hello { magic: MAGIC, version: VERSION }, Message::Prove { nonce: *nonce }] {
         wire::encode(0, &message, &mut hello)
             .map_err(|error| Error::unexpected("a greeting does not fit a frame").caused_by(error))?;
     }
-    writer.write_all(&hello).await.map_err(failed)?;
-    writer.flush().await.map_err(failed)?;
+    writer.write_all(&hello).await.map_err(unreachable)?;
+    writer.flush().await.map_err(unreachable)
+}
+
+fn unreachable(error: std::io::Error) -> Error {
+    Error::sandbox("the guest cannot be reached").caused_by(error)
+}
+
+/// Waits for the guest's answer to the greeting, and returns what reads on.
+async fn be_greeted(nonce: &[u8; 32], reader: &mut (impl AsyncRead + Unpin)) -> Result<Decoder> {
     let mut decoder = Decoder::new();
     let mut buffer = vec![0; 4096];
     let mut greeted = false;
@@ -447,7 +454,7 @@ async fn greet(
                 return Err(Error::sandbox("what answers in the sandbox is not the guest"));
             }
         }
-        let length = reader.read(&mut buffer).await.map_err(failed)?;
+        let length = reader.read(&mut buffer).await.map_err(unreachable)?;
         if length == 0 {
             return Err(Error::sandbox("the guest ended without an answer")
                 .hint("the sandbox may have been stopped; start a new one"));

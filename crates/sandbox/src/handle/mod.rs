@@ -79,6 +79,11 @@ impl Sandbox {
         })
     }
 
+    /// Returns whether its stream crosses a network, so that each round trip counts.
+    pub fn is_slow(&self) -> bool {
+        self.link.is_slow
+    }
+
     /// The same sandbox, in which commands and jobs of this handle start with these variables.
     pub fn with_env(self, env: &[(String, String)]) -> Self {
         let env = env.iter().map(|(name, value)| (name.into(), value.into())).collect();

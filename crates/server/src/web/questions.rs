@@ -119,7 +119,7 @@ impl Questions {
             return Ok(Answer::No);
         }
         let (reply, answer) = oneshot::channel();
-        let shown = shown(question);
+        let shown = shown(question).await;
         let number = {
             let mut state = self.state.lock();
             if state.waiting.len() >= MAX_WAITING {
@@ -160,11 +160,17 @@ impl Approver for Questions {
 
 /// Returns the content of a card: the question; of a call all that it would do, which is as long as a user may be asked
 /// about at most, and the changes of files in the lines of the review.
-fn shown(question: &Question<'_>) -> Value {
+async fn shown(question: &Question<'_>) -> Value {
     let Question::ToolCall(call) = question else { return json!({"text": visible(&question.to_string())}) };
-    let mut room = MAX_LINES;
-    let diffs = call.changes.iter().map(|change| diff(change, &mut room));
-    json!({"text": visible(&call.terms()), "what": call.what, "diffs": diffs.collect::<Vec<_>>()})
+    let changes = call.changes.clone();
+    // Two large files take a while to compare.
+    let diffs = tokio::task::spawn_blocking(move || {
+        let mut room = MAX_LINES;
+        changes.iter().map(|change| diff(change, &mut room)).collect::<Vec<_>>()
+    });
+    // Without them the card shows the whole call.
+    let diffs = diffs.await.unwrap_or_default();
+    json!({"text": visible(&call.terms()), "what": call.what, "diffs": diffs})
 }
 
 fn diff(change: &FileChange, room: &mut usize) -> Value {

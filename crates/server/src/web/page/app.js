@@ -525,7 +525,13 @@ function showQuestions() {
 	const questions = [...status.questions || []], cards = $('cards');
 	if (status.planning && !status.busy) questions.unshift({ number: 'plan', text: 'Nothing is changed until you accept the plan.', plan: { '/plan accept': 'Accept and carry it out', '/plan off': 'Leave planning' } });
 	const keys = questions.map(question => JSON.stringify(question));
-	for (const card of [...cards.children]) if (!keys.includes(card.key)) card.remove();
+	for (const card of [...cards.children]) {
+		if (keys.includes(card.key)) continue;
+		/* What was being written to a question that was answered elsewhere is not lost. */
+		const words = card.isSent ? '' : card.querySelector('input').value.trim();
+		card.remove();
+		if (words && !$('prompt').value) { $('prompt').value = words; grow(); }
+	}
 	for (const [at, question] of questions.entries()) {
 		const key = keys[at];
 		if (question.plan) question.answers = Object.entries(question.plan).map(([value, label]) => ({ value, label }));
@@ -539,11 +545,14 @@ function showQuestions() {
 		const about = el('div.about', {}, what && !diffs.length ? block('Call', what) : '');
 		const said = el('input', { placeholder: 'or say in words what to do instead', ariaLabel: 'What to do instead', maxLength: 2000 });
 		const form = el('form', {}, said, el('button.quiet', {}, question.plan ? 'Say it' : 'Refuse and say it'));
-		form.onsubmit = event => {
+		const card = el('div.card', { role: 'group', ariaLabel: 'Question', key }, about, el('p', {}, what ? `Allow this?\n${text}` : text), el('div', {}, ...buttons), form);
+		form.onsubmit = async event => {
 			event.preventDefault();
-			if (said.value.trim()) act(() => question.plan ? send(here('prompt'), { text: said.value }) : send(here('answer'), { question: number, answer: 'said', said: said.value }));
+			if (!said.value.trim()) return;
+			card.isSent = true;
+			card.isSent = await act(() => question.plan ? send(here('prompt'), { text: said.value }) : send(here('answer'), { question: number, answer: 'said', said: said.value })) !== null;
 		};
-		cards.append(el('div.card', { role: 'group', ariaLabel: 'Question', key }, about, el('p', {}, what ? `Allow this?\n${text}` : text), el('div', {}, ...buttons), form));
+		cards.append(card);
 		/* It can be answered once all of it is there. */
 		if (diffs?.length) {
 			for (const button of buttons) button.disabled = true;

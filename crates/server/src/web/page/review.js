@@ -1,14 +1,11 @@
 /* The review: what changed in files and hunks, what of it the user takes, and what they say about it. Loaded when it is looked at. */
 /* By the path of a file, which version of the host's the user writes over. */
-let remarks = [], over = new Map(), deciding = Promise.resolve();
+let remarks = [], over = new Map(), deciding = Promise.resolve(), looking = Promise.resolve();
 const PART = 2000;
 const PICTURES = { png: 'image/png', jpg: 'image/jpeg', jpeg: 'image/jpeg', gif: 'image/gif', webp: 'image/webp', svg: 'image/svg+xml' };
 
-/* The change that the user is choosing from is not replaced without them. */
-export function look() {
-	if (!hasChosen && !$('files').querySelector('.remark textarea, .conflict textarea')) return review();
-	$('note').replaceChildren('The change may be another one now. ', quiet('Show it', review));
-}
+/* What is shown already stays as it is, and so does the change that the user is choosing from. */
+export const look = () => review(true);
 
 /* Another session is shown. */
 export function reset() {
@@ -16,15 +13,33 @@ export function reset() {
 	showRemarks();
 }
 
-async function review() {
+/* One comparison after the other: an answer never takes the place of a later one. */
+function review(isOnlyLook) {
+	looking = looking.catch(() => {}).then(() => compare(isOnlyLook));
+	return looking;
+}
+
+const isChoosing = () => hasChosen || $('files').querySelector('.remark textarea, .conflict textarea');
+
+async function compare(isOnlyLook) {
 	if (!session) return;
-	const note = $('note');
-	note.textContent = 'Comparing …';
+	const note = $('note'), before = [...note.childNodes], comparing = 'Comparing …';
+	const waits = setTimeout(() => { note.textContent = comparing; }, isOnlyLook && diff ? 500 : 0);
+	await deciding.catch(() => {});
+	const shown = await act(() => read(here('diff')), note);
+	clearTimeout(waits);
+	if (!shown) return;
+	if (isOnlyLook && diff) {
+		const isSame = shown.digest === diff.digest && (isChoosing() || JSON.stringify(shown) === JSON.stringify(diff));
+		if (!isSame && isChoosing()) return note.replaceChildren('The change may be another one now. ', quiet('Show it', () => review()));
+		if (isSame) {
+			if (note.textContent === comparing) note.replaceChildren(...before);
+			return;
+		}
+	}
 	/* That was decided about what was shown before. */
 	for (const [path, version] of over) if (version === null) over.delete(path);
-	await deciding;
-	const shown = await act(() => read(here('diff')), note);
-	if (shown) showDiff(shown);
+	showDiff(shown);
 }
 
 function showDiff(shown, why) {
@@ -164,12 +179,13 @@ function decide() {
 }
 
 async function apply() {
-	const files = Object.fromEntries([...$('files').children].map(node => node.choice?.()).filter(Boolean)), note = $('note');
+	/* All of it as it is shown now: another change may be shown before this one is sent. */
+	const cards = [...$('files').children].filter(node => node.shown), { digest } = diff, note = $('note'), numbers = {};
+	const files = Object.fromEntries(cards.map(card => card.choice()).filter(Boolean));
+	for (const [number, { shown }] of cards.entries()) if (over.has(shown.path)) numbers[number] = over.get(shown.path);
 	try {
 		await decide();
-		const numbers = {};
-		for (const [number, card] of [...$('files').querySelectorAll('.file')].entries()) if (over.has(card.shown.path)) numbers[number] = over.get(card.shown.path);
-		const { applied, merged } = await send(here('apply'), { digest: diff.digest, files, over: numbers });
+		const { applied, merged } = await send(here('apply'), { digest, files, over: numbers });
 		hasChosen = false;
 		over.clear();
 		await review();
@@ -208,8 +224,8 @@ async function byHand(card, number) {
 		over.set(path, found);
 		await review();
 		for (const other of $('files').querySelectorAll('.file')) if (other.shown.path === path) other.set(true);
-		await decide();
 		hasChosen = true;
+		await decide();
 		$('note').textContent = `${name} is in the sandbox as you wrote it; Apply writes it over your version.`;
 	}, $('note')));
 	use.className = '';
