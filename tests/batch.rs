@@ -2,12 +2,10 @@
 
 use crate::support::agent::{Agent, Finished, Running, agent};
 use crate::support::endpoint::{Endpoint, Script, endpoint};
+use crate::support::engine::refusing_engine;
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read, Write};
-use std::net::Shutdown;
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -359,7 +357,7 @@ fn an_engine_that_refuses_slows_the_batch_down_and_costs_no_task() {
     let Some(docker) = real_engine() else { return };
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("engine.sock");
-    refusing_engine(&socket, docker, 4);
+    refusing_engine(&socket, docker, 4, "no room for another container");
     let model = writer();
     let call = agent().file("tasks.jsonl", tasks(6)).sandbox("docker");
     let workspace = call.workspace().to_owned();
@@ -382,45 +380,6 @@ fn real_engine() -> Option<PathBuf> {
     let found = ["/var/run/docker.sock"].map(PathBuf::from).into_iter().find(|path| path.exists());
     assert!(found.is_some() || std::env::var_os("AGENT_TEST_REQUIRE_DOCKER").is_none(), "no engine answers");
     found
-}
-
-/// Passes everything on to the engine at `docker`, but for the first requests for a container, which it refuses.
-fn refusing_engine(socket: &Path, docker: PathBuf, refusals: usize) {
-    let listener = UnixListener::bind(socket).unwrap();
-    let refused = Arc::new(AtomicUsize::new(0));
-    std::thread::spawn(move || {
-        for client in listener.incoming().flatten() {
-            let (docker, refused) = (docker.clone(), Arc::clone(&refused));
-            std::thread::spawn(move || pass_on(client, &docker, &refused, refusals));
-        }
-    });
-}
-
-fn pass_on(mut client: UnixStream, docker: &Path, refused: &AtomicUsize, refusals: usize) {
-    const ANSWER: &str = "{\"message\":\"no room for another container\"}";
-    let Ok(mut engine) = UnixStream::connect(docker) else { return };
-    let (mut from, mut to) = (engine.try_clone().unwrap(), client.try_clone().unwrap());
-    let answers = std::thread::spawn(move || {
-        let _ = std::io::copy(&mut from, &mut to);
-        let _ = to.shutdown(Shutdown::Write);
-    });
-    let mut piece = vec![0; 64 << 10];
-    while let Ok(length @ 1..) = client.read(&mut piece) {
-        let head = String::from_utf8_lossy(&piece[..length.min(200)]);
-        let is_creation = head.starts_with("POST ") && head.contains("/containers/create");
-        if is_creation && refused.fetch_add(1, Ordering::SeqCst) < refusals {
-            let head =
-                "HTTP/1.1 500 Internal Server Error\r\ncontent-type: application/json\r\nconnection: close";
-            let _ = write!(client, "{head}\r\ncontent-length: {}\r\n\r\n{ANSWER}", ANSWER.len());
-            let _ = client.shutdown(Shutdown::Both);
-            break;
-        }
-        if engine.write_all(&piece[..length]).is_err() {
-            break;
-        }
-    }
-    let _ = engine.shutdown(Shutdown::Write);
-    let _ = answers.join();
 }
 
 #[test]

@@ -1,8 +1,12 @@
 //! The Docker backend with real containers.
 
-use crate::support::engine::{DEADLINE, Running, engine, run, sandbox_exists, spec, wait_until_removed};
+use crate::support::engine::{
+    DEADLINE, Running, engine, refusing_engine, run, sandbox_exists, spec, wait_until_removed,
+};
 use crate::support::machine;
 use crate::support::registry::Registry;
+use agent::machine::Machine;
+use agent::sandbox::docker::endpoint::Address;
 use agent::sandbox::{Backend, Outcome, Sandbox, State, WorkspaceMount, sandbox_ids, session_ids};
 use bollard::Docker as Client;
 use bollard::models::{ContainerCreateBody, HostConfig, Mount, MountType};
@@ -15,7 +19,7 @@ use serde_json::json;
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// A client for what the backend has no word for. Tests run where the engine is on the default socket or DOCKER_HOST.
@@ -367,6 +371,28 @@ async fn an_image_that_is_missing_is_pulled_with_progress() {
     assert!(said.iter().any(|(_, done, total)| *total > 0 && done == total), "{said:?}");
     for image in prepared_from(&name).await.iter().chain([&format!("{name}:latest")]) {
         client().remove_image(image, None::<RemoveImageOptions>, None).await.expect("the image is removed");
+    }
+}
+
+/// A bug: an engine that failed at an overlay once got a request without, in which sockets of the host's programs can be reached.
+#[tokio::test]
+async fn a_protection_is_not_given_up_because_the_engine_fails_once() {
+    let Some(docker) = engine().await else { return };
+    let Address::Unix(socket) = docker.engine().endpoint.address.clone() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    for (refusals, gives_up) in [(1, false), (2, true)] {
+        let refusing = directory.path().join(refusals.to_string());
+        let message = "error mounting overlay: device or resource busy";
+        refusing_engine(&refusing, socket.clone(), refusals, message);
+        let host = format!("unix://{}", refusing.display());
+        let machine = Machine::of_this_process().with([("DOCKER_HOST".into(), host.into())]);
+        let through = agent::sandbox::docker::Docker::connect(Arc::new(machine)).await.expect("it answers");
+        let spec = spec();
+        let (channel, info) = through.start(&spec, &|_, _, _| {}).await.expect("the sandbox starts");
+        drop(channel);
+        docker.destroy(&spec.session).await.expect("removed");
+        let is_told = info.missing.iter().any(|text| text.contains("does not mount overlays"));
+        assert_eq!(is_told, gives_up, "{:?}", info.missing);
     }
 }
 

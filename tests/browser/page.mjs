@@ -260,7 +260,6 @@ await step('what was refused is not taken because the change is another one now'
 	await page.locator('.hunk label input').nth(1).check();
 	await page.click('#tab-terminal');
 	await page.click('#tab-review');
-	await page.click('#note button');
 	await page.waitForFunction(() => document.querySelectorAll('.hunk input:checked').length === 2);
 });
 
@@ -278,6 +277,8 @@ await step('what was refused stays refused after an apply, a reload and a later 
 	await run('for name in a b c d; do echo $name > new-$name.txt; done');
 	await page.waitForFunction(() => document.querySelector('#tab-review .count').textContent === '5');
 	await page.click('#tab-review');
+	/* A hunk was chosen just now. */
+	await page.click('#note button');
 	await card('new-d.txt').waitFor();
 	for (const name of ['list.txt', 'new-a.txt', 'new-b.txt', 'new-c.txt']) await card(name).locator(':scope > label input').uncheck();
 	await page.click('#apply');

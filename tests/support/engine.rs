@@ -2,7 +2,12 @@
 
 use agent::sandbox::docker::Docker;
 use agent::sandbox::{Backend, Command, Finished, Output, Program, Sandbox, Spec};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a test waits for an event that must happen.
@@ -91,4 +96,44 @@ pub async fn wait_until_removed(docker: &Docker, session: &str) {
         assert!(start.elapsed() < DEADLINE, "the sandbox of {session} is still there");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+}
+
+/// Listens at `socket` and passes everything on to the engine at `docker`, but for the first `refusals` requests for a container, which it
+/// answers with `message`.
+pub fn refusing_engine(socket: &Path, docker: PathBuf, refusals: usize, message: &'static str) {
+    let listener = UnixListener::bind(socket).unwrap();
+    let refused = Arc::new(AtomicUsize::new(0));
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let (docker, refused) = (docker.clone(), Arc::clone(&refused));
+            std::thread::spawn(move || pass_on(client, &docker, (&refused, refusals), message));
+        }
+    });
+}
+
+fn pass_on(mut client: UnixStream, docker: &Path, (refused, refusals): (&AtomicUsize, usize), message: &str) {
+    let answer = serde_json::json!({ "message": message }).to_string();
+    let Ok(mut engine) = UnixStream::connect(docker) else { return };
+    let (mut from, mut to) = (engine.try_clone().unwrap(), client.try_clone().unwrap());
+    let answers = std::thread::spawn(move || {
+        let _ = std::io::copy(&mut from, &mut to);
+        let _ = to.shutdown(Shutdown::Write);
+    });
+    let mut piece = vec![0; 64 << 10];
+    while let Ok(length @ 1..) = client.read(&mut piece) {
+        let head = String::from_utf8_lossy(&piece[..length.min(200)]);
+        let is_creation = head.starts_with("POST ") && head.contains("/containers/create");
+        if is_creation && refused.fetch_add(1, Ordering::SeqCst) < refusals {
+            let head =
+                "HTTP/1.1 500 Internal Server Error\r\ncontent-type: application/json\r\nconnection: close";
+            let _ = write!(client, "{head}\r\ncontent-length: {}\r\n\r\n{answer}", answer.len());
+            let _ = client.shutdown(Shutdown::Both);
+            break;
+        }
+        if engine.write_all(&piece[..length]).is_err() {
+            break;
+        }
+    }
+    let _ = engine.shutdown(Shutdown::Write);
+    let _ = answers.join();
 }

@@ -65,11 +65,6 @@ async fn compressed(guest: Cow<'static, [u8]>) -> Result<Vec<u8>> {
     bytes.map_err(|error| Error::unexpected("the guest cannot be compressed").caused_by(error))
 }
 
-/// The path of a part of the packed guest, which is to be at `path`.
-pub fn part(path: &str, number: usize) -> String {
-    format!("{path}.gz.{number}")
-}
-
 /// The port at which the guest of a session listens. In one range with others' servers, but every session has its own.
 pub fn port(session: &str) -> u16 {
     let [low, high, ..] = Hash::of(session).0;
@@ -138,27 +133,19 @@ impl Launch {
         Some(Self { session: session.to_owned(), memory, disk, pids, idle_seconds, is_isolated })
     }
 
-    /// Shell text that waits until all `parts` of the packed guest for `path` are there, `size` bytes, unpacks and starts it. With `sudo`,
+    /// Shell text that waits until the `size` bytes of the packed guest are at `path`, unpacks and starts it. With `sudo`,
     /// where that asks for no password, the sandbox gets a user of its own. The guest listens at `address`: an address with its
     /// port, or `@` and the name of an abstract socket.
-    pub fn command(
-        &self,
-        path: &str,
-        (parts, size): (usize, usize),
-        address: &str,
-        verifier: &Hash,
-    ) -> Result<String> {
+    pub fn command(&self, path: &str, size: usize, address: &str, verifier: &Hash) -> Result<String> {
         let spec = hex::encode(self.spec()?.encode());
         let probes = if self.is_isolated { PUBLIC_ADDRESSES } else { "" };
-        let parts: Vec<String> = (0..parts).map(|number| part(path, number)).collect();
         Ok(format!(
-            "{{ g={path}; s=; n=0; set -- {}; \
-             until [ \"$(cat \"$@\" 2>/dev/null | wc -c)\" -ge {size} ] || [ $n -ge {MAX_LOOKS} ]; \
-             do n=$((n+1)); sleep 0.05 || sleep 1; done; cat \"$@\" | gzip -dc >\"$g.new\" && chmod 755 \"$g.new\" && mv -f \"$g.new\" \"$g\" && rm -f \"$@\" && \
+            "{{ g={path}; s=; n=0; \
+             until [ -f \"$g.gz\" ] && [ \"$(wc -c <\"$g.gz\")\" -ge {size} ] || [ $n -ge {MAX_LOOKS} ]; \
+             do n=$((n+1)); sleep 0.05 || sleep 1; done; gzip -dc \"$g.gz\" >\"$g.new\" && chmod 755 \"$g.new\" && mv -f \"$g.new\" \"$g\" && rm -f \"$g.gz\" && \
              {{ [ \"$(id -u)\" = 0 ] || {{ sudo -n true >/dev/null 2>&1 && s='sudo -n'; }}; \
              $s env \"PATH=$PATH\" \"$g\" detach {address} {verifier} {spec} '{probes}' && echo {READY}; }}; }} \
-             </dev/null 2>&1",
-            parts.join(" ")
+             </dev/null 2>&1"
         ))
     }
 
@@ -332,7 +319,7 @@ mod tests {
     #[test]
     fn a_command_is_short_enough_for_a_request_and_names_no_secret() {
         let launch = Launch::from_label("s", "1.2.3.4.isolated").unwrap();
-        let command = launch.command("/tmp/g", (16, 7), "127.0.0.1", &Hash::of("secret")).unwrap();
+        let command = launch.command("/tmp/g", 7, "127.0.0.1", &Hash::of("secret")).unwrap();
         assert!(command.len() < 64 << 10, "{}", command.len());
         assert!(command.contains(&Hash::of("secret").to_string()));
     }

@@ -15,7 +15,7 @@ use agent_sandbox::{
 };
 use async_trait::async_trait;
 use futures_util::FutureExt;
-use futures_util::future::{Either, select, try_join_all};
+use futures_util::future::{Either, select};
 use reqwest::Url;
 use reqwest::header::HeaderMap;
 use std::collections::HashMap;
@@ -50,10 +50,6 @@ const SHORTEST_LEASH: Duration = REFRESH.saturating_mul(3);
 const WARM_UP: Duration = Duration::from_secs(15);
 /// The label that tells one creation from all others, also from earlier ones of the same session.
 pub const CREATION: &str = "agent.creation";
-/// Bytes of the guest that are uploaded over one connection, where several are made: with its head, as much as a new connection of
-/// TCP carries in three round trips (RFC 6928: 14,600 bytes, and twice as much in each one after that).
-const PART: usize = 98_000;
-const MAX_PARTS: usize = 16;
 /// The prefix of the path of the guest's file, inside.
 const GUEST_FILE: &str = "/tmp/.agent-guest-";
 
@@ -243,14 +239,9 @@ impl<P: Provider> Cloud<P> {
             true => format!("@{}", guest::socket(&launch.session)),
             false => format!("{}:{}", self.provider.listen_address(), guest::port(&launch.session)),
         };
-        let parts = self.parts(&packed.bytes);
-        let command = launch.command(&path, (parts.len(), packed.bytes.len()), &address, &verifier)?;
-        let upload = async {
-            let parts = parts.iter().enumerate().map(async |(number, part)| {
-                self.provider.upload(instance, &guest::part(&path, number), part).await
-            });
-            try_join_all(parts).await.map(drop)
-        };
+        let command = launch.command(&path, packed.bytes.len(), &address, &verifier)?;
+        let archive = format!("{path}.gz");
+        let upload = self.provider.upload(instance, &archive, &packed.bytes);
         let start = async {
             let executed = self.provider.execute(instance, &command).await?;
             guest::check_start(self.provider.name(), &executed)
@@ -275,15 +266,6 @@ impl<P: Provider> Cloud<P> {
                 starting.await?;
                 Ok(channel)
             }
-        }
-    }
-
-    /// The parts in which the packed guest is uploaded: at the same time where the provider takes them, because a new connection begins
-    /// with few bytes for each round trip.
-    fn parts<'a>(&self, bytes: &'a [u8]) -> Vec<&'a [u8]> {
-        match self.provider.is_concurrent() {
-            true => bytes.chunks(PART.max(bytes.len().div_ceil(MAX_PARTS))).collect(),
-            false => vec![bytes],
         }
     }
 

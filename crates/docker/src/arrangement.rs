@@ -202,11 +202,16 @@ const NO_OVERLAYS: &str = "The engine does not mount overlays of this machine's 
 /// Returns the path of the empty volume; `None` where the engine has none and makes none.
 async fn empty_volume(engine: &Engine) -> Option<PathBuf> {
     let path = |mountpoint: String| Some(PathBuf::from(mountpoint)).filter(|path| path.is_absolute());
-    if let Ok(volume) = engine.client.inspect_volume(EMPTY).await {
+    let find = async || engine.client.inspect_volume(EMPTY).await;
+    if let Ok(volume) = find().await {
         return path(volume.mountpoint);
     }
     let request = VolumeCreateRequest { name: Some(EMPTY.to_owned()), ..Default::default() };
-    path(engine.client.create_volume(request).await.ok()?.mountpoint)
+    match engine.client.create_volume(request).await {
+        Ok(volume) => path(volume.mountpoint),
+        // Podman refuses a name that another process has taken meanwhile.
+        Err(_) => path(find().await.ok()?.mountpoint),
+    }
 }
 
 #[cfg(test)]

@@ -30,6 +30,7 @@ impl Docker {
         on_progress: OnProgress<'_>,
     ) -> Result<(Channel, SandboxInfo)> {
         let mut arrangement = Arrangement::best(&self.engine, spec).await;
+        let mut has_failed = false;
         loop {
             match self.start_as(spec, &arrangement, on_progress).await {
                 Ok((channel, info, enforced)) if enforced == arrangement.enforced => {
@@ -41,7 +42,13 @@ impl Docker {
                     self.destroy(&spec.session).await?;
                     arrangement.enforced = enforced;
                 }
-                Err(error) => arrangement = arrangement.simpler(&error).ok_or(error)?,
+                Err(error) => {
+                    let simpler = arrangement.simpler(&error).ok_or(error)?;
+                    // An engine that fails for a moment costs no protection.
+                    if std::mem::replace(&mut has_failed, true) {
+                        (arrangement, has_failed) = (simpler, false);
+                    }
+                }
             }
         }
     }

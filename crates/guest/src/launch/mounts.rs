@@ -135,8 +135,13 @@ fn show(host: &Path, target: &Path, mounts: &[PathBuf]) -> Result<(), Failure> {
         }
     }
     // The one device that is ever bound so covers what is not to be seen; it is to read as empty.
-    let no_devices = if host == Path::new("/dev/null") { 0 } else { MS_NODEV };
-    bind(host, target, MS_RDONLY | MS_NOSUID | no_devices)
+    if host == Path::new("/dev/null") {
+        // A socket may be gone by now, or have been made after the image of a virtual machine.
+        let is_gone =
+            fs::symlink_metadata(target).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        return if is_gone { Ok(()) } else { bind(host, target, MS_RDONLY | MS_NOSUID) };
+    }
+    bind(host, target, MS_RDONLY | MS_NOSUID | MS_NODEV)
 }
 
 /// Mounts the directory `host` read-only, as an overlay without a writable layer. `false` where that is not possible.

@@ -50,6 +50,8 @@ const PACKAGE_LISTS: [&str; 5] = [
 const MAX_UNREADABLE: usize = 1000;
 /// The interval of looks whether another process has made an image.
 const LOCK_PAUSE: Duration = Duration::from_millis(100);
+/// The time within which a machine has opened an image that it was told of, also on a machine that is busy.
+const OPENED_WITHIN: Duration = Duration::from_secs(600);
 
 /// Makes the images of `directories` that are missing in `cache`, and returns the paths of all, in the same order.
 ///
@@ -72,9 +74,16 @@ pub async fn ready(
                 remove_former(cache, &name);
             }
         }
+        note_use(&image);
         images.push(image);
     }
     Ok(images)
+}
+
+/// Notes that a machine is about to open `image`.
+pub fn note_use(image: &Path) {
+    // One whose date cannot be changed is at worst made again.
+    let _ = File::open(image).and_then(|file| file.set_modified(SystemTime::now()));
 }
 
 /// The name of an image: that of the directory, and its state.
@@ -193,12 +202,16 @@ fn unreadable(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Removes images of an earlier state. Machines that run have them open and keep them.
+/// Removes images of an earlier state, but for those that a machine may be about to open. Machines that run have them open and keep them.
 fn remove_former(cache: &Path, name: &Name) {
+    let is_being_opened = |entry: &fs::DirEntry| {
+        let used = entry.metadata().and_then(|metadata| metadata.modified()).ok();
+        used.and_then(|used| used.elapsed().ok()).is_none_or(|since| since < OPENED_WITHIN)
+    };
     for entry in fs::read_dir(cache).into_iter().flatten().flatten() {
         let file = entry.file_name();
         let file = file.to_string_lossy();
-        if file.starts_with(&name.prefix) && *file != name.whole {
+        if file.starts_with(&name.prefix) && *file != name.whole && !is_being_opened(&entry) {
             // One that cannot be removed now is in nobody's way.
             let _ = fs::remove_file(entry.path());
         }
@@ -293,14 +306,18 @@ mod tests {
     fn images_of_other_directories_stay() {
         let cache = tempfile::tempdir().unwrap();
         let (mine, other) = (name(Path::new("/usr")), name(Path::new("/opt")));
-        for file in [&mine.whole, &format!("{}old.erofs", mine.prefix), &other.whole] {
-            fs::write(cache.path().join(file), "").unwrap();
+        let (old, in_use) = (format!("{}old.erofs", mine.prefix), format!("{}in-use.erofs", mine.prefix));
+        for file in [&mine.whole, &old, &in_use, &other.whole] {
+            let file = File::create(cache.path().join(file)).unwrap();
+            file.set_modified(SystemTime::now() - 2 * OPENED_WITHIN).unwrap();
         }
+        // A bug: it was removed while another machine was about to open it.
+        note_use(&cache.path().join(&in_use));
         remove_former(cache.path(), &mine);
         let mut left: Vec<_> =
             fs::read_dir(cache.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         left.sort();
-        let mut expected = [OsString::from(&mine.whole), OsString::from(&other.whole)];
+        let mut expected = [&mine.whole, &in_use, &other.whole].map(OsString::from);
         expected.sort();
         assert_eq!(left, expected);
     }

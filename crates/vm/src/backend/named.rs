@@ -105,6 +105,7 @@ pub async fn ready(machine: &Machine, name: &str, cache: &Path, on_progress: OnP
             images::remove_older(cache, PREFIX, "erofs", KEPT, |path| path.with_extension("json"));
         }
     }
+    images::note_use(&image);
     let described = plain_file::read(&description, MAX_DESCRIPTION, Links::Refuse)
         .and_then(|text| Ok(serde_json::from_slice::<Described>(&text)?));
     let described = described.map_err(|error| {
