@@ -209,13 +209,7 @@ impl Renewed {
             Self::InTheKubeconfig | Self::InAFile => write("token", token),
             Self::ByAPlugin => write("token", &credential.to_string()),
         }
-        let config = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "x",
-            "clusters": [{ "name": "c", "cluster": { "server": server, "insecure-skip-tls-verify": true } }],
-            "users": [{ "name": "u", "user": user }],
-            "contexts": [{ "name": "x", "context": { "cluster": "c", "user": "u", "namespace": "default" } }],
-        });
-        write("kubeconfig", &config.to_string());
+        cluster::write_kubeconfig(directory, server, user);
     }
 }
 

@@ -78,8 +78,7 @@ async fn a_pool_that_does_not_exist_ends_the_start_at_once() {
             }
         };
         let mut found = api.send("GET", &claim, None).await.expect("the claim");
-        let ready =
-            json!({ "type": "Ready", "status": "False", "reason": reason, "message": "there is none" });
+        let ready = agent_sandbox::condition("Ready", ("False", reason), "there is none");
         found["status"] = json!({ "conditions": [ready] });
         api.send("PUT", &format!("{claim}/status"), Some(&found)).await.expect("its status");
         let said = Instant::now();

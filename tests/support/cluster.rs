@@ -69,6 +69,19 @@ pub async fn backend() -> Option<Box<dyn Backend>> {
     Some(Box::new(with(&kubeconfig()?, settings()).await))
 }
 
+/// Writes a kubeconfig of this server and user into a directory; its path.
+pub fn write_kubeconfig(directory: &std::path::Path, server: &str, user: Value) -> String {
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "x",
+        "clusters": [{ "name": "c", "cluster": { "server": server, "insecure-skip-tls-verify": true } }],
+        "users": [{ "name": "u", "user": user }],
+        "contexts": [{ "name": "x", "context": { "cluster": "c", "user": "u", "namespace": "default" } }],
+    });
+    let file = directory.join("kubeconfig");
+    std::fs::write(&file, config.to_string()).expect("written");
+    file.display().to_string()
+}
+
 /// An image of the cluster without a shell.
 pub const EMPTY_IMAGE: &str = "local.test/agent-empty:1";
 
@@ -187,6 +200,11 @@ impl Node {
             super::skip::left_out("AGENT_TEST_CLUSTER_DIRECTORY names no cluster of this machine");
         }
         directory.map(|directory| Self(directory.into()))
+    }
+
+    /// The directory of its files.
+    pub fn directory(&self) -> &std::path::Path {
+        &self.0
     }
 
     /// A token of a service account, signed as the API server does it, that the server accepts for so many seconds, more or less:

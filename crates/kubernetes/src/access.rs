@@ -37,15 +37,15 @@ pub enum Severity {
 type Right = (&'static str, &'static str, &'static str);
 
 /// The rights that every session needs. An upgrade to a WebSocket is a GET, and servers from 1.35 on ask for `create` as well.
-const NEEDED: [Right; 7] = [
-    ("", "pods", "create"),
+const NEEDED: [Right; 5] = [
     ("", "pods", "get"),
     ("", "pods", "list"),
     ("", "pods", "watch"),
-    ("", "pods", "delete"),
     ("", "pods/exec", "get"),
     ("", "pods/exec", "create"),
 ];
+/// Those for pods of its own.
+const FOR_PODS: [Right; 2] = [("", "pods", "create"), ("", "pods", "delete")];
 /// Those for `--network none`, where the policy is not there yet.
 const FOR_POLICIES: [Right; 2] =
     [("networking.k8s.io", "networkpolicies", "get"), ("networking.k8s.io", "networkpolicies", "create")];
@@ -61,6 +61,10 @@ const FOR_POOLS: [Right; 8] = [
     ("agents.x-k8s.io", "sandboxes", "get"),
     ("agents.x-k8s.io", "sandboxes", "watch"),
 ];
+
+/// Those for a warm pool whose template has volumes that stay, and for a pause.
+const FOR_VOLUMES: [Right; 2] =
+    [("", "persistentvolumeclaims", "get"), ("agents.x-k8s.io", "sandboxes", "patch")];
 
 impl Kubernetes {
     /// Asks the cluster about itself, and what it would do with the pod of `spec`.
@@ -97,24 +101,27 @@ impl Kubernetes {
     /// Returns what RBAC allows.
     async fn rights(&self, spec: &Spec) -> Finding {
         let for_policies = if *spec.network.to_string() == *"full" { &[][..] } else { &FOR_POLICIES };
-        let for_pools = if self.settings.warm_pool.is_some() { &FOR_POOLS[..] } else { &[] };
-        let rights: Vec<Right> = NEEDED.iter().chain(for_policies).chain(for_pools).copied().collect();
-        let asked = join_all(rights.iter().map(|right| self.is_allowed(*right))).await;
-        let missing: Vec<String> = rights
-            .iter()
-            .zip(&asked)
-            .filter(|(_, allowed)| **allowed == Some(false))
-            .map(|((_, resource, verb), _)| format!("{verb} {resource}"))
-            .collect();
-        if asked.contains(&None) {
+        let (for_pods, for_volumes) = match self.settings.warm_pool.is_some() {
+            true => (&FOR_POOLS[..], &FOR_VOLUMES[..]),
+            false => (&FOR_PODS[..], &[][..]),
+        };
+        let rights: Vec<Right> = NEEDED.iter().chain(for_policies).chain(for_pods).copied().collect();
+        let (missing, for_volumes) = tokio::join!(self.missing(&rights), self.missing(for_volumes));
+        let (Some(missing), Some(for_volumes)) = (missing, for_volumes) else {
             return warning(
                 "rights",
                 "the cluster does not say what is allowed".to_owned(),
                 "`kubectl auth can-i --list` may",
             );
-        }
+        };
+        let beside = match for_volumes.is_empty() {
+            true => String::new(),
+            false => {
+                format!("; where the pool's template has volumes that stay, also: {}", for_volumes.join(", "))
+            }
+        };
         match missing.is_empty() {
-            true => fine("rights", format!("all {} that a session needs", rights.len())),
+            true => fine("rights", format!("all {} that a session needs{beside}", rights.len())),
             false => Finding {
                 severity: Severity::Failed,
                 ..warning(
@@ -124,6 +131,14 @@ impl Kubernetes {
                 )
             },
         }
+    }
+
+    /// Those of `rights` that are not there; `None` where the cluster does not say.
+    async fn missing(&self, rights: &[Right]) -> Option<Vec<String>> {
+        let asked = join_all(rights.iter().map(|right| self.is_allowed(*right))).await;
+        let asked: Option<Vec<bool>> = asked.into_iter().collect();
+        let missing = rights.iter().zip(asked?).filter(|(_, is_allowed)| !is_allowed);
+        Some(missing.map(|((_, resource, verb), _)| format!("{verb} {resource}")).collect())
     }
 
     async fn is_allowed(&self, (group, resource, verb): Right) -> Option<bool> {
@@ -140,6 +155,9 @@ impl Kubernetes {
 
     /// Returns what admission says to the pod, which is not made.
     async fn admission(&self, spec: &Spec) -> Finding {
+        if let Some(pool) = &self.settings.warm_pool {
+            return fine("admission", format!("the pods are those of the warm pool {pool}"));
+        }
         let pod = self.pod(spec, self.user_namespaces(spec).await.is_ok());
         let failed = |error: Error| Finding {
             name: "admission",

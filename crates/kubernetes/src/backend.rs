@@ -164,8 +164,9 @@ impl Backend for Kubernetes {
         format!("{}, namespace {}", self.cluster.location, self.cluster.namespace)
     }
 
+    /// A pod of its own has no volumes that stay.
     fn capabilities(&self) -> Capabilities {
-        CAPABILITIES
+        Capabilities { pause: self.settings.warm_pool.is_some(), ..CAPABILITIES }
     }
 
     async fn start(&self, spec: &Spec, on_progress: OnProgress<'_>) -> Result<(Channel, SandboxInfo)> {
@@ -203,6 +204,15 @@ impl Backend for Kubernetes {
             known.remove(session);
         }
         Ok(())
+    }
+
+    /// Ends the pod, of which the volumes stay.
+    async fn pause(&self, session: &str) -> Result<()> {
+        self.pause_claimed(session).await
+    }
+
+    async fn resume(&self, session: &str) -> Result<()> {
+        self.resume_claimed(session).await
     }
 
     async fn list(&self) -> Result<Vec<Listed>> {

@@ -112,7 +112,11 @@ impl Cluster {
         let mut request =
             Request::builder().method(method.clone()).uri(path).header("accept", "application/json");
         if body.is_some() {
-            request = request.header("content-type", "application/json");
+            let kind = match *method {
+                Method::PATCH => "application/merge-patch+json",
+                _ => "application/json",
+            };
+            request = request.header("content-type", kind);
         }
         let request =
             request.body(kube::client::Body::from(text.into_bytes())).map_err(kube::Error::HttpError)?;

@@ -15,6 +15,8 @@ mod cluster;
 #[cfg(feature = "client")]
 mod failure;
 #[cfg(feature = "client")]
+mod pause;
+#[cfg(feature = "client")]
 mod pod;
 #[cfg(feature = "client")]
 mod policy;
@@ -28,6 +30,8 @@ mod stream;
 mod template;
 #[cfg(feature = "client")]
 mod users;
+#[cfg(feature = "client")]
+mod volumes;
 #[cfg(feature = "client")]
 mod wait;
 #[cfg(feature = "client")]
@@ -46,7 +50,7 @@ use agent_sandbox::{Capabilities, EnforcedLimits, Networks};
 /// The backend's name.
 pub const NAME: &str = "kubernetes";
 
-/// The abilities of a pod.
+/// The abilities of a pod of its own. One of a warm pool can be paused as well.
 pub const CAPABILITIES: Capabilities = Capabilities {
     host_paths: false,
     own_paths: false,

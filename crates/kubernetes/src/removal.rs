@@ -3,10 +3,14 @@
 use super::backend::Kubernetes;
 use super::cluster::Cluster;
 use super::warm::CLAIMS;
-use super::{failure, wait};
+use super::{failure, wait, warm};
 use agent_base::error::Result;
 use agent_sandbox::removals;
-use serde_json::json;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// The time limit for a pod whose containers have ended to be gone.
+const REMOVAL: Duration = Duration::from_secs(30);
 
 /// A pod that is ending: its object is there, and counts for the namespace's quota, until its containers have ended.
 pub(super) struct Ending {
@@ -22,8 +26,10 @@ impl Ending {
     pub async fn gone(self) {
         if wait::ended(&self.cluster, &self.name, &self.uid).await {
             let options = json!({ "gracePeriodSeconds": 0, "preconditions": { "uid": self.uid } });
-            // Otherwise the kubelet does it.
-            let _ = self.cluster.delete(&self.path, &options).await;
+            // The pods of a pool may not be this user's to delete. Then the kubelet does it.
+            if self.cluster.delete(&self.path, &options).await.is_err() {
+                let _ = wait::gone(&self.cluster, &self.name, &self.uid, REMOVAL).await;
+            }
         }
     }
 
@@ -35,11 +41,18 @@ impl Ending {
 
 impl Kubernetes {
     /// Deletes the pod `name`, or the claim of that name; only the one with this `uid`, where that is given. Its processes have a second to end.
-    /// Returns the pod where it was one.
+    /// Returns the pod that ends with it.
     pub(super) async fn delete(&self, name: &str, uid: Option<&str>) -> Result<Option<Ending>> {
         // The pod of a claim has another name. A session of before the setting has a pod of its own.
-        if self.settings.warm_pool.is_some() && self.delete_claim(name, uid).await? {
-            return Ok(None);
+        if self.settings.warm_pool.is_some() {
+            let pod = self.pod_of_claim(name).await.ok().flatten();
+            if self.delete_claim(name, uid).await? {
+                return Ok(pod);
+            }
+            // Pods may not be this user's to delete, and one that is not there need not be.
+            if wait::read(&self.cluster, name).await?.is_none() {
+                return Ok(None);
+            }
         }
         let mut options = json!({ "gracePeriodSeconds": 1, "propagationPolicy": "Background" });
         if let Some(uid) = uid {
@@ -49,12 +62,24 @@ impl Kubernetes {
         let deleted = self.cluster.delete(&path, &options).await;
         let deleted = deleted
             .map_err(|error| failure::error(&format!("the pod {name} could not be removed"), error))?;
-        Ok(deleted.map(|pod| Ending {
+        Ok(deleted.map(|pod| self.ending(&pod, name)))
+    }
+
+    fn ending(&self, pod: &Value, name: &str) -> Ending {
+        Ending {
             cluster: self.cluster.clone(),
-            path,
+            path: self.cluster.path(&format!("pods/{name}")),
             name: name.to_owned(),
-            uid: wait::text(&pod, "/metadata/uid").to_owned(),
-        }))
+            uid: wait::text(pod, "/metadata/uid").to_owned(),
+        }
+    }
+
+    /// The pod that the claim `name` has.
+    async fn pod_of_claim(&self, name: &str) -> Result<Option<Ending>> {
+        let Some((_, sandbox)) = self.claim_and_sandbox(name).await? else { return Ok(None) };
+        let name = warm::pod_name(&sandbox)?;
+        let pod = wait::read(&self.cluster, &name).await?;
+        Ok(pod.map(|pod| self.ending(&pod, &name)))
     }
 
     /// Removes a claim, with its pod; `false` where there is none.

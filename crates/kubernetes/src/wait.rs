@@ -224,7 +224,7 @@ pub(super) async fn gone_from(
     Ok(())
 }
 
-/// Waits until the pod with this `uid` is gone, or all of its containers have ended. `true` where they have.
+/// Waits until the pod with this `uid` is gone, or is being removed and all of its containers have ended. `true` where they have.
 pub(super) async fn ended(cluster: &Cluster, name: &str, uid: &str) -> bool {
     let decide = |pod: Option<&Value>| match pod.filter(|pod| text(pod, "/metadata/uid") == uid) {
         None => Some(false),
@@ -247,8 +247,13 @@ pub(super) async fn ended(cluster: &Cluster, name: &str, uid: &str) -> bool {
     false
 }
 
-/// Returns whether every container of the pod has ended. An older kubelet says that by the phase alone.
+/// Returns whether every container of a pod that is being removed has ended. An older kubelet says that by the phase alone.
+///
+/// One that nobody removes yet has an owner who would make another in its place.
 fn has_ended(pod: &Value) -> bool {
+    if pod.pointer("/metadata/deletionTimestamp").is_none() {
+        return false;
+    }
     let statuses = pod.pointer("/status/containerStatuses").and_then(Value::as_array);
     let is_terminated = |status: &Value| status.pointer("/state/terminated").is_some();
     matches!(text(pod, "/status/phase"), "Failed" | "Succeeded")
@@ -473,11 +478,16 @@ mod tests {
     fn a_pod_has_ended_when_all_of_its_containers_have() {
         let state = |state: Value| json!({ "name": CONTAINER, "state": state });
         let (ended, waits) = (state(json!({ "terminated": {} })), state(json!({ "waiting": {} })));
-        let has_ended = |status: Value| super::has_ended(&pod(status));
+        let has_ended = |status: Value| {
+            let metadata = json!({ "name": "p", "deletionTimestamp": "2026-01-01T00:00:00Z" });
+            super::has_ended(&json!({ "metadata": metadata, "status": status }))
+        };
         assert!(has_ended(json!({ "phase": "Running", "containerStatuses": [ended] })));
         assert!(!has_ended(json!({ "phase": "Running", "containerStatuses": [ended, waits] })));
         assert!(has_ended(json!({ "phase": "Failed", "containerStatuses": [waits] })), "Kubernetes 1.20");
         assert!(!has_ended(json!({ "phase": "Pending", "containerStatuses": [] })) && !has_ended(json!({})));
+        let of_a_pool = pod(json!({ "phase": "Succeeded", "containerStatuses": [ended] }));
+        assert!(!super::has_ended(&of_a_pool), "its sandbox would have another");
     }
 
     #[test]

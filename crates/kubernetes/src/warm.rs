@@ -9,7 +9,8 @@ use super::cluster::{Cluster, escape, is_name};
 use super::pod::{self, CONTAINER, GUEST, HOST_LABEL, MANAGED_BY, Pod, SOCKET};
 use super::start::{READY, timed};
 use super::stream::Exec;
-use super::{NAME, failure, policy, wait, warm_check};
+use super::volumes::{self, Volume};
+use super::{NAME, failure, pause, policy, wait, warm_check};
 use agent_base::error::{Error, Result};
 use agent_event::SandboxInfo;
 use agent_sandbox::ownership::{sandbox_name, this_host};
@@ -22,7 +23,7 @@ use std::time::Duration;
 
 /// The API versions of claims and of sandboxes.
 pub(super) const CLAIMS: &str = "extensions.agents.x-k8s.io/v1beta1";
-const SANDBOXES: &str = "agents.x-k8s.io/v1beta1";
+pub(super) const SANDBOXES: &str = "agents.x-k8s.io/v1beta1";
 /// The annotation of a sandbox that names its pod, where that is called otherwise.
 const POD_NAME: &str = "agents.x-k8s.io/pod-name";
 /// The command of a pool's container until it is claimed. It has to be this: see `warm_check.rs`.
@@ -41,6 +42,8 @@ const HOPELESS: [&str; 10] = [
     "PodFailed",
     "PodSucceeded",
 ];
+/// The reason of a claim or a sandbox that is not ready because it is paused.
+const PAUSED: &str = "SandboxSuspended";
 /// The time limit for removing a claim.
 const REMOVAL: Duration = Duration::from_secs(60);
 
@@ -65,7 +68,7 @@ impl Kubernetes {
         let unfinished = self.unfinished(&name, is_ours.then_some(&uid));
         let started = self.serve_claimed(&pod, pool, &name, on_progress).await;
         unfinished.disarm();
-        let (channel, found) = match started {
+        let served = match started {
             Ok(started) => started,
             Err(error) => {
                 if is_ours {
@@ -74,21 +77,24 @@ impl Kubernetes {
                 return Err(error);
             }
         };
-        let image = warm_check::container(&found).map(|container| wait::text(container, "/image").to_owned());
+        let image =
+            warm_check::container(&served.pod).map(|container| wait::text(container, "/image").to_owned());
         let shared = format!(
             "The pods of the warm pool {pool} share a user: processes are counted for those of a node together, not for this \
              sandbox alone."
         );
-        let info = SandboxInfo { missing: vec![shared], ..spec.describe(NAME, name, image) };
-        Ok((channel, info))
+        let missing = std::iter::once(shared).chain(volumes::notice(&served.volumes)).collect();
+        Ok((served.channel, SandboxInfo { missing, ..spec.describe(NAME, name, image) }))
     }
 
     /// Makes the claim; `false` where another client of the session was faster.
     async fn claim(&self, pod: &Pod<'_>, pool: &str, name: &str) -> Result<(Value, bool)> {
+        let mut annotations = pod.ownership();
+        annotations.insert(pause::LAUNCH.to_owned(), pause::Launch::of(pod.spec).annotation()?.into());
         let claim = json!({
             "apiVersion": CLAIMS,
             "kind": "SandboxClaim",
-            "metadata": { "name": name, "labels": pod.labels(), "annotations": pod.ownership() },
+            "metadata": { "name": name, "labels": pod.labels(), "annotations": annotations },
             "spec": {
                 "warmPoolRef": { "name": pool },
                 // The leash: the claim's controller ends it.
@@ -113,7 +119,7 @@ impl Kubernetes {
                 ))
                 .hint("another namespace can be named in [sandbox.kubernetes]"));
             }
-            if state(&found).is_some_and(|state| state != State::Stopped) {
+            if state(&found).is_some_and(|state| !matches!(state, State::Stopped | State::Paused)) {
                 return Ok((found, false));
             }
             let uid = wait::text(&found, "/metadata/uid");
@@ -124,14 +130,14 @@ impl Kubernetes {
         Err(Error::sandbox(format!("the claim {name} is made and removed by others at the same time")))
     }
 
-    /// Waits for the pod, checks it, and makes it the session's. Returns the pod as well.
+    /// Waits for the sandbox of the claim `name`, and makes its pod the session's.
     async fn serve_claimed(
         &self,
         pod: &Pod<'_>,
         pool: &str,
         name: &str,
         on_progress: OnProgress<'_>,
-    ) -> Result<(Channel, Value)> {
+    ) -> Result<Served> {
         let longest = self.start_timeout()?;
         let claims = self.cluster.group_path(CLAIMS, "sandboxclaims");
         let sandbox = wait::until(&self.cluster, &claims, name, longest, on_progress, |claim| {
@@ -143,15 +149,29 @@ impl Kubernetes {
         if !is_name(&sandbox) {
             return Err(Error::sandbox("the claim names something that is not a sandbox"));
         }
+        self.serve_sandbox(pod, pool, &sandbox, on_progress).await
+    }
+
+    /// Waits for the pod of the sandbox `name`, checks it, and makes it the session's.
+    pub(super) async fn serve_sandbox(
+        &self,
+        pod: &Pod<'_>,
+        pool: &str,
+        name: &str,
+        on_progress: OnProgress<'_>,
+    ) -> Result<Served> {
+        let longest = self.start_timeout()?;
         let sandboxes = self.cluster.group_path(SANDBOXES, "sandboxes");
-        let name = wait::until(&self.cluster, &sandboxes, &sandbox, longest, on_progress, |sandbox| {
+        let sandbox = wait::until(&self.cluster, &sandboxes, name, longest, on_progress, |sandbox| {
             give_up(sandbox, pool)?;
             let is_ready = condition(sandbox, "Ready").is_some_and(|it| wait::text(it, "/status") == "True");
-            Ok(is_ready.then(|| pod_name(sandbox)).ok_or_else(|| waiting_for(sandbox)))
+            Ok(is_ready.then(|| sandbox.clone()).ok_or_else(|| waiting_for(sandbox)))
         })
         .await?;
+        let name = pod_name(&sandbox)?;
         let found = wait::read(&self.cluster, &name).await?.ok_or_else(wait::deleted)?;
-        let lacks = warm_check::lacks(&found, pod)?;
+        let volumes = volumes::of(&self.cluster, &sandbox, &found).await?;
+        let lacks = warm_check::lacks(&found, pod, &volumes)?;
         if !lacks.is_empty() {
             return Err(Error::sandbox(format!(
                 "the pods of the warm pool {pool} are not what a sandbox has to be: {}",
@@ -164,7 +184,7 @@ impl Kubernetes {
         }
         wait::running(&self.cluster, found.clone(), CONTAINER, longest, on_progress).await?;
         let exec = self.install_claimed(pod, &name, on_progress).await?;
-        Ok((self.channel(exec, &pod.spec.session, name), found))
+        Ok(Served { channel: self.channel(exec, &pod.spec.session, name), pod: found, volumes })
     }
 
     /// Brings the guest and what it is to do into the pod, and lets it begin. Several clients may do so at once: the first counts.
@@ -199,16 +219,28 @@ impl Kubernetes {
 
     /// The pod of a session that has claimed one.
     pub(super) async fn claimed_pod(&self, session: &str) -> Result<Option<String>> {
-        let name = sandbox_name(session)?;
-        let claim = read(&self.cluster, CLAIMS, "sandboxclaims", &name).await?;
-        let Some(claim) = claim.filter(|claim| pod::session(claim) == Some(session)) else { return Ok(None) };
-        self.know(session, &claim);
+        self.claimed(session).await?.map(|(_, sandbox)| pod_name(&sandbox)).transpose()
+    }
+
+    /// The claim of a session, and the sandbox that it has.
+    pub(super) async fn claimed(&self, session: &str) -> Result<Option<(Value, Value)>> {
+        let found = self.claim_and_sandbox(&sandbox_name(session)?).await?;
+        let found = found.filter(|(claim, _)| pod::session(claim) == Some(session));
+        if let Some((claim, _)) = &found {
+            self.know(session, claim);
+        }
+        Ok(found)
+    }
+
+    /// The claim `name`, and the sandbox that it has.
+    pub(super) async fn claim_and_sandbox(&self, name: &str) -> Result<Option<(Value, Value)>> {
+        let Some(claim) = read(&self.cluster, CLAIMS, "sandboxclaims", name).await? else { return Ok(None) };
         let sandbox = wait::text(&claim, "/status/sandbox/name");
         if !is_name(sandbox) {
             return Ok(None);
         }
         let sandbox = read(&self.cluster, SANDBOXES, "sandboxes", sandbox).await?;
-        Ok(sandbox.map(|sandbox| pod_name(&sandbox)).filter(|name| is_name(name)))
+        Ok(sandbox.map(|sandbox| (claim, sandbox)))
     }
 
     /// The claims that this user made from this machine.
@@ -222,6 +254,15 @@ impl Kubernetes {
             _ => Ok(Vec::new()),
         }
     }
+}
+
+/// A pod of a pool that has become a session's.
+pub(super) struct Served {
+    pub channel: Channel,
+    /// The pod.
+    pub pod: Value,
+    /// Its volumes that stay while it is paused.
+    pub volumes: Vec<Volume>,
 }
 
 /// Refuses what is not a pool's to have.
@@ -251,10 +292,15 @@ async fn read(cluster: &Cluster, group: &str, kind: &str, name: &str) -> Result<
     found.map_err(|error| failure::error(&format!("{kind}/{name} could not be looked at"), error))
 }
 
-fn pod_name(sandbox: &Value) -> String {
+/// The pod of a sandbox, or the one that it would have.
+pub(super) fn pod_name(sandbox: &Value) -> Result<String> {
     let named = sandbox.pointer("/metadata/annotations").and_then(|annotations| annotations.get(POD_NAME));
     let named = named.and_then(Value::as_str).filter(|name| !name.is_empty());
-    named.unwrap_or_else(|| wait::text(sandbox, "/metadata/name")).to_owned()
+    let name = named.unwrap_or_else(|| wait::text(sandbox, "/metadata/name"));
+    match is_name(name) {
+        true => Ok(name.to_owned()),
+        false => Err(Error::sandbox("the sandbox names something that is not a pod")),
+    }
 }
 
 fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
@@ -294,13 +340,16 @@ pub(super) fn state(claim: &Value) -> Option<State> {
         return None;
     }
     let is = |kind: &str| condition(claim, kind).is_some_and(|it| wait::text(it, "/status") == "True");
-    let has_expired = condition(claim, "Ready").is_some_and(|it| {
-        HOPELESS.contains(&wait::text(it, "/reason")) && wait::text(it, "/status") == "False"
-    });
-    Some(match (is("Finished") || has_expired, is("Ready")) {
-        (true, _) => State::Stopped,
-        (_, true) => State::Running,
-        _ => State::Starting,
+    let not_ready = condition(claim, "Ready").filter(|it| wait::text(it, "/status") == "False");
+    let reason = not_ready.map(|it| wait::text(it, "/reason")).unwrap_or_default();
+    Some(if is("Finished") || HOPELESS.contains(&reason) {
+        State::Stopped
+    } else if is("Ready") {
+        State::Running
+    } else if reason == PAUSED {
+        State::Paused
+    } else {
+        State::Starting
     })
 }
 
@@ -322,5 +371,16 @@ mod tests {
         }
         let ready = json!({ "type": "Ready", "status": "False", "reason": "PodNotReady", "message": "" });
         give_up(&json!({ "status": { "conditions": [ready] } }), "pool").unwrap();
+    }
+
+    #[test]
+    fn a_claim_whose_sandbox_is_suspended_is_paused() {
+        let claim = |status: &str, reason: &str| {
+            let ready = json!({ "type": "Ready", "status": status, "reason": reason, "message": "" });
+            json!({ "status": { "conditions": [ready] } })
+        };
+        assert_eq!(state(&claim("False", "SandboxSuspended")), Some(State::Paused));
+        assert_eq!(state(&claim("False", "DependenciesNotReady")), Some(State::Starting));
+        assert_eq!(state(&claim("True", "DependenciesReady")), Some(State::Running));
     }
 }

@@ -4,6 +4,7 @@
 use super::pod::{CONTAINER, NETWORK, Pod, SHARED_MEMORY};
 use super::settings::Isolation;
 use super::template::{VOLUMES, weak_container, weak_context};
+use super::volumes::{self, Volume};
 use super::wait::text;
 use super::warm::AWAIT_CLAIM;
 use agent_base::error::Result;
@@ -24,7 +25,7 @@ pub(super) fn container(pod: &Value) -> Option<&Value> {
 }
 
 /// Returns what `found` lacks of what the pod that `wanted` describes would have, in words.
-pub(super) fn lacks(found: &Value, wanted: &Pod<'_>) -> Result<Vec<String>> {
+pub(super) fn lacks(found: &Value, wanted: &Pod<'_>, volumes: &[Volume]) -> Result<Vec<String>> {
     let mut lacks = Vec::new();
     let spec = found.get("spec").unwrap_or(&Value::Null);
     lacks.extend(of_the_pod(spec, wanted));
@@ -42,7 +43,7 @@ pub(super) fn lacks(found: &Value, wanted: &Pod<'_>) -> Result<Vec<String>> {
         }
     }
     match container(found) {
-        Some(container) => lacks.extend(of_the_container(container, spec, wanted)?),
+        Some(container) => lacks.extend(of_the_container(container, spec, wanted, volumes)?),
         None => lacks.push(format!("it has no container {CONTAINER}")),
     }
     Ok(lacks)
@@ -99,7 +100,12 @@ fn of_the_pod(spec: &Value, wanted: &Pod<'_>) -> Vec<String> {
     lacks
 }
 
-fn of_the_container(container: &Value, spec: &Value, wanted: &Pod<'_>) -> Result<Vec<String>> {
+fn of_the_container(
+    container: &Value,
+    spec: &Value,
+    wanted: &Pod<'_>,
+    own: &[Volume],
+) -> Result<Vec<String>> {
     let mut lacks = Vec::new();
     let what = format!("spec.containers[{CONTAINER}]");
     if container.get("command") != Some(&json!(["sh", "-c", AWAIT_CLAIM])) || container.get("args").is_some()
@@ -126,13 +132,12 @@ fn of_the_container(container: &Value, spec: &Value, wanted: &Pod<'_>) -> Result
             _ => {}
         }
     }
-    let mounts = || container.get("volumeMounts").and_then(Value::as_array).into_iter().flatten();
-    let volumes = || spec.get("volumes").and_then(Value::as_array).into_iter().flatten();
     for directory in DIRECTORIES {
-        let mount = mounts().find(|mount| text(mount, "/mountPath").trim_end_matches('/') == directory);
-        let volume = mount.and_then(|mount| volumes().find(|it| text(it, "/name") == text(mount, "/name")));
-        if volume.is_none_or(|volume| volume.get("emptyDir").is_none()) {
-            lacks.push(format!("{directory} is not an empty directory of its own"));
+        let is_empty = volumes::at(spec, container, directory).is_some_and(|it| it.get("emptyDir").is_some());
+        match own.iter().find(|volume| volume.directory == directory) {
+            Some(volume) => lacks.extend(volume.lack.clone()),
+            None if is_empty => {}
+            None => lacks.push(format!("{directory} is not an empty directory of its own")),
         }
     }
     let env = || container.get("env").and_then(Value::as_array).into_iter().flatten();

@@ -41,7 +41,7 @@ impl SandboxArgs {
 enum SandboxCommand {
     /// List them
     List,
-    /// Freeze one, memory intact
+    /// Freeze one, memory intact where its backend keeps that
     Pause {
         /// The session's id
         id: String,
