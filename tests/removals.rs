@@ -155,7 +155,9 @@ async fn a_resume_that_fails_leaves_the_removal_that_it_took_over_under_way() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), removed).await.expect("it is removed, and the mark with it");
+    tokio::time::timeout(Duration::from_secs(60), removed)
+        .await
+        .expect("it is removed, and the mark with it");
 }
 
 struct One(ModelSettings);
