@@ -6,7 +6,7 @@
 
 use agent::machine::Machine;
 use agent::sandbox::cloud::{Cloud, E2B, E2b};
-use agent::sandbox::{Backend, Command, FileWrite, Node, Outcome, Output, Program, Sandbox, Spec};
+use agent::sandbox::{Backend, Command, FileWrite, Network, Node, Outcome, Output, Program, Sandbox, Spec};
 use link::Link;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -53,18 +53,21 @@ async fn main() {
     let sdk = Sdk::find();
     let rtt = 2 * SLOW.delay;
 
-    let mut starts = Vec::new();
-    for _ in 0..STARTS {
-        let begun = Instant::now();
-        let (backend, session, sandbox) = start(&slow).await;
-        run(&sandbox, "true").await;
-        starts.push(begun.elapsed());
-        backend.destroy(&session).await.expect("it is removed");
+    let created = sdk.median("ready", &slow);
+    for network in [Network::Full, Network::None] {
+        let mut starts = Vec::new();
+        for _ in 0..STARTS {
+            let begun = Instant::now();
+            let (backend, session, sandbox) = start(&slow, network.clone()).await;
+            run(&sandbox, "true").await;
+            starts.push(begun.elapsed());
+            backend.destroy(&session).await.expect("it is removed");
+        }
+        starts.sort();
+        report(&format!("create and first command, --network {network}"), starts[STARTS / 2], created, rtt);
     }
-    starts.sort();
-    report("create and first command", starts[STARTS / 2], sdk.median("ready", &slow), rtt);
 
-    let (backend, session, sandbox) = start(&slow).await;
+    let (backend, session, sandbox) = start(&slow, Network::None).await;
     let begun = Instant::now();
     for _ in 0..COMMANDS {
         run(&sandbox, "true").await;
@@ -77,7 +80,7 @@ async fn main() {
     drop(sandbox);
     backend.destroy(&session).await.expect("it is removed");
 
-    let (backend, session, sandbox) = start(&fast).await;
+    let (backend, session, sandbox) = start(&fast, Network::None).await;
     let begun = Instant::now();
     let bytes = run(&sandbox, &format!("head -c {OUTPUT} /dev/zero")).await;
     let rate = bytes as f64 / begun.elapsed().as_secs_f64() / 1e6;
@@ -106,13 +109,13 @@ fn report(name: &str, own: Duration, sdk: Option<Duration>, rtt: Duration) {
     println!("{name}: {}{}", show(own), sdk.unwrap_or_default());
 }
 
-async fn start(url: &str) -> (Cloud<E2b>, String, Sandbox) {
+async fn start(url: &str, network: Network) -> (Cloud<E2b>, String, Sandbox) {
     let set = [("E2B_API_URL", url), ("E2B_SANDBOX_URL", url), ("E2B_API_KEY", e2b::KEY)];
     let set = set.map(|(name, value)| (name.into(), value.into()));
     let machine = Arc::new(Machine::new(std::env::vars_os().chain(set)));
     let backend = Cloud::new(E2b::connect(&E2B, &machine).expect("a provider"), machine);
     let session = format!("bench-{}-{}", std::process::id(), fastrand::u32(..));
-    let spec = Spec { idle_ttl: Duration::from_secs(30), ..Spec::new(&session) };
+    let spec = Spec { network, idle_ttl: Duration::from_secs(30), ..Spec::new(&session) };
     let (channel, _) = backend.start(&spec, &|_, _, _| {}).await.expect("it starts");
     let sandbox = Sandbox::connect(channel).await.expect("its guest answers");
     (backend, session, sandbox)

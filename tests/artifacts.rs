@@ -1,7 +1,7 @@
 //! Pictures and files that programs show: captured without a change in the program, and judged on the host.
 
 use crate::support::backends::{TestSandbox, on_every_backend, shell};
-use crate::support::skip;
+use crate::support::skip::debian_python_has;
 use agent::event::{Content, Event, Events};
 use agent::log::{ArtifactLimits, Artifacts};
 use agent::picture::Header;
@@ -64,24 +64,13 @@ async fn show(inside: &TestSandbox, text: &str) -> Shown {
     Shown { collected, events, store, output: ran.text(), run }
 }
 
-/// Returns whether the system's Python has `module`, which Debian has as `package`.
-fn has(module: &str, package: &str) -> bool {
-    let import =
-        std::process::Command::new("/usr/bin/python3").args(["-c", &format!("import {module}")]).output();
-    let is_there = import.is_ok_and(|done| done.status.success());
-    if !is_there {
-        skip::missing(format!("Python's {module} (Debian: apt install {package})"));
-    }
-    is_there
-}
-
 fn python(code: &str) -> String {
     format!("/usr/bin/python3 - <<'PYTHON'\n{code}\nPYTHON")
 }
 
 #[tokio::test]
 async fn matplotlib_figures_become_images_whether_they_are_shown_or_not() {
-    if !has("matplotlib", "python3-matplotlib") {
+    if !debian_python_has("matplotlib", "python3-matplotlib") {
         return;
     }
     on_every_backend(async |inside| {
@@ -107,7 +96,7 @@ print('drawn')";
 
 #[tokio::test]
 async fn a_figure_may_show_itself_and_a_program_may_choose_its_own_backend() {
-    if !has("matplotlib", "python3-matplotlib") {
+    if !debian_python_has("matplotlib", "python3-matplotlib") {
         return;
     }
     on_every_backend(async |inside| {
@@ -131,7 +120,7 @@ except ImportError as error:
 
 #[tokio::test]
 async fn pillow_shows_images_and_a_sitecustomize_of_the_user_still_runs() {
-    if !has("PIL", "python3-pil") {
+    if !debian_python_has("PIL", "python3-pil") {
         return;
     }
     on_every_backend(async |inside| {
@@ -184,7 +173,7 @@ plotly.io.renderers['agent'].render({})";
 
 #[tokio::test]
 async fn a_kept_interpreter_saves_tables_and_figures_at_the_end_of_a_cell() {
-    if !has("matplotlib", "python3-matplotlib") {
+    if !debian_python_has("matplotlib", "python3-matplotlib") {
         return;
     }
     on_every_backend(async |inside| {

@@ -111,6 +111,7 @@ mod samples;
 mod screen;
 mod serve;
 mod serve_hostile;
+mod serve_vendor_suite;
 mod session_file;
 mod session_history;
 mod session_replay;

@@ -118,12 +118,46 @@ async fn a_session_that_another_process_resumes_keeps_the_sandbox_whose_removal_
     }
     // What another process does.
     let resume = Resume::open(&store, id.clone()).unwrap();
-    let found = resume.find_workspace(&store, &backend.local, machine()).await.unwrap();
+    let local: Arc<dyn Backend> = Arc::new(Local::new(machine()));
+    let found = resume.find_workspace(&store, &local, machine()).await.unwrap();
     assert!(matches!(found, Some(Population::Reattach(..))), "its sandbox runs");
     backend.is_away.store(false, SeqCst);
     removal.wait(Duration::from_secs(60)).await;
     assert!(backend.runs(id.as_str()).await, "it was removed under the session");
     backend.local.destroy(id.as_str()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_resume_that_fails_leaves_the_removal_that_it_took_over_under_way() {
+    let (workspace, kept) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = Store::at(kept.path());
+    let backend = Slow::new(true, Duration::ZERO);
+    let shared = Arc::clone(&backend) as Arc<dyn Backend>;
+    let model = endpoint().text("done").start();
+    let mut builder = Builder {
+        store: store.clone(),
+        ..Builder::new(machine(), workspace.path(), settings_of(&model.url())).unwrap()
+    };
+    builder.sandbox.backend = Arc::clone(&shared);
+    let mut session = builder.open(Arc::new(Arc::new(Events::new(1)))).await.unwrap();
+    let answer = session.prompt("say done").await;
+    let id = session.id().clone();
+    session.finish(&answer).await.unwrap();
+    drop(session);
+    // As a process leaves it that was killed while it tried to remove the sandbox.
+    std::fs::write(store.removal(&id), "").unwrap();
+    let resume = Resume::open(&store, id.clone()).unwrap();
+    let error = resume.find_workspace(&store, &shared, machine()).await.err().expect("the backend is away");
+    assert!(error.to_string().contains("away"), "{error}");
+    backend.is_away.store(false, SeqCst);
+    let removed = async {
+        while store.removal(&id).exists() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), removed)
+        .await
+        .expect("it is removed, and the mark with it");
 }
 
 struct One(ModelSettings);

@@ -177,7 +177,7 @@ pub async fn builder(config: &Config, model: ModelSettings, from: StartingPoint)
         StartingPoint::Workspace => Start::New,
         StartingPoint::BeginningOf(other) => Start::Rewind(other),
         StartingPoint::Session(resume) => {
-            let (backend, machine) = (builder.sandbox.backend.as_ref(), Arc::clone(&config.machine));
+            let (backend, machine) = (&builder.sandbox.backend, Arc::clone(&config.machine));
             let population = resume.find_workspace(&builder.store, backend, machine).await?;
             if let Some(Population::Reattach(..)) = population {
                 builder.notices.extend(without_effect(config, &resume.history.sandbox));

@@ -314,7 +314,7 @@ pub struct CheckArgs {
     /// A command that has to pass, in a copy of the sandbox, before a run counts as finished (may be repeated)
     #[arg(id = "check", long = "check", value_name = "CMD", help_heading = "Run")]
     pub commands: Vec<String>,
-    /// How often a failed check goes back to the model (default 3)
+    /// How often a check is tried before its failure counts (default 3: it goes back to the model twice)
     #[arg(id = "check_attempts", long = "check-attempts", value_name = "N", help_heading = "Run")]
     pub attempts: Option<u32>,
     /// Check the change alone, without what the session installed or built outside of it

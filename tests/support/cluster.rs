@@ -6,7 +6,10 @@ use agent::sandbox::Backend;
 use agent::sandbox::kubernetes::{Isolation, Kubernetes, Settings};
 use base64::Engine;
 use serde_json::{Value, json};
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The variable that names the cluster's kubeconfig.
 const KUBECONFIG: &str = "AGENT_TEST_KUBECONFIG";
@@ -235,10 +238,11 @@ impl Node {
 
     /// Kills a program without a warning and starts it again as it was.
     pub fn restart(&self, program: &str) {
+        let own = RESTARTS.fetch_add(1, Ordering::SeqCst) + 1;
         let file = self.0.join(format!("{program}.pid"));
         let pid: i32 = std::fs::read_to_string(&file).expect("a pid").trim().parse().expect("a number");
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).expect("its command");
-        let words: Vec<&std::ffi::OsStr> = line
+        let words: Vec<&OsStr> = line
             .split(|&byte| byte == 0)
             .filter(|word| !word.is_empty())
             .map(std::os::unix::ffi::OsStrExt::from_bytes)
@@ -248,12 +252,35 @@ impl Node {
         while std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z ")) {
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
-        // In the background of a shell that ends: it outlives the test.
-        let started = std::process::Command::new("sh")
-            .args(["-c", "setsid \"$@\" >>\"$0.log\" 2>&1 </dev/null & echo $! >\"$0.pid\"", program])
-            .args(&words)
-            .current_dir(&self.0)
-            .status();
-        assert!(started.expect("a shell").success(), "{program} starts again");
+        let words: Vec<OsString> = words.into_iter().map(OsStr::to_owned).collect();
+        let (directory, program) = (self.0.clone(), program.to_owned());
+        start(&directory, &program, &words);
+        // An API server that cannot do all that it does at its start in time ends, as it may on a busy machine.
+        std::thread::spawn(move || {
+            let end = std::time::Instant::now() + SUPERVISED;
+            while std::time::Instant::now() < end && RESTARTS.load(Ordering::SeqCst) == own {
+                std::thread::sleep(std::time::Duration::from_millis(500));
+                let pid =
+                    std::fs::read_to_string(directory.join(format!("{program}.pid"))).unwrap_or_default();
+                if !Path::new("/proc").join(pid.trim()).exists() {
+                    start(&directory, &program, &words);
+                }
+            }
+        });
     }
+}
+
+/// The number of programs that were started again: the last of them is looked after.
+static RESTARTS: AtomicU32 = AtomicU32::new(0);
+/// The time for which a program that was started again is started once more where it ends.
+const SUPERVISED: std::time::Duration = std::time::Duration::from_secs(120);
+
+/// Starts a program of the cluster in the background of a shell that ends: it outlives the test.
+fn start(directory: &Path, program: &str, words: &[OsString]) {
+    let started = std::process::Command::new("sh")
+        .args(["-c", "setsid \"$@\" >>\"$0.log\" 2>&1 </dev/null & echo $! >\"$0.pid\"", program])
+        .args(words)
+        .current_dir(directory)
+        .status();
+    assert!(started.expect("a shell").success(), "{program} starts again");
 }

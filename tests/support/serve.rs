@@ -1,6 +1,7 @@
 //! A running `agent serve`, and the vendors' SDKs.
 
 use super::agent::{DEADLINE, binary};
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -16,22 +17,30 @@ pub struct Server {
     address: String,
     home: Arc<TempDir>,
     command: (String, Vec<String>),
+    path: OsString,
 }
 
 impl Server {
     /// Starts one on `backend`, and waits until it listens.
     pub fn start(backend: &str, options: &[&str]) -> Self {
+        Self::start_with_path(backend, options, std::env::var_os("PATH").unwrap_or_default())
+    }
+
+    /// Starts one whose sandboxes have the programs of another `PATH`.
+    pub fn start_with_path(backend: &str, options: &[&str], path: impl Into<OsString>) -> Self {
         let options = options.iter().map(|option| (*option).to_owned()).collect();
-        Self::begin((backend.to_owned(), options), Arc::new(TempDir::new().expect("a home")))
+        let home = Arc::new(TempDir::new().expect("a home"));
+        Self::begin((backend.to_owned(), options), home, path.into())
     }
 
     /// Starts it again after its end.
     pub fn restart(&self) -> Self {
-        Self::begin(self.command.clone(), Arc::clone(&self.home))
+        Self::begin(self.command.clone(), Arc::clone(&self.home), self.path.clone())
     }
 
-    fn begin(command: (String, Vec<String>), home: Arc<TempDir>) -> Self {
+    fn begin(command: (String, Vec<String>), home: Arc<TempDir>, path: OsString) -> Self {
         let mut child = agent(home.path())
+            .env("PATH", &path)
             .args(["serve", "--listen", "127.0.0.1:0", "--sandbox", &command.0])
             .args(&command.1)
             .env("AGENT_SERVE_KEY", KEY)
@@ -43,7 +52,7 @@ impl Server {
         let stdout = child.stdout.take().expect("a pipe");
         BufReader::new(stdout).read_line(&mut line).expect("the server prints where it listens");
         let address = line.trim().strip_prefix("listening on http://").expect(&line).to_owned();
-        Self { child, address, home, command }
+        Self { child, address, home, command, path }
     }
 
     pub fn address(&self) -> &str {

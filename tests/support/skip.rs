@@ -33,6 +33,20 @@ pub fn missing(requirement: impl Display) {
     left_out(format!("missing: {requirement}"));
 }
 
+/// Returns whether Debian's Python has `module`, which the Debian package `package` brings; notes it where not.
+///
+/// # Panics
+/// In CI, where everything has been installed.
+pub fn debian_python_has(module: &str, package: &str) -> bool {
+    let import =
+        std::process::Command::new("/usr/bin/python3").args(["-c", &format!("import {module}")]).output();
+    let is_there = import.is_ok_and(|done| done.status.success());
+    if !is_there {
+        missing(format!("Python's {module} (Debian: apt install {package})"));
+    }
+    is_there
+}
+
 /// Prints what was left out, when the process ends: after libtest's own summary.
 extern "C" fn list() {
     let all = LEFT_OUT.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

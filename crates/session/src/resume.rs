@@ -37,11 +37,26 @@ impl Resume {
     pub async fn find_workspace(
         &self,
         store: &Store,
+        backend: &Arc<dyn Backend>,
+        machine: Arc<Machine>,
+    ) -> Result<Option<Population>> {
+        let mark = store.removal(&self.id);
+        // Before it is looked for: it may be gone then.
+        let was_ending = removals::take_over(&mark).await?;
+        let found = self.look_for_workspace(store, backend.as_ref(), machine).await;
+        if found.is_err() && was_ending {
+            // Nobody else would do it now.
+            removals::remove(backend, self.id.as_str(), Some(mark));
+        }
+        found
+    }
+
+    async fn look_for_workspace(
+        &self,
+        store: &Store,
         backend: &dyn Backend,
         machine: Arc<Machine>,
     ) -> Result<Option<Population>> {
-        // Before it is looked for: it may be gone then.
-        removals::take_over(&store.removal(&self.id)).await?;
         let workspace = Workspace::load(&store.dir(&self.id), machine).await?.map(Arc::new);
         if let (Some(workspace), Some(snapshot)) = (&workspace, NotedSnapshot::of(store, &self.id)) {
             if snapshot.backend == backend.name() {

@@ -65,7 +65,7 @@ pub struct BatchArgs {
     /// Run tasks again whose result is a failure
     #[arg(long, help_heading = "Batch")]
     retry_failed: bool,
-    /// How often a failed check goes back to the model before it counts (default 1: never)
+    /// How often a check is tried before its failure counts (default 1: it never goes back to the model)
     #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Batch")]
     check_attempts: u32,
     /// Check the change alone, without what the session installed or built outside of it

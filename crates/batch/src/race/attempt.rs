@@ -56,8 +56,7 @@ async fn in_session(
         None => Start::New,
         Some(id) => {
             let resume = Resume::open(&rules.store, id)?;
-            let workspace =
-                resume.find_workspace(&rules.store, rules.sandbox.backend.as_ref(), machine()).await?;
+            let workspace = resume.find_workspace(&rules.store, &rules.sandbox.backend, machine()).await?;
             Start::Resume(Box::new(resume), workspace)
         }
     };

@@ -67,22 +67,24 @@ fn is_at(file: &File, path: &Path) -> bool {
 }
 
 /// Takes over the sandbox of a session whose mark is at `path`: no removal of an earlier process, or of this one, touches it
-/// from then on.
+/// from then on. `true` if it was to be removed.
 ///
 /// # Errors
 /// An attempt to remove it does not end.
-pub async fn take_over(path: &Path) -> Result<()> {
+pub async fn take_over(path: &Path) -> Result<bool> {
     let deadline = Instant::now() + LONGEST;
     let failed = |error: io::Error| {
         Error::sandbox("it is not known whether the session's sandbox is being removed").caused_by(error)
     };
     loop {
         let file = match OpenOptions::new().write(true).open(path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
             opened => opened.map_err(failed)?,
         };
         match FileLock::attempt(&file, path).map_err(failed)? {
-            Attempt::Locked(_lock) if is_at(&file, path) => return fs::remove_file(path).map_err(failed),
+            Attempt::Locked(_lock) if is_at(&file, path) => {
+                return fs::remove_file(path).map(|()| true).map_err(failed);
+            }
             Attempt::Locked(_) => {}
             Attempt::Taken | Attempt::TakenElsewhere(_) if Instant::now() < deadline => sleep(PAUSE).await,
             Attempt::Taken | Attempt::TakenElsewhere(_) => {
@@ -103,13 +105,13 @@ mod tests {
     async fn a_mark_is_taken_over_between_two_attempts_and_never_during_one() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("removal");
-        take_over(&path).await.expect("nothing is being removed");
+        assert!(!take_over(&path).await.expect("nothing is being removed"));
         let mark = Mark::make(path.clone()).unwrap();
         let Hold::Held(lock) = mark.hold() else { panic!("it is free") };
         let error = take_over(&path).await.unwrap_err();
         assert!(error.to_string().contains("is still being removed"), "{error}");
         drop(lock);
-        take_over(&path).await.expect("no attempt is under way");
+        assert!(take_over(&path).await.expect("no attempt is under way"));
         assert!(!path.exists());
         // Another removal of the same session, by a process that has resumed it.
         let other = Mark::make(path.clone()).unwrap();

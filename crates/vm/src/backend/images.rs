@@ -50,7 +50,7 @@ const PACKAGE_LISTS: [&str; 5] = [
 const MAX_UNREADABLE: usize = 1000;
 /// The interval of looks whether another process has made an image.
 const LOCK_PAUSE: Duration = Duration::from_millis(100);
-/// The time within which a machine has opened an image that it was told of, also on a machine that is busy.
+/// The time limit for a machine that starts to open its images, also on a busy host.
 const OPENED_WITHIN: Duration = Duration::from_secs(600);
 
 /// Makes the images of `directories` that are missing in `cache`, and returns the paths of all, in the same order.
