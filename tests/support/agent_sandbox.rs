@@ -317,8 +317,15 @@ fn template(api: &Api) -> Value {
     template
 }
 
+/// A kind of the API: its group, name and plural, and the schemas of its specification and its status.
+type Kind = (&'static str, &'static str, &'static str, Value, Value);
+
+fn object(fields: Value) -> Value {
+    json!({ "type": "object", "properties": fields })
+}
+
 /// The kinds that are used, with the fields that are used of them: a field by another name would be dropped.
-pub async fn install(api: &Api) {
+fn kinds() -> [Kind; 4] {
     let text = json!({ "type": "string" });
     let flag = json!({ "type": "boolean" });
     let time = json!({ "type": "string", "format": "date-time" });
@@ -332,7 +339,6 @@ pub async fn install(api: &Api) {
         },
     });
     let conditions = json!({ "type": "array", "items": condition });
-    let object = |fields: Value| json!({ "type": "object", "properties": fields });
     let any = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
     let lifecycle = object(json!({
         "shutdownTime": time,
@@ -357,12 +363,17 @@ pub async fn install(api: &Api) {
         "operatingMode": operating_mode,
     }));
     sandbox["required"] = json!(["podTemplate"]);
-    for (group, kind, plural, spec, status) in [
+    [
         ("extensions.agents.x-k8s.io", "SandboxClaim", "sandboxclaims", claim, of_claim),
         ("agents.x-k8s.io", "Sandbox", "sandboxes", sandbox, of_sandbox),
         ("extensions.agents.x-k8s.io", "SandboxTemplate", "sandboxtemplates", any.clone(), any.clone()),
-        ("extensions.agents.x-k8s.io", "SandboxWarmPool", "sandboxwarmpools", any.clone(), any.clone()),
-    ] {
+        ("extensions.agents.x-k8s.io", "SandboxWarmPool", "sandboxwarmpools", any.clone(), any),
+    ]
+}
+
+/// Makes them known to the API server.
+pub async fn install(api: &Api) {
+    for (group, kind, plural, spec, status) in kinds() {
         let definition = json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {
