@@ -733,11 +733,15 @@ impl<'s> Reader<'s, '_> {
                 Some(b'(') => return refuse("a parenthesis within a command"),
                 _ if self.redirect(&mut inputs, &mut targets)? => {}
                 Some(b'<') if self.rest().starts_with("<(") => {
-                    if !self.is_bash {
-                        return refuse("a process substitution outside of bash");
+                    let is_word = matches!(self.text.as_bytes().get(at.wrapping_sub(1)), Some(b' ' | b'\t'));
+                    if !self.is_bash || !is_word {
+                        return refuse("a process substitution outside of bash, or within a word");
                     }
                     self.at += 2;
                     self.substitution()?;
+                    if self.peek().is_some_and(|byte| !b" \t\n;&|)".contains(&byte)) {
+                        return refuse("a process substitution within a word");
+                    }
                     let written = self.text[at..self.at].to_owned();
                     let becomes = super::super::findings::Becomes::One;
                     words.push((Draft { parts: vec![Part::Changed { written, becomes }] }, ""));

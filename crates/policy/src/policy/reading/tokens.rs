@@ -183,6 +183,11 @@ impl<'s> Reader<'s, '_> {
                     self.at += 1;
                     draft.parts.push(Part::Changed { written: "~".to_owned(), becomes: Becomes::Any });
                 }
+                // A directory, whose name begins with a slash.
+                b'~' if self.at == start => {
+                    self.at += 1;
+                    draft.parts.push(Part::Changed { written: "~".to_owned(), becomes: Becomes::Plain });
+                }
                 _ => {
                     let Some(text) = self.character() else { return refuse("a control character") };
                     draft.fixed_text(text);
