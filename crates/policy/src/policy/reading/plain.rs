@@ -15,7 +15,7 @@ const PLAIN: &str = "\
     expand unexpand column shuf seq sleep yes tee ls dir vdir tree stat du df file touch mkdir rmdir rm cp mv ln unlink link chmod \
     chown chgrp truncate mktemp sync basename dirname realpath readlink pathchk cksum sum md5sum sha1sum sha224sum sha256sum \
     sha384sum sha512sum b2sum base32 base64 basenc gzip gunzip bzip2 bunzip2 xz unxz lzma zstd unzstd zcat bzcat xzcat unzip \
-    grep egrep fgrep diff jq date cal uname arch hostname whoami id groups users who tty nproc uptime free ss netstat ps pgrep pkill pidof \
+    grep egrep fgrep jq date cal uname arch hostname whoami id groups users who tty nproc uptime free ss netstat ps pgrep pkill pidof \
     printenv getconf locale clear expr factor numfmt tsort";
 
 /// Those of them that take nothing from standard input, whatever their arguments are.
@@ -198,6 +198,11 @@ pub fn known(words: &[Word]) -> Known {
         "[" => {
             plain_if(arguments.split_last().is_some_and(|(end, rest)| end.text == "]" && is_plain_test(rest)))
         }
+        // It prints pages by another program.
+        "diff" => plain_if(arguments.iter().all(|word| {
+            let is_group = !word.text.starts_with("--") && word.text.contains('l');
+            !word.is_flag() || !is_group && !word.text.starts_with("--pa")
+        })),
         "dd" => plain_if(arguments.iter().all(|word| word.fixed && !word.text.contains("seek"))),
         "printf" => plain_if(is_plain_format(arguments)),
         // A description of a terminal names the program that prepares it.
@@ -305,7 +310,10 @@ fn wrapped(wrapper: &Wrapper, arguments: &[Word]) -> Option<Option<usize>> {
         let text = word.text.as_str();
         let (name, has_value) = text.split_once('=').map_or((text, false), |(name, _)| (name, true));
         if wrapper.name == "env" && super::wrappers::is_assignment(text) {
-            if !super::variables::is_harmless(name) || !word.is_one() {
+            let value = text.split_once('=').map(|(_, value)| value).filter(|_| word.fixed);
+            let is_obeyed =
+                !super::variables::is_harmless(name) || super::variables::changes_encoding(name, value);
+            if is_obeyed || !word.is_one() {
                 return None;
             }
             at += 1;
@@ -354,6 +362,12 @@ pub fn wrapped_words(words: &[Word], at: usize) -> Vec<Word> {
             let put_in = |word: &Word| match !place.is_empty() && word.text.contains(place) {
                 true => Word { text: word.text.replace(place, "$…"), fixed: false, ..*word },
                 false => word.clone(),
+            };
+            // What a variable holds may be the place.
+            let put_in = |word: &Word| match put_in(word) {
+                word if word.becomes == Becomes::Plain => Word { becomes: Becomes::One, ..word },
+                word if word.becomes == Becomes::Operand => Word { becomes: Becomes::Any, ..word },
+                word => word,
             };
             command.iter().map(put_in).chain(added).collect()
         }

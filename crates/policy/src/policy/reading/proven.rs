@@ -5,7 +5,7 @@
 //! on the order in which they run, nor on whether one fails: a variable counts as a number only where all that it is given are. Where
 //! a construct is not in this part, it is named, and nothing is known about the script.
 
-use super::super::findings::Word;
+use super::super::findings::{Becomes, Word};
 use super::heredocs::Body;
 use super::plain;
 use super::shell::{Run, Stdin};
@@ -60,6 +60,9 @@ pub fn read(text: &str, shell: Shell) -> Read<Proven> {
         is_nested: false,
     };
     reader.list(&[""])?;
+    if shared.changes_encoding && !text.is_ascii() {
+        return refuse("text that is not ASCII where the encoding is another one");
+    }
     shared.proven()
 }
 
@@ -70,6 +73,8 @@ pub struct Shared {
     bodies: Vec<Option<Body>>,
     values: HashMap<String, Value>,
     functions: HashSet<String>,
+    /// Names that are taken back: of variables, or else of functions.
+    unset: HashSet<String>,
     /// Variables that are given lists, and those whose value a declaration may read again as one.
     lists: HashSet<String>,
     declared: HashSet<String>,
@@ -80,6 +85,8 @@ pub struct Shared {
     /// Number of expansions so far.
     pub(super) expansions: usize,
     alters: bool,
+    /// Set if the shell may read what follows in another encoding.
+    changes_encoding: bool,
 }
 
 /// A command before it is known what variables hold.
@@ -104,6 +111,15 @@ enum Input {
     File,
     /// The same, of which others may read a part, or in place of which something else may be read.
     Shared(Box<Input>),
+}
+
+/// The parts of a simple command; the words with how they are written.
+#[derive(Default)]
+struct Simple<'s> {
+    words: Vec<(Draft, &'s str)>,
+    assigned: Vec<(&'s str, Value)>,
+    inputs: Vec<Input>,
+    targets: Vec<Draft>,
 }
 
 /// A here-document whose lines come after this one.
@@ -559,6 +575,7 @@ impl<'s> Reader<'s, '_> {
                     return refuse("a remark behind the words of a loop");
                 }
             }
+            self.notes_encoding(name, None);
             self.bind(name, value)?;
             self.shared.set.push(name.to_owned());
         }
@@ -719,11 +736,46 @@ impl<'s> Reader<'s, '_> {
         }
     }
 
-    /// 2.9.1: assignments, words and redirections.
+    /// 2.9.1: a command of words, assignments and redirections.
     fn simple(&mut self) -> Read<Option<usize>> {
         let start = self.at;
-        let (mut words, mut assigned) = (Vec::<(Draft, &'s str)>::new(), Vec::new());
-        let (mut inputs, mut targets) = (Vec::new(), Vec::new());
+        let mut simple = self.parts()?;
+        let program = simple.words.first().map(|(draft, written)| match *written {
+            "[" => "[".to_owned(),
+            _ => draft.fixed().unwrap_or_default(),
+        });
+        self.assign(&simple.assigned, program.as_deref())?;
+        let Some(program) = program else {
+            return Ok(None);
+        };
+        if simple.words[0].1 == "[" {
+            simple.words[0].0 = Draft { parts: vec![Part::Fixed("[".to_owned())] };
+        } else if simple.words[0].1.contains('[') && simple.words[0].1.contains('=') {
+            return refuse("an assignment to a part of a list");
+        }
+        let is_read = self.built_in(&program, &simple.words)?;
+        if program == "exec" && simple.words.len() == 1 && !simple.inputs.is_empty() {
+            return refuse("`exec` with another input");
+        }
+        let last = simple.inputs.pop();
+        let input = match last {
+            Some(last) if simple.inputs.is_empty() => last,
+            Some(last) => Input::Shared(Box::new(last)),
+            None => Input::Inherited,
+        };
+        if self.shared.commands.len() >= MAX_RUNS {
+            return refuse("more commands than are read");
+        }
+        let after = self.text[start..].split_once('\n').map_or("", |(_, rest)| rest);
+        let has_more = !self.is_whole || !after.trim().is_empty();
+        let words = simple.words.into_iter().map(|(draft, _)| draft).collect();
+        self.shared.commands.push(Command { words, input, targets: simple.targets, is_read, has_more });
+        Ok(Some(self.shared.commands.len() - 1))
+    }
+
+    /// The parts of a simple command, in any order but for assignments, which come before the words.
+    fn parts(&mut self) -> Read<Simple<'s>> {
+        let mut simple = Simple::default();
         loop {
             self.blanks()?;
             let at = self.at;
@@ -731,72 +783,55 @@ impl<'s> Reader<'s, '_> {
                 None | Some(b'\n' | b';' | b'|' | b')' | b'#') => break,
                 Some(b'&') if self.peek_at(1) != Some(b'>') => break,
                 Some(b'(') => return refuse("a parenthesis within a command"),
-                _ if self.redirect(&mut inputs, &mut targets)? => {}
+                _ if self.redirect(&mut simple.inputs, &mut simple.targets)? => {}
                 Some(b'<') if self.rest().starts_with("<(") => {
-                    let is_word = matches!(self.text.as_bytes().get(at.wrapping_sub(1)), Some(b' ' | b'\t'));
-                    if !self.is_bash || !is_word {
-                        return refuse("a process substitution outside of bash, or within a word");
-                    }
-                    self.at += 2;
-                    self.substitution()?;
-                    if self.peek().is_some_and(|byte| !b" \t\n;&|)".contains(&byte)) {
-                        return refuse("a process substitution within a word");
-                    }
-                    let written = self.text[at..self.at].to_owned();
-                    let becomes = super::super::findings::Becomes::One;
-                    words.push((Draft { parts: vec![Part::Changed { written, becomes }] }, ""));
+                    let draft = self.process_substitution()?;
+                    simple.words.push((draft, ""));
                 }
-                _ if words.is_empty() && self.assignment(&mut assigned)? => {}
+                _ if simple.words.is_empty() && self.assignment(&mut simple.assigned)? => {}
                 _ => {
                     let draft = self.word()?;
-                    words.push((draft, &self.text[at..self.at]));
+                    simple.words.push((draft, &self.text[at..self.at]));
                 }
             }
         }
-        if words.is_empty() && assigned.is_empty() && inputs.is_empty() && targets.is_empty() {
-            return refuse("an operator without a command");
+        let is_empty = simple.words.is_empty() && simple.assigned.is_empty();
+        match is_empty && simple.inputs.is_empty() && simple.targets.is_empty() {
+            true => refuse("an operator without a command"),
+            false => Ok(simple),
         }
-        let program = words.first().map(|(draft, written)| match *written {
-            "[" => "[".to_owned(),
-            _ => draft.fixed().unwrap_or_default(),
-        });
+    }
+
+    /// `<( … )`, which is a word of its own.
+    fn process_substitution(&mut self) -> Read<Draft> {
+        let start = self.at;
+        let is_word = matches!(self.text.as_bytes().get(start.wrapping_sub(1)), Some(b' ' | b'\t'));
+        if !self.is_bash || !is_word {
+            return refuse("a process substitution outside of bash, or within a word");
+        }
+        self.at += 2;
+        self.substitution()?;
+        if self.peek().is_some_and(|byte| !b" \t\n;&|)".contains(&byte)) {
+            return refuse("a process substitution within a word");
+        }
+        let written = self.text[start..self.at].to_owned();
+        Ok(Draft { parts: vec![Part::Changed { written, becomes: Becomes::One }] })
+    }
+
+    /// Notes what a command assigns: to variables of the shell, or to those of the program that it runs.
+    fn assign(&mut self, assigned: &[(&'s str, Value)], program: Option<&str>) -> Read<()> {
         let is_for_program =
-            |name: &str| variables::is_harmless(name) || name == "IFS" && program.as_deref() == Some("read");
+            |name: &str| variables::is_harmless(name) || name == "IFS" && program == Some("read");
         for (name, value) in assigned {
-            if words.is_empty() {
-                self.bind(name, value)?;
-                self.shared.set.push(name.to_owned());
+            if program.is_none() {
+                self.bind(name, *value)?;
+                self.shared.set.push((*name).to_owned());
             } else if !is_for_program(name) {
                 return refuse("a variable of a program");
             }
             self.shared.alters = true;
         }
-        let Some(program) = program else {
-            return Ok(None);
-        };
-        if words[0].1 == "[" {
-            words[0].0 = Draft { parts: vec![Part::Fixed("[".to_owned())] };
-        }
-        if words[0].1.contains('[') && words[0].1.contains('=') {
-            return refuse("an assignment to a part of a list");
-        }
-        let is_read = self.built_in(&program, &words, start)?;
-        if program == "exec" && words.len() == 1 && !inputs.is_empty() {
-            return refuse("`exec` with another input");
-        }
-        let input = match inputs.len() {
-            0 => Input::Inherited,
-            1 => inputs.remove(0),
-            _ => Input::Shared(Box::new(inputs.remove(inputs.len() - 1))),
-        };
-        if self.shared.commands.len() >= MAX_RUNS {
-            return refuse("more commands than are read");
-        }
-        let after = self.text[start..].split_once('\n').map_or("", |(_, rest)| rest);
-        let has_more = !self.is_whole || !after.trim().is_empty();
-        let words = words.into_iter().map(|(draft, _)| draft).collect();
-        self.shared.commands.push(Command { words, input, targets, is_read, has_more });
-        Ok(Some(self.shared.commands.len() - 1))
+        Ok(())
     }
 
     /// `NAME=value`, `NAME+=value`, and in bash `NAME=(…)`. Returns whether there is one.
@@ -822,7 +857,11 @@ impl<'s> Reader<'s, '_> {
                 self.shared.lists.insert(name.to_owned());
                 Value::Any
             }
-            _ => self.value()?.map_or(Value::Any, |draft| draft.value()),
+            _ => {
+                let draft = self.value()?;
+                self.notes_encoding(name, draft.as_ref());
+                draft.map_or(Value::Any, |draft| draft.value())
+            }
         };
         assigned.push((name, if adds { Value::Any } else { value }));
         Ok(true)
@@ -865,6 +904,11 @@ impl<'s> Reader<'s, '_> {
         Ok(())
     }
 
+    pub fn notes_encoding(&mut self, name: &str, value: Option<&Draft>) {
+        let text = value.and_then(Draft::fixed);
+        self.shared.changes_encoding |= variables::changes_encoding(name, text.as_deref());
+    }
+
     /// Notes what a variable is given. One that decides what runs is refused.
     pub fn bind(&mut self, name: &str, value: Value) -> Read<()> {
         let is_obeyed = variables::decides(name) && !variables::is_harmless(name);
@@ -878,7 +922,7 @@ impl<'s> Reader<'s, '_> {
     }
 
     /// 2.14: built-ins that change what the shell itself does. Returns whether all that the command runs is read.
-    fn built_in(&mut self, program: &str, words: &[(Draft, &'s str)], start: usize) -> Read<bool> {
+    fn built_in(&mut self, program: &str, words: &[(Draft, &'s str)]) -> Read<bool> {
         let arguments: Vec<Option<String>> = words[1..].iter().map(|(draft, _)| draft.fixed()).collect();
         let all_fixed = || arguments.iter().cloned().collect::<Option<Vec<String>>>();
         match program {
@@ -904,39 +948,12 @@ impl<'s> Reader<'s, '_> {
                 self.declaration(program, words)?;
                 Ok(true)
             }
-            "unset" => {
-                let names = all_fixed().unwrap_or_else(|| vec![String::new()]);
-                if !names.iter().all(|name| is_name(name) && !self.shared.functions.contains(name)) {
-                    return refuse("`unset` of other things than variables");
-                }
-                for name in &names {
-                    self.bind(name, Value::Any)?;
-                    if variables::is_integer(name) {
-                        return refuse("a variable that decides what runs");
-                    }
-                }
-                Ok(true)
-            }
-            "read" | "wait" | "printf" => {
-                let is_list =
-                    |word: &String| word.starts_with('-') && word.contains('a') && !word.starts_with("--");
-                if program == "read" && arguments.iter().flatten().any(is_list) {
-                    return refuse("`read` of a list");
-                }
-                let texts = arguments.iter().flatten().filter(|_| program != "printf");
-                let names: Vec<String> =
-                    texts.flat_map(|word| variables::names_in(word)).map(str::to_owned).collect();
-                for name in names.iter().filter(|name| is_name(name)) {
-                    let entry = self.shared.values.entry(name.clone()).or_insert(Value::Any);
-                    *entry = Value::Any;
-                }
-                Ok(false)
-            }
+            "unset" => self.unset(&all_fixed().unwrap_or_else(|| vec![String::new()])),
+            "read" | "wait" => self.reads(program, arguments.iter().flatten()),
             "time" => {
-                let first =
-                    words.iter().skip(1).map(|(_, written)| *written).find(|word| !word.starts_with('-'));
-                let is_of_shell = first.is_some_and(|word| RESERVED.contains(&word) || word.contains('='));
-                if is_of_shell || self.text[start..].starts_with("time\\") {
+                let mut written = words.iter().skip(1).map(|(_, written)| *written);
+                let first = written.find(|word| !word.starts_with('-'));
+                if first.is_some_and(|word| RESERVED.contains(&word) || word.contains('=')) {
                     return refuse("`time` of more than a program");
                 }
                 self.wrapped(&arguments)
@@ -946,11 +963,38 @@ impl<'s> Reader<'s, '_> {
         }
     }
 
+    fn unset(&mut self, names: &[String]) -> Read<bool> {
+        if !names.iter().all(|name| is_name(name)) {
+            return refuse("`unset` of other things than variables");
+        }
+        for name in names {
+            self.bind(name, Value::Any)?;
+            self.shared.unset.insert(name.clone());
+        }
+        Ok(true)
+    }
+
+    /// Notes the variables that a built-in may set, by the words that may name one.
+    fn reads<'w>(&mut self, program: &str, words: impl Iterator<Item = &'w String>) -> Read<bool> {
+        for word in words {
+            if program == "read" && word.starts_with('-') && word.contains('a') && !word.starts_with("--") {
+                return refuse("`read` of a list");
+            }
+            for name in variables::names_in(word).filter(|name| is_name(name)) {
+                self.notes_encoding(name, None);
+                self.shared.values.insert(name.to_owned(), Value::Any);
+            }
+        }
+        Ok(false)
+    }
+
     /// Refuses built-ins behind a word that runs what follows it.
     fn wrapped(&self, arguments: &[Option<String>]) -> Read<bool> {
         let only_asks = matches!(arguments.first(), Some(Some(first)) if first == "-v" || first == "-V");
-        let is_of_shell =
-            arguments.iter().flatten().any(|word| OF_SHELL.contains(&word.as_str()) && word != "printf");
+        let passes_on = ["command", "builtin", "exec", "time"];
+        let mut words = arguments.iter().flatten().map(String::as_str);
+        let program = words.find(|word| !word.starts_with('-') && !passes_on.contains(word));
+        let is_of_shell = program.is_some_and(|program| OF_SHELL.contains(&program) && program != "printf");
         match is_of_shell && !only_asks {
             true => refuse("a built-in of the shell behind another word"),
             false => Ok(false),
@@ -999,6 +1043,7 @@ impl<'s> Reader<'s, '_> {
             if value.fixed().is_none_or(|text| text.starts_with('(')) {
                 self.shared.declared.insert(name.to_owned());
             }
+            self.notes_encoding(name, Some(&value));
             self.bind(name, value.value())?;
             self.shared.set.push(name.to_owned());
         }
@@ -1007,75 +1052,74 @@ impl<'s> Reader<'s, '_> {
 
     /// 2.7: a redirection, if one begins here.
     fn redirect(&mut self, inputs: &mut Vec<Input>, targets: &mut Vec<Draft>) -> Read<bool> {
+        let Some(kind) = self.redirection()? else { return Ok(false) };
+        match kind {
+            "<<" | "<<-" => inputs.push(Input::Document(self.here_document(kind == "<<-")?)),
+            "<&" | ">&" => {
+                self.descriptor(kind)?;
+                inputs.extend((kind == "<&").then_some(Input::File));
+            }
+            _ => {
+                self.blanks()?;
+                if kind == "<" && self.rest().starts_with("<(") {
+                    self.process_substitution()?;
+                    inputs.push(Input::Pipe(None));
+                    return Ok(true);
+                }
+                let target = self.word()?;
+                if kind == "<<<" {
+                    inputs.push(Input::Text(target));
+                    return Ok(true);
+                }
+                self.shared.is_file(&target)?;
+                if kind == "<" {
+                    inputs.push(Input::File);
+                } else {
+                    self.shared.alters |= !target.fixed().is_some_and(|text| text.starts_with("/dev/"));
+                    targets.push(target);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// The operator of a redirection, and the descriptor in front of it, which are passed over.
+    fn redirection(&mut self) -> Read<Option<&'static str>> {
         let rest = self.rest();
         let operator = rest.trim_start_matches(|c: char| c.is_ascii_digit());
         let descriptor = &rest[..rest.len() - operator.len()];
         let operators = ["&>>", "&>", "<<<", "<<-", "<<", "<&", "<>", "<(", "<", ">>", ">&", ">|", ">(", ">"];
         let Some(kind) = operators.into_iter().find(|kind| operator.starts_with(*kind)) else {
-            return Ok(false);
+            return Ok(None);
         };
         if kind == "<(" && descriptor.is_empty() {
-            return Ok(false);
+            return Ok(None);
         }
-        let is_input = kind.starts_with('<');
+        let (is_input, is_both) = (kind.starts_with('<'), kind.starts_with('&'));
         let is_usual = match descriptor {
             "" => true,
             "0" => is_input,
-            "1" | "2" => !is_input && !kind.starts_with('&'),
+            "1" | "2" => !is_input && !is_both,
             _ => false,
         };
-        if !is_usual || matches!(kind, "<>" | "<(" | ">(") || kind.starts_with('&') && !descriptor.is_empty()
-        {
+        if !is_usual || matches!(kind, "<>" | "<(" | ">(") {
             return refuse("a redirection of another descriptor");
         }
-        if (kind.starts_with('&') || kind == "<<<") && !self.is_bash {
+        if (is_both || kind == "<<<") && !self.is_bash {
             return refuse("a redirection that only bash has");
         }
         self.at += descriptor.len() + kind.len();
-        match kind {
-            "<<" | "<<-" => {
-                let number = self.here_document(kind == "<<-")?;
-                inputs.push(Input::Document(number));
-                return Ok(true);
-            }
-            "<&" | ">&" => {
-                let target = &self.text[self.at..];
-                let is_end =
-                    target[1.min(target.len())..].chars().next().is_none_or(|c| " \t\n;&|)".contains(c));
-                let is_known = target.starts_with('-') || kind == ">&" && target.starts_with(['1', '2']);
-                if !is_end || !is_known {
-                    return refuse("a redirection of another descriptor");
-                }
-                self.at += 1;
-                if is_input {
-                    inputs.push(Input::File);
-                }
-                return Ok(true);
-            }
-            _ => {}
+        Ok(Some(kind))
+    }
+
+    /// `>&1`, `>&2`, `>&-`, `<&-`
+    fn descriptor(&mut self, kind: &str) -> Read<()> {
+        let is_known = self.peek() == Some(b'-') || kind == ">&" && matches!(self.peek(), Some(b'1' | b'2'));
+        if !is_known || self.peek_at(1).is_some_and(|byte| !b" \t\n;&|)".contains(&byte)) {
+            return refuse("a redirection of another descriptor");
         }
-        self.blanks()?;
-        if kind == "<" && self.rest().starts_with("<(") && self.is_bash {
-            self.at += 2;
-            self.substitution()?;
-            inputs.push(Input::Pipe(None));
-            return Ok(true);
-        }
-        let target = self.word()?;
-        match kind {
-            "<<<" => inputs.push(Input::Text(target)),
-            "<" => {
-                inputs.push(Input::File);
-                self.shared.is_file(&target)?;
-            }
-            _ => {
-                self.shared.is_file(&target)?;
-                let is_device = target.fixed().is_some_and(|text| text.starts_with("/dev/"));
-                self.shared.alters |= !is_device;
-                targets.push(target);
-            }
-        }
-        Ok(true)
+        self.at += 1;
+        Ok(())
     }
 
     /// 2.7.4: `<<WORD`, whose word is a name, or one in quotes.
@@ -1122,6 +1166,9 @@ impl Shared {
         };
         if self.numbers.iter().any(|name| value_of(name) != Value::Number) {
             return refuse("an expression that evaluates what a variable holds");
+        }
+        if self.functions.intersection(&self.unset).next().is_some() {
+            return refuse("a function that is taken back");
         }
         if self.lists.intersection(&self.declared).next().is_some() {
             return refuse("a list whose value is read again");

@@ -267,15 +267,34 @@ impl<'s> Reader<'s, '_> {
     fn dollar(&mut self, draft: &mut Draft, quotes: Quotes) -> Read<()> {
         let start = self.at;
         let is_quoted = quotes != Quotes::None;
-        let many = if is_quoted { Becomes::One } else { Becomes::Any };
-        self.shared.expansions += 1;
         self.at += 1;
-        let written = |reader: &Self| reader.text[start..reader.at].to_owned();
         match self.peek() {
+            Some(b'\'') if !is_quoted && self.is_bash => self.quotes_of_c(draft)?,
+            Some(b'"' | b'\'') if is_quoted => draft.fixed_text("$"),
+            Some(b'\\') if is_quoted && self.peek_at(1) != Some(b'\n') => draft.fixed_text("$"),
+            // Nothing begins here.
+            None
+            | Some(b' ' | b'\t' | b'\n' | b'/' | b'|' | b')' | b'.' | b',' | b':' | b'%' | b';' | b']') => {
+                draft.fixed_text("$");
+            }
+            _ => {
+                self.shared.expansions += 1;
+                let part = self.expansion(start, quotes)?;
+                draft.parts.push(part);
+            }
+        }
+        Ok(())
+    }
+
+    fn expansion(&mut self, start: usize, quotes: Quotes) -> Read<Part> {
+        let is_quoted = quotes != Quotes::None;
+        let many = if is_quoted { Becomes::One } else { Becomes::Any };
+        let written = |reader: &Self| reader.text[start..reader.at].to_owned();
+        Ok(match self.peek() {
             Some(b'(') if self.peek_at(1) == Some(b'(') => {
                 self.at += 2;
                 self.arithmetic("))")?;
-                draft.parts.push(Part::Number(written(self)));
+                Part::Number(written(self))
             }
             Some(b'(') => {
                 self.at += 1;
@@ -283,30 +302,21 @@ impl<'s> Reader<'s, '_> {
                     Quotes::Document => self.substitution_of_line()?,
                     _ => self.substitution()?,
                 }
-                draft.parts.push(Part::Changed { written: written(self), becomes: many });
+                Part::Changed { written: written(self), becomes: many }
             }
-            Some(b'{') => {
-                let part = self.parameter(start, quotes)?;
-                draft.parts.push(part);
-            }
-            Some(b'@' | b'*') => {
+            Some(b'{') => self.parameter(start, quotes)?,
+            Some(byte @ (b'@' | b'*' | b'0'..=b'9' | b'-')) => {
                 self.at += 1;
-                let becomes =
-                    if is_quoted && self.text[start..].starts_with("$*") { many } else { Becomes::Any };
-                draft.parts.push(Part::Changed { written: written(self), becomes });
+                let becomes = if byte == b'@' { Becomes::Any } else { many };
+                Part::Changed { written: written(self), becomes }
             }
             Some(b'?' | b'#' | b'$') => {
                 self.at += 1;
-                draft.parts.push(Part::Number(written(self)));
+                Part::Number(written(self))
             }
             Some(b'!') => {
                 self.at += 1;
-                let name = "!".to_owned();
-                draft.parts.push(Part::Name { name, written: written(self), is_quoted, is_set: true });
-            }
-            Some(b'0'..=b'9' | b'-') => {
-                self.at += 1;
-                draft.parts.push(Part::Changed { written: written(self), becomes: many });
+                Part::Name { name: "!".to_owned(), written: written(self), is_quoted, is_set: true }
             }
             Some(byte) if byte == b'_' || byte.is_ascii_alphabetic() => {
                 let name = self.name().to_owned();
@@ -314,34 +324,28 @@ impl<'s> Reader<'s, '_> {
                     return refuse("a word that is continued on the next line");
                 }
                 let is_set = self.is_set(&name);
-                draft.parts.push(Part::Name { name, written: written(self), is_quoted, is_set });
+                Part::Name { name, written: written(self), is_quoted, is_set }
             }
-            Some(b'\'') if quotes == Quotes::None && self.is_bash => {
-                let rest = &self.text[self.at + 1..];
-                let mut is_escaped = false;
-                let end = rest.find(|c| {
-                    let is_end = c == '\'' && !is_escaped;
-                    is_escaped = c == '\\' && !is_escaped;
-                    is_end
-                });
-                let Some(end) = end else { return refuse("a quote that is not closed") };
-                let Some(text) = shell::ansi_c(&rest[..end]) else {
-                    return refuse("an escape that shells take for different characters");
-                };
-                let first = self.at;
-                self.at += end + 2;
-                self.lines_within(first)?;
-                draft.fixed_text(&text);
-            }
-            // Nothing begins here.
-            None
-            | Some(b' ' | b'\t' | b'\n' | b'/' | b'|' | b')' | b'.' | b',' | b':' | b'%' | b';' | b']') => {
-                draft.fixed_text("$");
-            }
-            Some(b'"' | b'\'') if is_quoted => draft.fixed_text("$"),
-            Some(b'\\') if is_quoted && self.peek_at(1) != Some(b'\n') => draft.fixed_text("$"),
             _ => return refuse("an expansion that only some shells have"),
-        }
+        })
+    }
+
+    /// `$'…'` of bash.
+    fn quotes_of_c(&mut self, draft: &mut Draft) -> Read<()> {
+        let (start, rest) = (self.at, &self.text[self.at + 1..]);
+        let mut is_escaped = false;
+        let end = rest.find(|c| {
+            let is_end = c == '\'' && !is_escaped;
+            is_escaped = c == '\\' && !is_escaped;
+            is_end
+        });
+        let Some(end) = end else { return refuse("a quote that is not closed") };
+        let Some(text) = shell::ansi_c(&rest[..end]) else {
+            return refuse("an escape that shells take for different characters");
+        };
+        self.at += end + 2;
+        self.lines_within(start)?;
+        draft.fixed_text(&text);
         Ok(())
     }
 
@@ -409,6 +413,7 @@ impl<'s> Reader<'s, '_> {
         let length = self.text[start..].find(|c| !is_plain(c)).unwrap_or(0);
         self.at = start + length;
         let value = Draft { parts: vec![Part::Fixed(self.text[start..self.at].to_owned())] };
+        self.notes_encoding(name, Some(&value));
         // What it holds already may come from outside of the script.
         self.bind(name, if self.is_set(name) { value.value() } else { Value::Any })
     }

@@ -36,7 +36,7 @@ const OBEYED_PREFIXES: [&str; 21] = [
     "TEXTDOMAIN",
 ];
 /// Variables of the shell that hold whole numbers, so that what they are given is evaluated.
-const INTEGERS: [&str; 5] = ["RANDOM", "SRANDOM", "OPTIND", "HISTCMD", "BASHPID"];
+const INTEGERS: [&str; 5] = ["RANDOM", "SRANDOM", "OPTIND", "HISTCMD", "SECONDS"];
 /// The longest option that a name may be joined to, in bytes with the name.
 pub const MAX_JOINED: usize = 32;
 /// Variables that hold a number where a script gives them nothing else.
@@ -56,6 +56,15 @@ pub fn decides(name: &str) -> bool {
 /// Returns whether the shell evaluates what this variable of its own is given.
 pub fn is_integer(name: &str) -> bool {
     INTEGERS.contains(&name)
+}
+
+/// Returns whether a variable may say in which encoding the shell reads what follows, and is given another one than that of this text.
+pub fn changes_encoding(name: &str, value: Option<&str>) -> bool {
+    let keeps = |value: &str| {
+        let value = value.to_ascii_lowercase();
+        ["", "c", "posix"].contains(&value.as_str()) || value.ends_with("utf-8") || value.ends_with("utf8")
+    };
+    (name.starts_with("LC_") || name.starts_with("LANG")) && !value.is_some_and(keeps)
 }
 
 /// The names that a command may find in a word: the word, and of `-rax` what may be joined to a letter.
