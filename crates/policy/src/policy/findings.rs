@@ -48,12 +48,12 @@ pub struct Word {
 /// The words that the shell may make of one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Becomes {
-    /// One word that is no option.
+    /// One word, and not an option.
     Plain,
     /// One word.
     #[default]
     One,
-    /// At most one word, which is no option.
+    /// At most one word, and not an option.
     Operand,
     /// Several that begin as it does: a glob, or braces.
     Alike,

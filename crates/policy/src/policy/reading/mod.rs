@@ -49,6 +49,8 @@ struct Piece {
     depth: usize,
     /// Set if it runs, so that what it runs unseen counts. It does not for a file that is written, and where what it is in is unseen.
     runs: bool,
+    /// Set if it is a part of a script that was refused, so that it is asked about already.
+    is_refused: bool,
     /// The shell that runs it.
     shell: Shell,
 }
@@ -74,7 +76,8 @@ pub fn command(text: &str) -> Findings {
         is_whole: true,
     };
     subprocess::read(|| {
-        read(vec![Piece { content, place: Place::Command, depth: 0, runs: true, shell: Shell::default() }])
+        let (place, shell) = (Place::Command, Shell::default());
+        read(vec![Piece { content, place, depth: 0, runs: true, is_refused: false, shell }])
     })
 }
 
@@ -98,7 +101,8 @@ fn file(path: &str, text: &str, is_whole: bool, depth: usize) -> Option<Piece> {
     let (language, dialect) = language_of(path).or_else(|| language_of_shebang(text))?;
     let text = if is_whole { text.to_owned() } else { dedented(text) };
     let content = Content::Code { language, dialect, text, is_whole };
-    Some(Piece { content, place: Place::File(path.to_owned()), depth, runs: false, shell: Shell::default() })
+    let (place, shell) = (Place::File(path.to_owned()), Shell::default());
+    Some(Piece { content, place, depth, runs: false, is_refused: false, shell })
 }
 
 fn read(pieces: Vec<Piece>) -> Findings {
@@ -152,13 +156,14 @@ impl Reader {
 
     fn nest_in(&mut self, shell: Shell, content: Content, runs: bool, piece: &Piece) {
         let (place, depth) = (piece.place.clone(), piece.depth + 1);
-        self.waiting.push_back(Piece { content, place, depth, runs, shell });
+        let is_refused = piece.is_refused;
+        self.waiting.push_back(Piece { content, place, depth, runs, is_refused, shell });
     }
 
     /// Reads what a script runs. Of one that is not proven, what the grammar finds is for rules.
     fn script(&mut self, text: &str, piece: &Piece) {
         if !piece.runs {
-            return self.find(text, piece, true);
+            return self.find(text, piece);
         }
         match proven::read(text, piece.shell) {
             Ok(script) => {
@@ -170,7 +175,8 @@ impl Reader {
             Err(why) => {
                 self.unreadable(Language::Shell, format!("a script that is not read whole: {why}"));
                 let content = Content::of(Language::Shell, String::new());
-                self.find(text, &Piece { runs: false, content, place: piece.place.clone(), ..*piece }, false);
+                let place = piece.place.clone();
+                self.find(text, &Piece { runs: false, is_refused: true, content, place, ..*piece });
             }
         }
     }
@@ -187,15 +193,15 @@ impl Reader {
         self.run(run.words, &run.stdin, run.is_read, piece);
     }
 
-    /// Finds commands by the grammar. What it cannot read is reported where `is_all` that is known of the script comes from here.
-    fn find(&mut self, text: &str, piece: &Piece, is_all: bool) {
+    /// Finds commands by the grammar.
+    fn find(&mut self, text: &str, piece: &Piece) {
         let heredocs = heredocs::extract(text);
         let source = Source::parse(Language::Shell, Dialect::Usual, &heredocs.script, self.deadline);
         let Some(source) = source else {
             return self
                 .unreadable(Language::Shell, "a shell script that is too long or takes too long to read");
         };
-        if is_all && (source.has_error() || heredocs.is_doubtful) {
+        if !piece.is_refused && (source.has_error() || heredocs.is_doubtful) {
             self.unreadable(Language::Shell, "a part that does not parse as shell");
         }
         let in_time = shell::read(&source, &heredocs, &mut |part| match part {
@@ -213,6 +219,7 @@ impl Reader {
         for script in shell::expanded(&heredocs) {
             match script {
                 Some(script) => self.nest(Content::of(Language::Shell, script), false, piece),
+                None if piece.is_refused => {}
                 None => self.unreadable(Language::Shell, "a here-document that is not understood"),
             }
         }
@@ -223,7 +230,7 @@ impl Reader {
         if self.findings.commands.len() >= MAX_COMMANDS {
             return self.unreadable(Language::Shell, "more commands than are read");
         }
-        if !program.fixed {
+        if !program.fixed && !piece.is_refused {
             self.unreadable(
                 Language::Shell,
                 format!("a program that is known only when it runs: {}", super::rules::shown(&words)),
@@ -245,7 +252,7 @@ impl Reader {
         let sets =
             !inside.commands.is_empty() && words.iter().any(|word| wrappers::is_assignment(&word.text));
         self.findings.is_altered |= defines || sets;
-        if let Some(what) = inside.unreadable {
+        if let Some(what) = inside.unreadable.filter(|_| !piece.is_refused) {
             self.unreadable(Language::Shell, format!("{what}: {}", super::rules::shown(&words)));
         }
         let runs = piece.runs && is_seen;
@@ -297,6 +304,9 @@ impl Reader {
         };
         if !in_time || reading.uses.is_full() {
             reading.unreadable.push("it is too long to read");
+        }
+        if piece.is_refused {
+            reading.unreadable.clear();
         }
         for why in reading.unreadable {
             self.unreadable(language, format!("{} in {place}: {why}", language.name()));

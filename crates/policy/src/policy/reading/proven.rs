@@ -697,7 +697,7 @@ impl<'s> Reader<'s, '_> {
         Ok(())
     }
 
-    /// 2.9.5: a function that is defined before anything can fail, outside of every construct. Its name is no other command's.
+    /// 2.9.5: a function that is defined before anything can fail, outside of every construct. No other command has its name.
     fn function(&mut self) -> Read<bool> {
         let start = self.at;
         let name = self.name();

@@ -31,7 +31,7 @@ pub struct Draft {
 pub enum Value {
     /// Whole numbers.
     Number,
-    /// Text that stays one word and is no option.
+    /// Text that stays one word, and not an option.
     Plain,
     /// Anything.
     Any,
@@ -597,7 +597,7 @@ impl<'s> Reader<'s, '_> {
         Ok(())
     }
 
-    /// The next character, which is no control character.
+    /// The next character; none that controls a terminal.
     fn character(&mut self) -> Option<&'s str> {
         let start = self.at;
         let character = self.rest().chars().next()?;
