@@ -20,7 +20,7 @@ const STUBS: [&str; 12] = ["pw", "px", "pz", "ls", "cat", "sort", "wc", "a", "b"
 /// Commands that are asked about and may run anything: a script with one of them is not proven.
 const ASKED: &str = "\
     sh bash dash eval trap exec command builtin . source alias unalias let hash shopt getopts mapfile readarray enable complete compgen bind \
-    caller declare typeset export readonly unset local read printf test [ set wait fc history times suspend logout disown help fg bg time";
+    caller declare typeset export readonly unset local read printf test [ set wait fc history times suspend logout disown help fg bg time env xargs timeout nice find sed";
 /// Words of scripts.
 const WORDS: [&str; 68] = [
     "a",
@@ -91,6 +91,29 @@ const WORDS: [&str; 68] = [
     "${x+b}",
     "${@:1}",
     "<(pw)",
+];
+/// Commands with programs that are no stubs.
+const WRAPPERS: [&str; 20] = [
+    "xargs pw WORD < f",
+    "xargs -n 1 pw < f",
+    "xargs -I a pw a b < f",
+    "xargs -I VALUE pw WORD < f",
+    "xargs -n VALUE pw < f",
+    "xargs VALUE < f",
+    "env pw WORD",
+    "env LANG=VALUE pw",
+    "env VALUE pw",
+    "env -u VALUE pw px",
+    "timeout VALUE pw WORD",
+    "timeout -k VALUE 1 pw px",
+    "nice -n VALUE pw px",
+    "nice VALUE px",
+    "find . VALUE -name WORD",
+    "find VALUE -maxdepth 0",
+    "find . -exec pw {} VALUE \\;",
+    "sed -n \"${m}p\" f",
+    "sed VALUE f",
+    "sed -n -e 1p -e VALUE f",
 ];
 /// Bytes that are put into a script, or take the place of one.
 const INSERTED: &[u8] = b"\n\t;&|(){}[]<>$\\`\"'#!*?=~-+@:,0a \n";
@@ -174,10 +197,28 @@ impl Random {
                 "cat <<E\n{}\nE\n",
                 self.of(&["a", "$x", "${x}", "$(pw a)", "a\n;pz\n", "\\$(pz)", "\"'", "`pz`", "${x:-b}"])
             ),
+            24..=27 => self.wrapper(),
             _ => format!("{}{words}", self.of(&["pw", "px", "ls", "cat", "sort"])),
         };
         let is_document = command.ends_with('\n');
         if is_document { command } else { command + &self.redirect() }
+    }
+
+    /// A program of this machine that may run another one, given what a variable holds.
+    fn wrapper(&mut self) -> String {
+        let text = self.of(&WRAPPERS);
+        let word = self.word(0);
+        let (variable, value) = (
+            self.of(&["$e", "\"$e\"", "${k}", "\"$m\"", "$m", "5"]),
+            self.of(&["5", "a", "-a", "$x", "\"\""]),
+        );
+        let before = match self.below(3) {
+            0 => String::new(),
+            1 => format!("e={value}; k={value}; m={value}; "),
+            _ => format!("for e in a {value}; do k=$e; m={value}; "),
+        };
+        let after = if before.starts_with("for") { "; done" } else { "" };
+        before + &text.replace("VALUE", variable).replace("WORD", &word) + after
     }
 
     fn command(&mut self, depth: usize) -> String {
@@ -285,8 +326,9 @@ impl Place {
             fs::write(&file, text).expect("a stub");
             fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("a mode");
         }
-        for (name, shell) in [("bash", "bash"), ("sh", "dash")] {
-            if let Some(shell) = installed(shell) {
+        let own = ["env", "xargs", "timeout", "nice", "find", "sed"].map(|name| (name, name));
+        for (name, program) in own.into_iter().chain([("bash", "bash"), ("sh", "dash")]) {
+            if let Some(shell) = installed(program) {
                 symlink(shell, directory.join("bin").join(name)).expect("a link");
             }
         }
@@ -299,7 +341,7 @@ impl Place {
         let _ = fs::remove_dir_all(&work);
         fs::create_dir(&work).expect("a directory");
         for name in ["-v", "a[$(pz)]", ";pz", "f"] {
-            fs::write(work.join(name), "a[$(pz)]\npz\n(pz)\n").expect("a file");
+            fs::write(work.join(name), "a[$(pz)]\npz\n-exec pz ;\n(pz)\n").expect("a file");
         }
         let log = self.directory.join(format!("log-{run}"));
         let limits = "ulimit -t 2 -f 200 2>/dev/null; exec \"$@\"";
@@ -319,6 +361,7 @@ impl Place {
                 ("l", "a[$(pz)]"),
                 ("LANG", "C"),
             ])
+            .envs([("e", "pz"), ("k", "-exec pz ;"), ("m", "1e pz\n")])
             .current_dir(&work)
             .stdin(fs::File::open(work.join("f")).map_or_else(|_| Stdio::null(), Stdio::from))
             // The end of its output is that of what it left in the background, too.
