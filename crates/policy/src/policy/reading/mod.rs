@@ -344,9 +344,11 @@ fn leaves_input(run: &Run) -> bool {
         word.text != "/dev/null" && parts.into_iter().any(is_there)
     };
     let words = run.words.iter().chain(&run.targets);
-    let changes_files = run.words.first().is_none_or(|program| !plain::writes_nothing(&program.text));
+    let program = run.words.first().map_or("", |program| program.text.as_str());
+    let changes_files = !plain::writes_nothing(program);
     let may_be = |word: &Word| !word.fixed && changes_files;
     !is_exec
+        && (run.is_read || plain::writes_by_name(program))
         && (run.is_read || is_given || plain::reads_no_input(&run.words))
         && !words.clone().any(|word| is_shell_input(word) || may_be(word))
         && run.targets.iter().all(|target| target.fixed)

@@ -30,7 +30,7 @@ const EXCEPT: &[(&str, &[&str])] = &[
     ("split", &["--filter"]),
     ("csplit", &[]),
     ("jobs", &["-x"]),
-    ("install", &["--strip-program"]),
+    ("install", &["--strip-program", "-s"]),
     ("rg", &["--pre", "--hostname-bin", "--search-zip", "-z"]),
     ("curl", &["--config", "-K", "--engine"]),
     ("wget", &["--execute", "-e", "--config", "--use-askpass"]),
@@ -274,6 +274,13 @@ pub fn takes_numbers(program: &str) -> bool {
 pub fn writes_nothing(program: &str) -> bool {
     is_in(WITHOUT_INPUT, program) && !matches!(program, "cd" | "pushd" | "popd" | "touch")
         || matches!(program, "cat" | "grep" | "head" | "tail" | "wc" | "cut" | "tr")
+}
+
+/// Returns whether a program writes at most to files that its arguments name as they are.
+pub fn writes_by_name(program: &str) -> bool {
+    is_in(PLAIN, program)
+        || is_in(WITHOUT_INPUT, program)
+        || matches!(program, "read" | "sort" | "sed" | "git")
 }
 
 /// Returns whether a command takes nothing from its standard input.
