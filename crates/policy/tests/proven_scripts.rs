@@ -92,7 +92,7 @@ const WORDS: [&str; 68] = [
     "${@:1}",
     "<(pw)",
 ];
-/// Commands with programs that are no stubs.
+/// Commands of real programs.
 const WRAPPERS: [&str; 20] = [
     "xargs pw WORD < f",
     "xargs -n 1 pw < f",

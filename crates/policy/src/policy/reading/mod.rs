@@ -1,5 +1,5 @@
 //! Reads commands and code with real grammars, as deep as they are nested: a shell command in a Python string in a
-//! here-document.
+//! here-document. What a script runs beside what it names is another question, which no grammar answers (`proven.rs`).
 //!
 //! What is read comes from the model, so it is read in a subprocess (`subprocess.rs`) and everything is bounded: the time, the size of
 //! one text, how many there are and how deep. What lies beyond a bound counts as unreadable, which is an answer of its
