@@ -110,7 +110,8 @@ const fn wrapper(
 impl Wrapper {
     /// Returns whether a word that follows an option is its value and nothing beside. What xargs makes of another option there is not known.
     fn takes(&self, value: &Word) -> bool {
-        value.is_one() && !(self.name == "xargs" && value.is_flag())
+        // What xargs puts its input in place of has to be known, too.
+        value.is_one() && (self.name != "xargs" || !value.is_flag() && (value.fixed || value.text == "{}"))
     }
 }
 
