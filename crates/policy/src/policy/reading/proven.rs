@@ -415,6 +415,14 @@ impl<'s> Reader<'s, '_> {
         Ok(closer)
     }
 
+    /// The same of one of several lists, of which another one may run instead.
+    fn branch(&mut self, until: &[&'static str]) -> Read<&'static str> {
+        let set = self.shared.set.len();
+        let closer = self.list_and(until);
+        self.shared.set.truncate(set);
+        closer
+    }
+
     /// 2.9.3: `a && b || c`
     fn and_or(&mut self) -> Read<()> {
         let (commands, expansions) = (self.shared.commands.len(), self.shared.expansions);
@@ -523,7 +531,7 @@ impl<'s> Reader<'s, '_> {
             }
             "if" => loop {
                 self.list_and(&["then"])?;
-                match self.list_and(&["elif", "else", "fi"])? {
+                match self.branch(&["elif", "else", "fi"])? {
                     "elif" => {}
                     "else" => return self.list_and(&["fi"]).map(drop),
                     _ => return Ok(()),
@@ -628,7 +636,7 @@ impl<'s> Reader<'s, '_> {
                     _ => return refuse("a pattern that does not end"),
                 }
             }
-            if self.list_and(&[";;", "esac"])? == "esac" {
+            if self.branch(&[";;", "esac"])? == "esac" {
                 return Ok(());
             }
         }
