@@ -752,7 +752,12 @@ impl<'s> Reader<'s, '_> {
             "[" => "[".to_owned(),
             _ => draft.fixed().unwrap_or_default(),
         });
+        let set = self.shared.set.len();
         self.assign(&simple.assigned, program.as_deref())?;
+        // Where a redirection fails, nothing may be assigned.
+        if !simple.inputs.is_empty() || !simple.targets.is_empty() {
+            self.shared.set.truncate(set);
+        }
         let Some(program) = program else {
             return Ok(None);
         };
@@ -762,6 +767,9 @@ impl<'s> Reader<'s, '_> {
             return refuse("an assignment to a part of a list");
         }
         let is_read = self.built_in(&program, &simple.words)?;
+        if !simple.inputs.is_empty() || !simple.targets.is_empty() {
+            self.shared.set.truncate(set);
+        }
         if program == "exec" && simple.words.len() == 1 && !simple.inputs.is_empty() {
             return refuse("`exec` with another input");
         }

@@ -51,7 +51,8 @@ impl Draft {
     pub fn value(&self) -> Value {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_./@%,+-".contains(&byte);
         match (self.fixed(), self.parts.as_slice()) {
-            (_, [Part::Number(_)]) => Value::Number,
+            // Where it fails, the variable keeps what it had.
+            (_, [Part::Number(written)]) if !may_fail(written) => Value::Number,
             (_, [Part::Name { name, .. }]) if name == "!" => Value::Number,
             (Some(text), _) if is_number(&text) => Value::Number,
             (Some(text), _)
@@ -128,6 +129,11 @@ enum Quotes {
     Double,
     /// The text of a here-document.
     Document,
+}
+
+/// Returns whether an expression may divide by zero, or have a negative exponent.
+fn may_fail(expression: &str) -> bool {
+    expression.contains(['/', '%']) || expression.contains("**")
 }
 
 pub fn is_number(text: &str) -> bool {
@@ -530,7 +536,8 @@ impl<'s> Reader<'s, '_> {
             let after = self.rest().trim_start_matches(' ');
             if after.starts_with('=') && !after.starts_with("==") {
                 self.bind(&name, Value::Number)?;
-                if is_first {
+                let ends = |c: char| c == ')' || c == ';';
+                if is_first && !may_fail(after.split(ends).next().unwrap_or_default()) {
                     self.shared.set.push(name.clone());
                 }
             }
