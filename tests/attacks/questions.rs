@@ -118,28 +118,6 @@ fn attack_67_other_spellings_of_a_command_are_read() {
     }
 }
 
-/// The commands of a file of one a line; remarks begin with a `#`.
-fn commands(text: &str) -> impl Iterator<Item = String> {
-    text.lines().filter(|line| !line.starts_with('#')).map(|line| line.replace('␊', "\n"))
-}
-
-/// A rule about a program was passed by every interpreter other than a shell, by what decides the meaning of a name, and by programs that run
-/// others.
-#[test]
-fn attack_67_what_may_run_other_programs_is_asked_about() {
-    let rules: Rules = toml::from_str("[ask.it]\ncommands = [\"git push\"]").expect("rules");
-    let gate = Gate::new(rules, Approve::Risky, None).expect("a gate");
-    let verdict = |command: &str| gate.judge(Some(Action::Command(command)));
-    let passed: Vec<String> = commands(include_str!("commands_unseen.txt"))
-        .filter(|command| !matches!(verdict(command), Judgement::Ask(_)))
-        .collect();
-    assert_eq!(passed, Vec::<String>::new(), "these run without a question");
-    let asked: Vec<String> = commands(include_str!("commands_seen.txt"))
-        .filter(|command| verdict(command) != Judgement::Allow)
-        .collect();
-    assert_eq!(asked, Vec::<String>::new(), "these run what is written and nothing else");
-}
-
 /// What is allowed is a command that begins with these words; what stands around it, and what is put in, is not.
 #[tokio::test]
 async fn attack_67_an_allowed_program_brings_no_other_one_along() {

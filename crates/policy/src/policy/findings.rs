@@ -48,9 +48,13 @@ pub struct Word {
 /// The words that the shell may make of one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Becomes {
+    /// One word, and not an option.
+    Plain,
     /// One word.
     #[default]
     One,
+    /// At most one word, and not an option.
+    Operand,
     /// Several that begin as it does: a glob, or braces.
     Alike,
     /// Any words: an expansion outside quotes is divided.
@@ -70,7 +74,7 @@ impl Word {
 
     /// Returns whether it stays one word.
     pub fn is_one(&self) -> bool {
-        self.becomes == Becomes::One
+        matches!(self.becomes, Becomes::Plain | Becomes::One)
     }
 
     /// Returns whether it may become an option, other than the long one that it begins with (`--output=$X`). A glob may match a file that is
@@ -81,7 +85,8 @@ impl Word {
         });
         let begins = self.text.starts_with(['$', '`', '*', '?', '[', '{', '<']);
         let is_changed = begins || self.text.starts_with('-') && !(is_long && self.is_one());
-        !self.fixed && (is_changed || self.becomes == Becomes::Any)
+        let is_operand = matches!(self.becomes, Becomes::Plain | Becomes::Operand);
+        !self.fixed && !is_operand && (is_changed || self.becomes == Becomes::Any)
     }
 
     /// Returns whether it looks like an option: `-x`, `--long`.

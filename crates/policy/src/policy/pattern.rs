@@ -68,7 +68,14 @@ impl CommandPattern {
         if !program.fixed || !is_program(&program.text, &self.program) {
             return Likeness::No;
         }
-        let flags = self.flags.iter().map(|flag| flag_likeness(arguments, flag));
+        // The first word may name a toolchain: `cargo +stable publish`.
+        let names_toolchain =
+            |word: &Word| word.text.starts_with('+') && TOOLCHAIN.contains(&base_name(&program.text));
+        let arguments = match arguments.split_first() {
+            Some((first, rest)) if names_toolchain(first) => rest,
+            _ => arguments,
+        };
+        let flags = self.flags.iter().map(|flag| flag_likeness(&self.program, arguments, flag));
         flags.chain([self.operands_likeness(arguments)]).min().unwrap_or(Likeness::No)
     }
 
@@ -122,33 +129,65 @@ pub fn without_version(base: &str) -> &str {
     if name.len() < base.len() { name.trim_end_matches('-') } else { name }
 }
 
-/// Returns how sure it is that a flag is given: a word that the shell puts in may be one.
-fn flag_likeness(arguments: &[Word], flag: &str) -> Likeness {
-    let mut before_end = arguments.iter().take_while(|word| word.text != "--");
-    match has_flag(arguments, flag) {
+/// Programs that rustup stands in front of.
+const TOOLCHAIN: [&str; 7] =
+    ["cargo", "rustc", "rustfmt", "rustdoc", "cargo-fmt", "cargo-clippy", "rust-analyzer"];
+/// Spellings that mean the same to a program, by its manual.
+const SYNONYMS: [(&str, &[&str]); 10] = [
+    ("rm", &["-r", "-R", "--recursive"]),
+    ("rm", &["-f", "--force"]),
+    ("cp", &["-r", "-R", "--recursive"]),
+    ("cp", &["-f", "--force"]),
+    ("mv", &["-f", "--force"]),
+    ("chmod", &["-R", "--recursive"]),
+    ("chown", &["-R", "--recursive"]),
+    ("chgrp", &["-R", "--recursive"]),
+    ("scp", &["-r", "-R"]),
+    ("sed", &["-i", "--in-place"]),
+];
+
+/// Returns how sure it is that a flag is given: a word that the shell puts in may be one, and so may one behind two dashes that may be the
+/// value of an option. To `find`, no dashes end anything.
+fn flag_likeness(program: &str, arguments: &[Word], flag: &str) -> Likeness {
+    let end = arguments.iter().position(|word| word.text == "--" && program != "find");
+    let (before, after) = arguments.split_at(end.unwrap_or(arguments.len()));
+    let is_value = before.last().is_some_and(Word::is_flag);
+    match has_flag(program, before, flag) {
         true => Likeness::Yes,
-        false if before_end.any(|word| word.may_be_option()) => Likeness::Maybe,
+        false if before.iter().any(Word::may_be_option) => Likeness::Maybe,
+        false if is_value && has_flag(program, after, flag) => Likeness::Maybe,
         false => Likeness::No,
     }
 }
 
-fn has_flag(arguments: &[Word], flag: &str) -> bool {
-    let flags = arguments.iter().take_while(|word| word.text != "--").filter(|word| word.is_flag());
-    let mut flags = flags.map(|word| word.text.as_str());
-    // A long one counts by its beginning too, as programs take it.
-    let is_written = |word: &str| {
-        let given = word.split('=').next().unwrap_or_default();
-        given == flag || given.len() > 2 && given.starts_with("--") && flag.starts_with(given)
-    };
+fn has_flag(program: &str, arguments: &[Word], flag: &str) -> bool {
     match single_letters(flag) {
-        None => flags.any(is_written),
+        None => is_given(program, arguments, flag),
+        // As a whole it may be a long option with one dash.
         Some(letters) => {
-            let given: Vec<&str> = flags.collect();
-            let is_given =
-                |letter| given.iter().any(|word| !word.starts_with("--") && word[1..].contains(letter));
-            given.iter().any(|word| is_written(word)) || letters.chars().all(is_given)
+            arguments.iter().any(|word| word.is_flag() && word.text == flag)
+                || letters.chars().all(|letter| is_given(program, arguments, &format!("-{letter}")))
         }
     }
+}
+
+/// Returns whether an option is among the arguments, in any of its spellings.
+fn is_given(program: &str, arguments: &[Word], flag: &str) -> bool {
+    let same = SYNONYMS.iter().find(|(known, same)| *known == program && same.contains(&flag));
+    let spellings = same.map_or(&[][..], |(_, same)| same).iter().copied().chain([flag]);
+    let flags = || arguments.iter().filter(|word| word.is_flag()).map(|word| word.text.as_str());
+    spellings.into_iter().any(|flag| {
+        // A long one counts by its beginning too, as programs take it.
+        let is_written = |word: &str| {
+            let given = word.split('=').next().unwrap_or_default();
+            given == flag || given.len() > 2 && given.starts_with("--") && flag.starts_with(given)
+        };
+        let is_in_group = |word: &str| match single_letters(flag) {
+            Some(letter) => !word.starts_with("--") && word[1..].contains(letter),
+            None => false,
+        };
+        flags().any(|word| is_written(word) || is_in_group(word))
+    })
 }
 
 /// The letters of `-rf`, where it is short enough to be letters and no word like `-delete`.

@@ -2,8 +2,7 @@
 //!
 //! The bash grammar stumbles over redirections and pipes that follow `<<EOF`, so each here-document becomes a
 //! redirection from a file of a made-up name, and its body is kept aside. This needs no more of the shell's grammar
-//! than where quotes, comments and substitutions begin and end. That is noted, too: where the grammar sees it otherwise, one of
-//! the two is wrong about what runs.
+//! than where quotes, comments and substitutions begin and end.
 
 /// The file that a here-document's redirection reads from: this, and its number.
 const PLACEHOLDER: &str = "/dev/heredoc/";
@@ -17,29 +16,6 @@ pub struct Extracted {
     pub bodies: Vec<Body>,
     /// Set if a shell may find other bodies.
     pub is_doubtful: bool,
-    /// The quotes, comments and substitutions, in the order in which they begin.
-    pub marks: Vec<Mark>,
-}
-
-/// A part of a script, by its bytes. Those within `${…}` are not noted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Mark {
-    pub start: usize,
-    pub end: usize,
-    pub kind: Marked,
-}
-
-/// A kind of part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Marked {
-    /// `'…'`, also of `$'…'`.
-    SingleQuotes,
-    DoubleQuotes,
-    Comment,
-    /// `$(…)`, or in backticks.
-    Substitution,
-    /// `${…}`
-    Expansion,
 }
 
 /// The text of a here-document.
@@ -87,15 +63,6 @@ impl Inside {
     fn is_of_commands(self) -> bool {
         matches!(self, Inside::Commands | Inside::Group | Inside::Backticks)
     }
-
-    fn marked(self) -> Option<Marked> {
-        match self {
-            Inside::Commands | Inside::Backticks => Some(Marked::Substitution),
-            Inside::DoubleQuotes => Some(Marked::DoubleQuotes),
-            Inside::Braces => Some(Marked::Expansion),
-            Inside::Group | Inside::Arithmetic | Inside::Body => None,
-        }
-    }
 }
 
 /// A here-document whose lines come after the line that it stands in.
@@ -140,7 +107,6 @@ impl<'s> Reader<'s> {
             reader.step();
         }
         reader.out.is_doubtful |= !reader.waiting.is_empty();
-        reader.out.marks.sort_unstable();
         reader.out
     }
 
@@ -173,7 +139,7 @@ impl<'s> Reader<'s> {
             self.single_quotes();
         } else if inside.closing().is_some_and(|closing| self.rest.starts_with(closing)) {
             self.copy(1);
-            self.leave();
+            self.inside.pop();
         } else if in_commands {
             self.step_in_commands();
         } else {
@@ -192,9 +158,7 @@ impl<'s> Reader<'s> {
         } else if at("<<") {
             self.operator();
         } else if at("#") && at_word_start {
-            let start = script.len();
             self.copy(self.rest.find('\n').unwrap_or(self.rest.len()));
-            self.mark(Marked::Comment, start);
         } else if at("\n") {
             self.copy(1);
             for waiting in std::mem::take(&mut self.waiting) {
@@ -224,30 +188,15 @@ impl<'s> Reader<'s> {
         self.copy(bytes);
     }
 
-    fn leave(&mut self) {
-        if let Some((inside, start)) = self.inside.pop()
-            && let Some(kind) = inside.marked()
-        {
-            self.mark(kind, start);
-        }
-    }
-
     /// The other backtick ends all that began after the first one.
     fn backtick(&mut self) {
         match self.inside.iter().rposition(|(inside, _)| *inside == Inside::Backticks) {
             Some(at) => {
                 self.inside.truncate(at + 1);
                 self.copy(1);
-                self.leave();
+                self.inside.pop();
             }
             None => self.enter(Inside::Backticks, 1),
-        }
-    }
-
-    /// Notes what began at `start` and ends here.
-    fn mark(&mut self, kind: Marked, start: usize) {
-        if !self.inside.iter().any(|(inside, _)| *inside == Inside::Braces) {
-            self.out.marks.push(Mark { start, end: self.out.script.len(), kind });
         }
     }
 
@@ -260,9 +209,7 @@ impl<'s> Reader<'s> {
             escaped = escapes && *c == '\\' && !escaped;
             is_end
         });
-        let start = self.out.script.len();
         self.copy(end.map_or(self.rest.len(), |(at, _)| at + 2));
-        self.mark(Marked::SingleQuotes, start);
     }
 
     /// `<<WORD`, `<<-'WORD'`

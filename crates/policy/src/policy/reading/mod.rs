@@ -1,5 +1,5 @@
 //! Reads commands and code with real grammars, as deep as they are nested: a shell command in a Python string in a
-//! here-document.
+//! here-document. What a script runs beside what it names is another question, which no grammar answers (`proven.rs`).
 //!
 //! What is read comes from the model, so it is read in a subprocess (`subprocess.rs`) and everything is bounded: the time, the size of
 //! one text, how many there are and how deep. What lies beyond a bound counts as unreadable, which is an answer of its
@@ -7,17 +7,18 @@
 
 mod awk;
 mod code;
-mod gaps;
 mod go;
 mod heredocs;
 mod javascript;
 mod names;
 mod plain;
+mod proven;
 mod python;
 mod ruby;
 mod rust;
 mod sed;
 mod shell;
+mod tokens;
 pub mod tree;
 mod variables;
 mod wrappers;
@@ -26,11 +27,10 @@ use super::findings::{Findings, Language, Name, Unreadable, Unseen, Use, Word};
 use super::subprocess;
 use names::Reading;
 use plain::Known;
-use shell::{Part, Stdin};
+use shell::{Part, Run, Stdin};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use tree::{Dialect, Source};
-use variables::Variables;
 use wrappers::{Inside, Shell};
 
 /// How long one call may be read.
@@ -49,6 +49,8 @@ struct Piece {
     depth: usize,
     /// Set if it runs, so that what it runs unseen counts. It does not for a file that is written, and where what it is in is unseen.
     runs: bool,
+    /// Set if it is a part of a script that was refused, so that it is asked about already.
+    is_refused: bool,
     /// The shell that runs it.
     shell: Shell,
 }
@@ -74,7 +76,8 @@ pub fn command(text: &str) -> Findings {
         is_whole: true,
     };
     subprocess::read(|| {
-        read(vec![Piece { content, place: Place::Command, depth: 0, runs: true, shell: Shell::default() }])
+        let (place, shell) = (Place::Command, Shell::default());
+        read(vec![Piece { content, place, depth: 0, runs: true, is_refused: false, shell }])
     })
 }
 
@@ -98,7 +101,8 @@ fn file(path: &str, text: &str, is_whole: bool, depth: usize) -> Option<Piece> {
     let (language, dialect) = language_of(path).or_else(|| language_of_shebang(text))?;
     let text = if is_whole { text.to_owned() } else { dedented(text) };
     let content = Content::Code { language, dialect, text, is_whole };
-    Some(Piece { content, place: Place::File(path.to_owned()), depth, runs: false, shell: Shell::default() })
+    let (place, shell) = (Place::File(path.to_owned()), Shell::default());
+    Some(Piece { content, place, depth, runs: false, is_refused: false, shell })
 }
 
 fn read(pieces: Vec<Piece>) -> Findings {
@@ -152,77 +156,94 @@ impl Reader {
 
     fn nest_in(&mut self, shell: Shell, content: Content, runs: bool, piece: &Piece) {
         let (place, depth) = (piece.place.clone(), piece.depth + 1);
-        self.waiting.push_back(Piece { content, place, depth, runs, shell });
+        let is_refused = piece.is_refused;
+        self.waiting.push_back(Piece { content, place, depth, runs, is_refused, shell });
     }
 
+    /// Reads what a script runs. Of one that is not proven, what the grammar finds is for rules.
     fn script(&mut self, text: &str, piece: &Piece) {
+        if !piece.runs {
+            return self.find(text, piece);
+        }
+        match proven::read(text, piece.shell) {
+            Ok(script) => {
+                self.findings.is_altered |= script.alters;
+                for run in script.runs {
+                    self.proven(run, piece);
+                }
+            }
+            Err(why) => {
+                self.unreadable(Language::Shell, format!("a script that is not read whole: {why}"));
+                let content = Content::of(Language::Shell, String::new());
+                let place = piece.place.clone();
+                self.find(text, &Piece { runs: false, is_refused: true, content, place, ..*piece });
+            }
+        }
+    }
+
+    fn proven(&mut self, run: Run, piece: &Piece) {
+        if piece.shell.reads_input && !leaves_input(&run) {
+            let what =
+                format!("a command that may reach the script itself: {}", super::rules::shown(&run.words));
+            self.unreadable(Language::Shell, what);
+        }
+        if let Some((path, text)) = run.written {
+            self.waiting.extend(file(&path, &text, true, piece.depth + 1));
+        }
+        self.run(run.words, &run.stdin, run.is_read, piece);
+    }
+
+    /// Finds commands by the grammar.
+    fn find(&mut self, text: &str, piece: &Piece) {
         let heredocs = heredocs::extract(text);
         let source = Source::parse(Language::Shell, Dialect::Usual, &heredocs.script, self.deadline);
         let Some(source) = source else {
             return self
                 .unreadable(Language::Shell, "a shell script that is too long or takes too long to read");
         };
-        if source.has_error() || !shell::agrees(&source, &heredocs) {
+        if !piece.is_refused && (source.has_error() || heredocs.is_doubtful) {
             self.unreadable(Language::Shell, "a part that does not parse as shell");
         }
-        if piece.runs && piece.shell.may_be_another && shell::is_for_bash(&source) {
-            self.unreadable(Language::Shell, "a script for `sh` that is written for bash");
-        }
-        let (variables, is_known) = Variables::of(&source);
-        let in_time = shell::read(&source, &heredocs, &variables, &mut |part| match part {
+        let in_time = shell::read(&source, &heredocs, &mut |part| match part {
             Part::Alteration => self.findings.is_altered = true,
-            Part::Unproven(what) if piece.runs => {
-                self.unseen(Unseen { command: Vec::new(), what, is_project: false, code: None });
-            }
-            Part::Unproven(_) => {}
             Part::Run(run) => {
-                let is_function =
-                    run.words.first().is_some_and(|name| variables.defines(&name.text, run.start));
-                if piece.shell.reads_input && !is_function && !leaves_input(&run) {
-                    self.unreadable(
-                        Language::Shell,
-                        format!(
-                            "a command that may read a part of the script: {}",
-                            super::rules::shown(&run.words)
-                        ),
-                    );
-                }
                 if let Some((path, text)) = run.written {
                     self.waiting.extend(file(&path, &text, true, piece.depth + 1));
                 }
-                self.run(run.words, &run.stdin, is_function, piece);
+                self.run(run.words, &run.stdin, false, piece);
             }
         });
-        if !is_known || !in_time {
+        if !in_time {
             self.unreadable(Language::Shell, "a shell script that takes too long to read");
         }
         for script in shell::expanded(&heredocs) {
             match script {
-                Some(script) => self.nest(Content::of(Language::Shell, script), piece.runs, piece),
+                Some(script) => self.nest(Content::of(Language::Shell, script), false, piece),
+                None if piece.is_refused => {}
                 None => self.unreadable(Language::Shell, "a here-document that is not understood"),
             }
         }
     }
 
-    fn run(&mut self, words: Vec<Word>, stdin: &Stdin, is_function: bool, piece: &Piece) {
+    fn run(&mut self, words: Vec<Word>, stdin: &Stdin, is_read: bool, piece: &Piece) {
         let Some(program) = words.first() else { return };
         if self.findings.commands.len() >= MAX_COMMANDS {
             return self.unreadable(Language::Shell, "more commands than are read");
         }
-        if !program.fixed {
+        if !program.fixed && !piece.is_refused {
             self.unreadable(
                 Language::Shell,
                 format!("a program that is known only when it runs: {}", super::rules::shown(&words)),
             );
         }
-        if words.iter().any(|word| !word.fixed && word.text.contains("@P}")) {
-            let what =
-                format!("an expansion that runs what a variable holds: {}", super::rules::shown(&words));
-            self.unreadable(Language::Shell, what);
+        if is_read {
+            self.findings.is_altered |= program.text == "export";
+            self.findings.commands.push(words);
+            return;
         }
         let inside = wrappers::look_inside(&words, stdin);
         let known = plain::known(&words);
-        let is_seen = is_function || program.fixed && is_seen(&words, &known, &inside);
+        let is_seen = program.fixed && is_seen(&words, &known, &inside);
         if piece.runs && program.fixed && !is_seen && inside.unreadable.is_none() {
             self.unseen(unseen(&words, &known, &inside));
         }
@@ -231,10 +252,11 @@ impl Reader {
         let sets =
             !inside.commands.is_empty() && words.iter().any(|word| wrappers::is_assignment(&word.text));
         self.findings.is_altered |= defines || sets;
-        if let Some(what) = inside.unreadable {
+        if let Some(what) = inside.unreadable.filter(|_| !piece.is_refused) {
             self.unreadable(Language::Shell, format!("{what}: {}", super::rules::shown(&words)));
         }
         let runs = piece.runs && is_seen;
+        let known_name = super::pattern::base_name(&program.text).to_owned();
         let shell = inside.shell.unwrap_or(piece.shell);
         for (language, text) in inside.code {
             self.nest_in(shell, Content::of(language, text), runs, piece);
@@ -246,12 +268,13 @@ impl Reader {
             Known::Wraps(at) => Some(plain::wrapped_words(&words, at)),
             _ => None,
         };
+        let executes = known_name == "find";
         for command in inside.commands {
             // Other ways to read the wrapper's options are only of interest to rules. What `find` executes has one way.
             let is_it = wrapped.as_ref().is_none_or(|wrapped| wrapped.len() == command.len());
             let is_known = command.first().is_some_and(|program| program.fixed);
             if wrapped.is_none() || !is_it && is_known {
-                self.nest(Content::Command(command, stdin.clone()), runs && wrapped.is_none(), piece);
+                self.nest(Content::Command(command, stdin.clone()), runs && executes, piece);
             }
         }
         if let Some(command) = wrapped {
@@ -282,6 +305,9 @@ impl Reader {
         if !in_time || reading.uses.is_full() {
             reading.unreadable.push("it is too long to read");
         }
+        if piece.is_refused {
+            reading.unreadable.clear();
+        }
         for why in reading.unreadable {
             self.unreadable(language, format!("{} in {place}: {why}", language.name()));
         }
@@ -308,11 +334,24 @@ impl Content {
     }
 }
 
-/// Returns whether a command takes nothing from the input that the script itself comes from.
-fn leaves_input(run: &shell::Run) -> bool {
+/// Returns whether a command takes nothing from the input that the script itself comes from, and writes nothing there.
+fn leaves_input(run: &Run) -> bool {
     let is_given = !run.has_more || run.stdin != Stdin::Inherited;
     let is_exec = run.words.iter().any(|word| word.text == "exec");
-    !is_exec && (is_given || plain::reads_no_input(&run.words))
+    let is_shell_input = |word: &Word| {
+        let parts = word.text.split(['/', '=']);
+        let is_there = |part: &str| matches!(part, "dev" | "proc" | "stdin" | "fd");
+        word.text != "/dev/null" && parts.into_iter().any(is_there)
+    };
+    let words = run.words.iter().chain(&run.targets);
+    let program = run.words.first().map_or("", |program| program.text.as_str());
+    let changes_files = !plain::writes_nothing(program);
+    let may_be = |word: &Word| !word.fixed && changes_files;
+    !is_exec
+        && (run.is_read || plain::writes_by_name(program))
+        && (run.is_read || is_given || plain::reads_no_input(&run.words))
+        && !words.clone().any(|word| is_shell_input(word) || may_be(word))
+        && run.targets.iter().all(|target| target.fixed)
 }
 
 /// Returns whether all that a command runs is read.
@@ -322,7 +361,7 @@ fn is_seen(words: &[Word], known: &Known, inside: &Inside) -> bool {
         Known::Plain | Known::Wraps(_) => true,
         Known::Project => false,
         Known::Nothing => match program {
-            "eval" | "trap" | "sh" | "bash" | "dash" | "ash" => inside.is_all() && !inside.code.is_empty(),
+            "sh" | "bash" | "dash" | "ash" => inside.is_all() && !inside.code.is_empty(),
             _ => false,
         },
     }

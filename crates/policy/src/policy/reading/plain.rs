@@ -13,9 +13,9 @@ const PLAIN: &str = "\
     : true false echo cd pwd pushd popd dirs return exit break continue shift fg bg kill umask ulimit \
     times type which whereis cat tac head tail wc nl od xxd hexdump strings cut paste join tr uniq comm cmp rev fold fmt \
     expand unexpand column shuf seq sleep yes tee ls dir vdir tree stat du df file touch mkdir rmdir rm cp mv ln unlink link chmod \
-    chown chgrp truncate mktemp dd sync basename dirname realpath readlink pathchk cksum sum md5sum sha1sum sha224sum sha256sum \
+    chown chgrp truncate mktemp sync basename dirname realpath readlink pathchk cksum sum md5sum sha1sum sha224sum sha256sum \
     sha384sum sha512sum b2sum base32 base64 basenc gzip gunzip bzip2 bunzip2 xz unxz lzma zstd unzstd zcat bzcat xzcat unzip \
-    grep egrep fgrep diff jq date cal uname arch hostname whoami id groups users who tty nproc uptime free ps pgrep pkill pidof \
+    grep egrep fgrep jq date cal uname arch hostname whoami id groups users who tty nproc uptime free ss netstat ps pgrep pkill pidof \
     printenv getconf locale clear expr factor numfmt tsort";
 
 /// Those of them that take nothing from standard input, whatever their arguments are.
@@ -30,9 +30,10 @@ const EXCEPT: &[(&str, &[&str])] = &[
     ("split", &["--filter"]),
     ("csplit", &[]),
     ("jobs", &["-x"]),
-    ("install", &["--strip-program"]),
+    ("install", &["--strip-program", "-s"]),
     ("rg", &["--pre", "--hostname-bin", "--search-zip", "-z"]),
     ("curl", &["--config", "-K", "--engine"]),
+    ("wget", &["--execute", "-e", "--config", "--use-askpass"]),
     ("zip", &["--unzip-command", "-T", "--test"]),
     (
         "tar",
@@ -59,8 +60,18 @@ const EXCEPT: &[(&str, &[&str])] = &[
 
 /// Subcommands of git that run only what the repository's own files name (hooks, filters), and options of theirs that name a program.
 const GIT: &str = "\
-    add blame branch cat-file check-ignore checkout cherry clean commit describe diff for-each-ref grep log ls-files ls-tree merge-base mv \
-    name-rev reflog reset restore rev-list rev-parse rm shortlog show stash status switch tag version";
+    add apply blame branch cat-file check-ignore checkout cherry clean commit config describe diff for-each-ref grep init log ls-files \
+    ls-tree merge-base mv name-rev reflog remote reset restore rev-list rev-parse rm shortlog show show-ref stash status switch tag version \
+    worktree";
+/// Options of `git commit` and `git tag` that neither take a value nor open an editor.
+const COMMIT: &str = "\
+    -a --all -q --quiet -s --signoff -n --no-verify -v --verbose --amend --allow-empty --allow-empty-message --no-gpg-sign --no-status \
+    --short --porcelain -o --only --include";
+const TAG: &str = "-f --force -d --delete -l --list -n -n1";
+/// Settings of git that name no program.
+const GIT_SETTINGS: &str = "\
+    user.name user.email init.defaultBranch color.ui core.quotepath core.autocrlf core.filemode commit.gpgsign pull.rebase \
+    push.default advice.detachedHead";
 /// Options of git that take no value in any of these subcommands, nor in the programs above.
 const SWITCHES: [&str; 8] =
     ["--oneline", "--stat", "--numstat", "--cached", "--staged", "--name-only", "--name-status", "--quiet"];
@@ -75,8 +86,8 @@ const PROJECT: &str = "\
 /// Long options that are the beginning of another one.
 const WHOLE: [&str; 1] = ["--file"];
 
-/// Interpreters that only print their version where that is all they are asked for.
-const VERSIONED: &str = "python python3 node ruby perl php lua bash";
+/// Programs, beside those of projects, that only print their version where that is all they are asked for.
+const VERSIONED: &str = "python python3 node ruby perl php lua bash sed awk docker java deno bun";
 
 /// Options that take no value, options that do, and operands before the command, of programs that run the command in their arguments and
 /// do nothing else.
@@ -99,7 +110,8 @@ const fn wrapper(
 impl Wrapper {
     /// Returns whether a word that follows an option is its value and nothing beside. What xargs makes of another option there is not known.
     fn takes(&self, value: &Word) -> bool {
-        value.is_one() && !(self.name == "xargs" && value.is_flag())
+        // What xargs puts its input in place of has to be known, too.
+        value.is_one() && (self.name != "xargs" || !value.is_flag() && (value.fixed || value.text == "{}"))
     }
 }
 
@@ -152,6 +164,9 @@ pub fn known(words: &[Word]) -> Known {
         false => Some(program.text.as_str()),
     };
     let Some(name) = name.filter(|name| program.fixed && !name.contains('/')) else { return Known::Nothing };
+    if (is_in(VERSIONED, name) || is_in(PROJECT, name)) && asks_version(name, arguments) {
+        return Known::Plain;
+    }
     if name == "command" && arguments.first().is_some_and(|word| matches!(word.text.as_str(), "-v" | "-V")) {
         return Known::Plain;
     }
@@ -174,8 +189,22 @@ pub fn known(words: &[Word]) -> Known {
         "git" => plain_if(is_plain_git(arguments)),
         "set" => plain_if(arguments.iter().all(is_plain_setting)),
         // These evaluate the subscripts of a variable's name: `read 'x[$(rm y)]'`, `test -v …`, `printf -v …`.
-        "read" | "wait" => plain_if(arguments.iter().all(is_plain_name)),
-        "test" => plain_if(arguments.iter().all(|word| word.text != "-v" && !word.may_be_option())),
+        "read" => plain_if(arguments.iter().all(is_plain_name)),
+        "wait" => plain_if(
+            arguments
+                .iter()
+                .all(|word| matches!(word.becomes, Becomes::Operand | Becomes::Plain) || is_plain_name(word)),
+        ),
+        "test" => plain_if(is_plain_test(arguments)),
+        "[" => {
+            plain_if(arguments.split_last().is_some_and(|(end, rest)| end.text == "]" && is_plain_test(rest)))
+        }
+        // It prints pages by another program.
+        "diff" => plain_if(arguments.iter().all(|word| {
+            let is_group = !word.text.starts_with("--") && word.text.contains('l');
+            !word.is_flag() || !is_group && !word.text.starts_with("--pa")
+        })),
+        "dd" => plain_if(arguments.iter().all(|word| word.fixed && !word.text.contains("seek"))),
         "printf" => plain_if(is_plain_format(arguments)),
         // A description of a terminal names the program that prepares it.
         "tput" => plain_if(arguments.iter().all(|word| {
@@ -183,10 +212,33 @@ pub fn known(words: &[Word]) -> Known {
             word.fixed && !is_command && !word.text.starts_with('-')
         })),
         _ if is_in(PLAIN, name) => Known::Plain,
-        _ if is_in(VERSIONED, name) && asks_version(arguments) => Known::Plain,
         _ if is_in(PROJECT, name) => Known::Project,
         _ => Known::Nothing,
     }
+}
+
+/// `test …`: `-v` evaluates the subscript of the name behind it. It may be what a variable holds, and so may the name, but not with a
+/// fixed operator between them.
+fn is_plain_test(arguments: &[Word]) -> bool {
+    let is_number = |word: &Word| word.becomes == Becomes::Operand || word.fixed && word.text == "1";
+    let is_operator = |word: &Word| {
+        word.fixed
+            && (word.text.starts_with('-')
+                || matches!(word.text.as_str(), "=" | "==" | "!=" | "<" | ">" | "(" | ")" | "!"))
+    };
+    let mut is_open = false;
+    arguments.iter().all(|word| {
+        if word.fixed {
+            let is_plain = word.text != "-v" && !(is_open && word.text.contains('['));
+            is_open &= !is_operator(word);
+            return is_plain;
+        }
+        if is_number(word) {
+            return true;
+        }
+        let was_open = std::mem::replace(&mut is_open, true);
+        word.is_one() && !was_open
+    })
 }
 
 /// `printf FORMAT …`: no option, and no `%n`, which sets the variable that an argument names.
@@ -209,6 +261,29 @@ fn is_plain_format(arguments: &[Word]) -> bool {
     !is_option && (!sets || !names.iter().any(is_name))
 }
 
+/// Returns whether a name is one of a program or built-in that is known.
+pub fn is_command(name: &str) -> bool {
+    known(&[Word::fixed(name)]) != Known::Nothing || is_in(VERSIONED, name)
+}
+
+/// Returns whether a program does the same with every number that it is given.
+pub fn takes_numbers(program: &str) -> bool {
+    matches!(program, "sed" | "awk" | "[" | "test" | "wait")
+}
+
+/// Returns whether a program writes to no file that its arguments name, nor changes the directory.
+pub fn writes_nothing(program: &str) -> bool {
+    is_in(WITHOUT_INPUT, program) && !matches!(program, "cd" | "pushd" | "popd" | "touch")
+        || matches!(program, "cat" | "grep" | "head" | "tail" | "wc" | "cut" | "tr")
+}
+
+/// Returns whether a program writes at most to files that its arguments name as they are.
+pub fn writes_by_name(program: &str) -> bool {
+    is_in(PLAIN, program)
+        || is_in(WITHOUT_INPUT, program)
+        || matches!(program, "read" | "sort" | "sed" | "git")
+}
+
 /// Returns whether a command takes nothing from its standard input.
 pub fn reads_no_input(words: &[Word]) -> bool {
     let Some((program, arguments)) = words.split_first() else { return true };
@@ -224,8 +299,16 @@ fn is_in(list: &str, name: &str) -> bool {
     list.split_ascii_whitespace().any(|known| known == name)
 }
 
-fn asks_version(arguments: &[Word]) -> bool {
-    matches!(arguments, [only] if only.fixed && only.text == "--version")
+fn asks_version(name: &str, arguments: &[Word]) -> bool {
+    let [only] = arguments else { return false };
+    let is_short = match name {
+        "node" | "npm" => only.text == "-v",
+        "go" => only.text == "version",
+        "java" => only.text == "-version",
+        "cargo" | "rustc" => only.text == "-V",
+        _ => false,
+    };
+    only.fixed && (is_short || only.text == "--version")
 }
 
 /// Returns where the wrapped command begins, `Some(None)` where there is none, and `None` where an option is not known.
@@ -235,7 +318,10 @@ fn wrapped(wrapper: &Wrapper, arguments: &[Word]) -> Option<Option<usize>> {
         let text = word.text.as_str();
         let (name, has_value) = text.split_once('=').map_or((text, false), |(name, _)| (name, true));
         if wrapper.name == "env" && super::wrappers::is_assignment(text) {
-            if !super::variables::is_harmless(name) || !word.is_one() {
+            let value = text.split_once('=').map(|(_, value)| value).filter(|_| word.fixed);
+            let is_obeyed =
+                !super::variables::is_harmless(name) || super::variables::changes_encoding(name, value);
+            if is_obeyed || !word.is_one() {
                 return None;
             }
             at += 1;
@@ -251,7 +337,7 @@ fn wrapped(wrapper: &Wrapper, arguments: &[Word]) -> Option<Option<usize>> {
                 return None;
             }
             at += 2;
-        } else if wrapper.values.iter().any(|value| joins(value, text)) {
+        } else if wrapper.values.iter().any(|value| joins(value, text)) || is_group(wrapper, text) {
             at += 1;
         } else if word.is_flag() {
             return None;
@@ -285,10 +371,22 @@ pub fn wrapped_words(words: &[Word], at: usize) -> Vec<Word> {
                 true => Word { text: word.text.replace(place, "$…"), fixed: false, ..*word },
                 false => word.clone(),
             };
+            // What a variable holds may be the place.
+            let put_in = |word: &Word| match put_in(word) {
+                word if word.becomes == Becomes::Plain => Word { becomes: Becomes::One, ..word },
+                word if word.becomes == Becomes::Operand => Word { becomes: Becomes::Any, ..word },
+                word => word,
+            };
             command.iter().map(put_in).chain(added).collect()
         }
         None => command.iter().cloned().chain([unknown("$…")]).collect(),
     }
+}
+
+/// `-0r` of `xargs`: options without values.
+fn is_group(wrapper: &Wrapper, text: &str) -> bool {
+    let is_flag = |letter: char| wrapper.flags.contains(&format!("-{letter}").as_str());
+    text.strip_prefix('-').is_some_and(|letters| !letters.is_empty() && letters.chars().all(is_flag))
 }
 
 /// `-n1`, `-10` of `nice`.
@@ -316,9 +414,27 @@ fn lacks(arguments: &[Word], options: &[&str]) -> bool {
 /// Returns whether tar is given no archive on another host, no letter of its first word starts a program, and no word may become an option:
 /// the values of those letters come first, and two dashes may be one.
 fn is_local_archive(arguments: &[Word]) -> bool {
-    let bundle = arguments.first().map_or("", |word| word.text.as_str());
-    (bundle.starts_with('-') || !bundle.contains(['I', 'F', 'T', 'M', 'L']))
-        && arguments.iter().all(|word| !word.text.contains(':') && !word.may_be_option())
+    let Some((first, rest)) = arguments.split_first() else { return true };
+    let is_bundle = !first.text.starts_with('-');
+    let of_bundle = first.text.bytes().filter(|letter| b"bfgCHKNVX".contains(letter)).count();
+    let is_archive = |at: usize| match at {
+        0 => is_bundle && of_bundle > 0,
+        _ => {
+            rest[at - 1].text.starts_with('-')
+                && !matches!(rest[at - 1].text.as_str(), "-C" | "--directory" | "--exclude")
+        }
+    };
+    first.fixed
+        && !first.text.contains(':')
+        && !(is_bundle && first.text.contains(['I', 'F', 'T', 'M', 'L']))
+        && rest.iter().enumerate().all(|(at, word)| {
+            let may_name_host =
+                !word.fixed && (is_archive(at) || is_bundle && of_bundle > 1 || word.text.starts_with('-'));
+            !word.text.contains(':')
+                && !word.may_be_option()
+                && !may_name_host
+                && (at > 0 || is_bundle || word.fixed || !first.text.contains('f'))
+        })
 }
 
 /// `git [-C DIR] [--no-pager] SUBCOMMAND`
@@ -337,39 +453,109 @@ fn is_plain_git(arguments: &[Word]) -> bool {
     if !subcommand.fixed || !is_in(GIT, &subcommand.text) {
         return false;
     }
-    // A message stays one, whatever is in it.
-    let is_message =
-        |at: usize| subcommand.text == "commit" && at > 0 && rest[at - 1].text == "-m" && rest[at].is_one();
-    let others: Vec<Word> =
-        rest.iter().enumerate().filter(|(at, _)| !is_message(*at)).map(|(_, word)| word.clone()).collect();
-    lacks(&others, &GIT_EXCEPT) && !opens_editor(&subcommand.text, &others)
+    match subcommand.text.as_str() {
+        "commit" => is_plain_commit(rest),
+        "tag" => is_plain_tag(rest),
+        "config" => is_plain_config(rest),
+        "init" => rest.iter().all(|word| {
+            matches!(word.text.as_str(), "-q" | "--quiet" | "-b" | "--bare")
+                || word.text.starts_with("--initial-branch=")
+                || !word.is_flag() && !word.may_be_option()
+        }),
+        "remote" => match rest.first().map(|word| word.text.as_str()) {
+            None => true,
+            Some("-v" | "--verbose") => rest.len() == 1,
+            Some("get-url") => rest[1..].iter().all(|word| word.fixed),
+            Some(_) => false,
+        },
+        "worktree" => {
+            rest.first().is_some_and(|word| word.text == "list") && rest[1..].iter().all(|word| word.fixed)
+        }
+        name => lacks(rest, &GIT_EXCEPT) && !opens_editor(name, rest),
+    }
 }
 
 /// Returns whether git may open an editor, which takes commands from what it reads, or asks about each part of a change in one.
 fn opens_editor(subcommand: &str, arguments: &[Word]) -> bool {
-    let (long, short): (&[&str], &[&str]) = match subcommand {
-        "commit" => (
-            &["--edit", "--template", "--reedit-message", "--patch", "--interactive"],
-            &["-e", "-t", "-c", "-p"],
-        ),
-        "tag" => (&["--edit", "--annotate", "--sign", "--local-user"], &["-e", "-a", "-s", "-u"]),
-        "branch" => (&["--edit-description"], &[]),
-        "add" | "stash" | "checkout" | "restore" | "reset" => {
-            (&["--edit", "--patch", "--interactive"], &["-e", "-p", "-i"])
-        }
-        _ => return false,
-    };
-    let has_message = arguments.iter().any(|word| {
-        let given = word.text.split('=').next().unwrap_or_default();
-        let is_long =
-            ["--message", "--file", "--no-edit", "--reuse-message", "--fixup", "--dry-run"].contains(&given);
-        is_long || given.starts_with('-') && !given.starts_with("--") && given.contains(['m', 'F', 'C'])
-    });
     match subcommand {
-        "commit" if !has_message => true,
-        // With a message it opens none.
-        "tag" if has_message => false,
-        _ => !lacks(arguments, &[long, short].concat()),
+        "branch" => !lacks(arguments, &["--edit-description"]),
+        "add" | "stash" | "checkout" | "restore" | "reset" => {
+            !lacks(arguments, &["--edit", "--patch", "--interactive", "-e", "-p", "-i"])
+        }
+        _ => false,
+    }
+}
+
+/// `git commit` with a message and options that are known, so that no editor is opened.
+fn is_plain_commit(arguments: &[Word]) -> bool {
+    let with_message = ["--no-edit", "--dry-run"];
+    let is_fixup =
+        |word: &Word| word.fixed && word.text.strip_prefix("--fixup=").is_some_and(|of| !of.contains(':'));
+    let has = has_message(arguments, "aqsnv", &|word| {
+        if with_message.contains(&word.text.as_str()) || is_fixup(word) {
+            return Some(true);
+        }
+        is_in(COMMIT, &word.text).then_some(false)
+    });
+    has == Some(true)
+}
+
+/// `git tag`, likewise.
+fn is_plain_tag(arguments: &[Word]) -> bool {
+    let is_annotated = arguments.iter().any(|word| {
+        word.is_flag()
+            && (word.text.contains('a') && !word.text.starts_with("--") || word.text == "--annotate")
+    });
+    let has = has_message(arguments, "af", &|word| {
+        let is_known = is_in(TAG, &word.text) || matches!(word.text.as_str(), "-a" | "--annotate");
+        (is_known || word.text.starts_with("--sort=")).then_some(false)
+    });
+    has.is_some_and(|has| has || !is_annotated)
+}
+
+/// Reads options up to `--`, of which `letters` may be grouped, and returns whether there is a message; nothing where an option is not known.
+/// `known` says of any other option whether it stands for a message.
+fn has_message(arguments: &[Word], letters: &str, known: &dyn Fn(&Word) -> Option<bool>) -> Option<bool> {
+    let (mut at, mut has) = (0, false);
+    while let Some(word) = arguments.get(at) {
+        let text = word.text.as_str();
+        at += 1;
+        let is_long =
+            ["--message=", "--file=", "--reuse-message="].iter().any(|option| text.starts_with(option));
+        let group =
+            text.strip_prefix('-').map(|group| group.trim_start_matches(|letter| letters.contains(letter)));
+        if text == "--" {
+            return Some(has);
+        } else if word.may_be_option() && !group.is_some_and(|group| group.starts_with('m') && word.is_one())
+        {
+            return None;
+        } else if matches!(
+            text,
+            "-F" | "-C" | "--message" | "--file" | "--reuse-message" | "--author" | "--date"
+        ) || word.fixed && group == Some("m")
+        {
+            arguments.get(at).filter(|value| value.is_one())?;
+            has |= !matches!(text, "--author" | "--date");
+            at += 1;
+        } else if is_long && word.is_one() || group.is_some_and(|group| group.starts_with('m')) {
+            has = true;
+        } else if text.starts_with("--author=") || text.starts_with("--date=") {
+        } else if word.is_flag() && !(word.fixed && !text.starts_with("--") && group == Some("")) {
+            has |= known(word)?;
+        }
+    }
+    Some(has)
+}
+
+/// `git config` that only asks, or sets what names no program.
+fn is_plain_config(arguments: &[Word]) -> bool {
+    let at =
+        arguments.iter().position(|word| !matches!(word.text.as_str(), "--global" | "--local")).unwrap_or(0);
+    let Some((first, rest)) = arguments.get(at..).and_then(<[Word]>::split_first) else { return true };
+    match first.text.as_str() {
+        "--get" | "--get-all" | "--get-regexp" => rest.iter().all(|word| word.fixed && !word.is_flag()),
+        "--list" | "-l" => rest.iter().all(|word| word.fixed && word.text.starts_with("--show-")),
+        name => first.fixed && is_in(GIT_SETTINGS, name) && rest.len() <= 1 && rest.iter().all(Word::is_one),
     }
 }
 

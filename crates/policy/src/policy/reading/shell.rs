@@ -1,34 +1,36 @@
-//! The shell: every command that a script would run, with its words, what it reads and where its output goes.
+//! The shell, by its grammar: the commands that a script may run, with their words, what they read and where their output goes. The grammar is
+//! not bash's own, so this is for rules, and proves nothing (see `proven.rs`).
 
 use super::super::findings::{Becomes, Word};
-use super::gaps;
-use super::heredocs::{self, Extracted, Mark, Marked};
+use super::heredocs::{self, Extracted};
 use super::tree::{Descend, Source, Visit, children};
-use super::variables::Variables;
 use tree_sitter::Node;
 
 /// The longest pipeline in which what one stage prints is what the next one reads.
 const MAX_STAGES: usize = 256;
 
 /// A command of a script.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Run {
-    /// Set if more lines come after the one that it begins in.
-    pub has_more: bool,
     /// The program and its arguments.
     pub words: Vec<Word>,
-    /// Where it stands in the script.
-    pub start: usize,
     /// Its standard input.
     pub stdin: Stdin,
     /// The file that its output goes to, and the output itself, where both stand in the script.
     pub written: Option<(String, String)>,
+    /// The files that its output goes to, where the script is proven.
+    pub targets: Vec<Word>,
+    /// Set if more lines come after the one that it begins in.
+    pub has_more: bool,
+    /// Set if what it runs is among the commands of a proven script.
+    pub is_read: bool,
 }
 
 /// The source of a command's standard input.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub enum Stdin {
     /// Whatever the script itself reads, or a file.
+    #[default]
     Inherited,
     /// A text that stands in the script.
     Text {
@@ -42,7 +44,7 @@ pub enum Stdin {
 
 impl Stdin {
     /// The same, where something else may be read instead.
-    fn inexact(self) -> Self {
+    pub fn inexact(self) -> Self {
         match self {
             Stdin::Text { text, .. } => Stdin::Text { text, is_exact: false },
             other => other,
@@ -56,33 +58,21 @@ pub enum Part {
     Run(Run),
     /// Something other than a command, which decides what commands do (see [`super::super::findings::Findings::is_altered`]).
     Alteration,
-    /// Something other than a command, which may run one that is not written there.
-    Unproven(String),
 }
 
 /// Reads the commands of a parsed script, in order. False where time ran out.
-pub fn read(
-    source: &Source<'_>,
-    heredocs: &Extracted,
-    variables: &Variables,
-    on_part: &mut dyn FnMut(Part),
-) -> bool {
+pub fn read(source: &Source<'_>, heredocs: &Extracted, on_part: &mut dyn FnMut(Part)) -> bool {
     let reader = Reader { source, heredocs };
     source.walk(&mut |visit| {
         if reader.alters(visit.node) {
             on_part(Part::Alteration);
         }
-        if let Some(what) = variables.unproven(source, visit) {
-            on_part(Part::Unproven(what));
-        }
         if visit.node.kind() == "command" {
-            let after = source.text.get(visit.node.start_byte()..).and_then(|rest| rest.split_once('\n'));
             on_part(Part::Run(Run {
-                has_more: after.is_some_and(|(_, rest)| !rest.trim().is_empty()),
                 words: reader.words(visit.node),
-                start: visit.node.start_byte(),
                 stdin: reader.stdin(visit),
                 written: reader.written(visit),
+                ..Run::default()
             }));
         }
         Descend::Yes
@@ -98,77 +88,6 @@ pub fn expanded(heredocs: &Extracted) -> impl Iterator<Item = Option<String>> {
         .iter()
         .filter(expands)
         .map(|body| Some(format!(": \"{}\"", heredocs::as_string(&body.text)?)))
-}
-
-/// Returns whether the grammar takes each here-document that was taken out for one, finds the same quotes, comments and substitutions as
-/// the reading before, and divides words as bash does. False where time ran out, too.
-pub fn agrees(source: &Source<'_>, heredocs: &Extracted) -> bool {
-    let (mut documents, mut marks, mut patterns) = (0, Vec::new(), Vec::new());
-    // The grammar joins such a line to the one above.
-    let mut is_as_in_bash = !heredocs.script.contains("\n\\");
-    let in_time = source.walk(&mut |visit| {
-        let node = visit.node;
-        let (start, end) = (node.start_byte(), node.end_byte());
-        is_as_in_bash &= gaps::are_as_in_bash(source, visit);
-        match node.kind() {
-            "file_redirect" => {
-                let target = node.child_by_field_name("destination");
-                documents +=
-                    usize::from(target.is_some_and(|target| heredocs.body(source.of(target)).is_some()));
-            }
-            "regex" | "extglob_pattern" => patterns.push(start..end),
-            kind => {
-                let kind = match kind {
-                    "raw_string" | "ansi_c_string" => Marked::SingleQuotes,
-                    "string" => Marked::DoubleQuotes,
-                    "comment" => Marked::Comment,
-                    "command_substitution" => Marked::Substitution,
-                    "expansion" => Marked::Expansion,
-                    _ => return Descend::Yes,
-                };
-                let start = start + usize::from(node.kind() == "ansi_c_string");
-                marks.push(Mark { start, end, kind });
-            }
-        }
-        if node.kind() == "expansion" { Descend::No } else { Descend::Yes }
-    });
-    // The grammar does not look into patterns.
-    let is_in_pattern = |mark: &Mark| {
-        let before = patterns.partition_point(|pattern| pattern.start <= mark.start);
-        let pattern = before.checked_sub(1).map(|at| &patterns[at]);
-        pattern.is_some_and(|pattern| mark.end <= pattern.end) && mark.kind != Marked::Substitution
-    };
-    marks.sort_unstable();
-    let marks = marks.iter().filter(|mark| !is_in_pattern(mark));
-    let agrees = marks.eq(heredocs.marks.iter().filter(|mark| !is_in_pattern(mark)));
-    in_time && is_as_in_bash && agrees && !heredocs.is_doubtful && documents == heredocs.bodies.len()
-}
-
-/// Returns whether other shells than bash may read it otherwise: `sh -c '[[ a || perl ]]'` runs Perl in dash.
-pub fn is_for_bash(source: &Source<'_>) -> bool {
-    let mut is_it = false;
-    let in_time = source.walk(&mut |visit| {
-        let text = source.of(visit.node);
-        is_it |= match visit.node.kind() {
-            "ansi_c_string" => true,
-            "test_command" => text.starts_with("[["),
-            "compound_statement" => text.starts_with("(("),
-            "function_definition" => text.starts_with("function"),
-            // In dash `ls &> x y` is `ls & > x y`.
-            "file_redirect" => text.starts_with('&'),
-            // In dash a value is divided after `export`, and other names are programs.
-            "variable_assignment" => {
-                let is_declared =
-                    visit.ancestors.last().is_some_and(|above| above.kind() == "declaration_command");
-                let value = visit.node.child_by_field_name("value");
-                text.split('=').next().is_some_and(|name| name.ends_with(['+', ']']))
-                    || is_declared && value.is_some_and(|value| !word(source, value, 0).is_one())
-            }
-            _ => false,
-        };
-        Descend::Yes
-    });
-    is_it || !in_time
 }
 
 struct Reader<'s> {
@@ -304,18 +223,6 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns whether the script has a function of this name; true where time runs out.
-    fn defines(&self, name: &str) -> bool {
-        let mut is_defined = false;
-        let in_time = self.source.walk(&mut |visit| {
-            let is_function = visit.node.kind() == "function_definition";
-            let own = visit.node.child_by_field_name("name").filter(|_| is_function);
-            is_defined |= own.is_some_and(|own| self.source.of(own) == name);
-            Descend::Yes
-        });
-        is_defined || !in_time
-    }
-
     /// Returns what a command prints, where that stands in the script: `echo …`, `printf …`, `cat <<EOF`.
     fn output(&self, node: Node<'_>) -> Option<Stdin> {
         let (command, redirects) = match node.kind() {
@@ -325,32 +232,7 @@ impl Reader<'_> {
         if command.kind() != "command" {
             return None;
         }
-        let words = self.words(command);
-        let (program, arguments) = words.split_first()?;
-        match program.text.as_str() {
-            // It prints what the script's own function of this name does.
-            name @ ("echo" | "printf" | "cat" | "tee") if self.defines(name) => None,
-            "echo" | "printf" => {
-                let is_text = |word: &&Word| !(word.is_flag() && word.text.len() <= 3);
-                let texts: Vec<&str> =
-                    arguments.iter().filter(is_text).map(|word| word.text.as_str()).collect();
-                let is_exact = arguments.iter().all(|word| word.fixed && !word.text.contains(['\\', '%']))
-                    && texts.len() == arguments.len();
-                Some(Stdin::Text { text: texts.join(" ").replace("\\n", "\n"), is_exact })
-            }
-            "cat" | "tee" => {
-                let input = self.command_input(command, redirects)?;
-                // What else it prints is in files.
-                let is_alone = program.text == "tee" || arguments.iter().all(|word| word.text == "-");
-                match input {
-                    Stdin::Text { text, is_exact } => {
-                        Some(Stdin::Text { text, is_exact: is_exact && is_alone })
-                    }
-                    _ => None,
-                }
-            }
-            _ => None,
-        }
+        printed(&self.words(command), &|| self.command_input(command, redirects).unwrap_or(Stdin::Inherited))
     }
 
     fn written(&self, visit: &Visit<'_, '_>) -> Option<(String, String)> {
@@ -370,6 +252,32 @@ impl Reader<'_> {
         })?;
         let Stdin::Text { text, .. } = self.output(statement)? else { return None };
         Some((word(self.source, target, 0).text, text))
+    }
+}
+
+/// Returns what a command prints that reads `input`, where that stands in the script.
+pub fn printed(words: &[Word], input: &dyn Fn() -> Stdin) -> Option<Stdin> {
+    let (program, arguments) = words.split_first()?;
+    match program.text.as_str() {
+        "echo" | "printf" => {
+            let is_option = |word: &&Word| word.is_flag() && word.text.len() <= 3;
+            let texts: Vec<&str> =
+                arguments.iter().skip_while(is_option).map(|word| word.text.as_str()).collect();
+            // What follows a format that has no place for it is not printed.
+            let is_exact = arguments.iter().all(|word| word.fixed && !word.text.contains(['\\', '%']))
+                && texts.len() == arguments.len()
+                && (program.text == "echo" || texts.len() == 1);
+            Some(Stdin::Text { text: texts.join(" ").replace("\\n", "\n"), is_exact })
+        }
+        "cat" | "tee" => {
+            // What else it prints is in files.
+            let is_alone = program.text == "tee" || arguments.iter().all(|word| word.text == "-");
+            match input() {
+                Stdin::Text { text, is_exact } => Some(Stdin::Text { text, is_exact: is_exact && is_alone }),
+                _ => None,
+            }
+        }
+        _ => None,
     }
 }
 
@@ -475,7 +383,7 @@ fn unescape_where(text: &str, takes: impl Fn(char) -> bool) -> String {
 }
 
 /// What bash makes of the text in `$'…'`; nothing where a byte is not a character, a NUL ends it, or versions differ.
-fn ansi_c(text: &str) -> Option<String> {
+pub fn ansi_c(text: &str) -> Option<String> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('\\') {

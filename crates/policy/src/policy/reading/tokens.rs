@@ -1,0 +1,626 @@
+//! Words of a script that is proven: POSIX.1-2017, Shell Command Language, 2.2 (quoting), 2.3 (tokens), 2.6 (expansions) and 2.7.4
+//! (here-documents), as far as bash, dash and busybox agree on them. Everything else is refused by name.
+
+use super::super::findings::{Becomes, Word};
+use super::proven::{Read, Reader, refuse};
+use super::shell;
+
+/// A part of a word.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    /// Text without its quotes.
+    Fixed(String),
+    /// Text that the shell makes other words of: a glob, or braces.
+    Alike(String),
+    /// `$NAME`, `${NAME}`; `is_set` where the script itself has given it a value for sure.
+    Name { name: String, written: String, is_quoted: bool, is_set: bool },
+    /// An expansion that is a whole number: `$#`, `$((…))`.
+    Number(String),
+    /// Any other expansion, as it is written.
+    Changed { written: String, becomes: Becomes },
+}
+
+/// A word whose variables are not judged yet.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Draft {
+    pub parts: Vec<Part>,
+}
+
+/// The values that the script gives to a variable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Value {
+    /// Whole numbers.
+    Number,
+    /// Text that stays one word, and not an option.
+    Plain,
+    /// Anything.
+    Any,
+}
+
+impl Draft {
+    /// The text, where the shell changes nothing about it.
+    pub fn fixed(&self) -> Option<String> {
+        let texts = self.parts.iter().map(|part| match part {
+            Part::Fixed(text) => Some(text.as_str()),
+            _ => None,
+        });
+        texts.collect()
+    }
+
+    /// Returns what is known of it as the value of a variable.
+    pub fn value(&self) -> Value {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_./@%,+-".contains(&byte);
+        match (self.fixed(), self.parts.as_slice()) {
+            // Where it fails, the variable keeps what it had.
+            (_, [Part::Number(written)]) if !may_fail(written) => Value::Number,
+            (_, [Part::Name { name, .. }]) if name == "!" => Value::Number,
+            (Some(text), _) if is_number(&text) => Value::Number,
+            (Some(text), _)
+                if !text.is_empty() && text.bytes().all(is_plain) && !text.starts_with(['-', '+']) =>
+            {
+                Value::Plain
+            }
+            _ => Value::Any,
+        }
+    }
+
+    /// The word, given what its variables hold, any of which may not be set after all. Where the program takes any number alike
+    /// (`takes_numbers`), one stands in place of each.
+    pub fn word(&self, value_of: &dyn Fn(&str) -> Value, takes_numbers: bool) -> Word {
+        let is_text = |part: &Part| matches!(part, Part::Fixed(text) if !text.is_empty());
+        let (is_alone, begins) = (self.parts.len() == 1, self.parts.first().is_some_and(is_text));
+        let mut word = Word::fixed("");
+        for part in &self.parts {
+            let (text, becomes) = match part {
+                Part::Fixed(text) => (text.as_str(), None),
+                Part::Alike(text) => (text.as_str(), Some(Becomes::Alike)),
+                Part::Number(_) if takes_numbers => ("1", None),
+                Part::Number(written) if is_alone => (written.as_str(), Some(Becomes::Plain)),
+                Part::Number(written) => (written.as_str(), Some(Becomes::One)),
+                Part::Changed { written, becomes } => (written.as_str(), Some(*becomes)),
+                Part::Name { name, written, is_quoted, is_set } => {
+                    match (if *is_set { value_of(name) } else { Value::Any }, is_quoted) {
+                        (Value::Number, true) if takes_numbers => ("1", None),
+                        (Value::Number, false) if takes_numbers && begins => ("1", None),
+                        (Value::Number | Value::Plain, false) if is_alone => {
+                            (written.as_str(), Some(Becomes::Operand))
+                        }
+                        (Value::Number | Value::Plain, true) if is_alone => {
+                            (written.as_str(), Some(Becomes::Plain))
+                        }
+                        (Value::Number | Value::Plain, false) if begins => {
+                            (written.as_str(), Some(Becomes::One))
+                        }
+                        (_, true) => (written.as_str(), Some(Becomes::One)),
+                        (_, false) => (written.as_str(), Some(Becomes::Any)),
+                    }
+                }
+            };
+            word.text += text;
+            word.becomes = match becomes {
+                Some(becomes) if word.fixed => becomes,
+                Some(becomes) => word.becomes.max(becomes),
+                None => word.becomes,
+            };
+            word.fixed &= becomes.is_none();
+        }
+        word
+    }
+
+    /// As [`Draft::word`], of the program of a command: of its name nothing may be left open.
+    pub fn program(&self, value_of: &dyn Fn(&str) -> Value) -> Word {
+        let word = self.word(value_of, false);
+        if self.fixed().is_some() { word } else { Word { fixed: false, becomes: Becomes::Any, ..word } }
+    }
+
+    fn fixed_text(&mut self, text: &str) {
+        if let Some(Part::Fixed(last)) = self.parts.last_mut() {
+            last.push_str(text);
+        } else {
+            self.parts.push(Part::Fixed(text.to_owned()));
+        }
+    }
+}
+
+/// Where an expansion stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Quotes {
+    None,
+    Double,
+    /// The text of a here-document.
+    Document,
+}
+
+/// Returns whether an expression may divide by zero, or have a negative exponent.
+fn may_fail(expression: &str) -> bool {
+    expression.contains(['/', '%']) || expression.contains("**")
+}
+
+pub fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.len() <= 18 && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+pub fn is_name(text: &str) -> bool {
+    !text.starts_with(|first: char| first.is_ascii_digit())
+        && !text.is_empty()
+        && text.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric())
+}
+
+impl<'s> Reader<'s, '_> {
+    /// 2.3: a word ends at a blank, a newline or an operator.
+    pub fn word(&mut self) -> Read<Draft> {
+        let (start, mut draft) = (self.at, Draft::default());
+        while let Some(byte) = self.peek() {
+            match byte {
+                b' ' | b'\t' | b'\n' | b';' | b'&' | b'|' | b'<' | b'>' | b'(' | b')' => break,
+                b'\\' if self.peek_at(1) == Some(b'\n') => {
+                    // Shells differ about what is joined; with a blank behind it nothing is.
+                    if !matches!(self.peek_at(2), Some(b' ' | b'\t')) {
+                        return refuse("a word that is continued on the next line");
+                    }
+                    break;
+                }
+                b'\\' => {
+                    self.at += 1;
+                    let Some(text) = self.character() else { return refuse("a backslash at the end") };
+                    draft.fixed_text(text);
+                }
+                b'\'' => {
+                    let text = self.single_quotes()?;
+                    draft.fixed_text(text);
+                }
+                b'"' => self.double_quotes(&mut draft)?,
+                b'$' => self.dollar(&mut draft, Quotes::None)?,
+                b'`' => self.backticks(&mut draft, Quotes::None)?,
+                b'*' | b'?' | b'[' => {
+                    self.at += 1;
+                    draft.parts.push(Part::Alike((byte as char).to_string()));
+                }
+                b'{' if self.rest().starts_with("{}") => {
+                    self.at += 2;
+                    // What takes their place is up to the program.
+                    draft.parts.push(Part::Changed { written: "{}".to_owned(), becomes: Becomes::One });
+                }
+                b'{' => {
+                    self.at += 1;
+                    draft.parts.push(Part::Alike("{".to_owned()));
+                }
+                b'~' if self.at == start && self.is_directory_of_stack() => {
+                    self.at += 1;
+                    draft.parts.push(Part::Changed { written: "~".to_owned(), becomes: Becomes::Any });
+                }
+                // A directory, whose name begins with a slash.
+                b'~' if self.at == start => {
+                    self.at += 1;
+                    draft.parts.push(Part::Changed { written: "~".to_owned(), becomes: Becomes::Plain });
+                }
+                _ => {
+                    let Some(text) = self.character() else { return refuse("a control character") };
+                    draft.fixed_text(text);
+                }
+            }
+        }
+        let is_descriptor =
+            || self.text[start..self.at].starts_with('{') && matches!(self.peek(), Some(b'<' | b'>'));
+        match self.at == start {
+            true => refuse("an operator where a word is expected"),
+            false if is_descriptor() => refuse("a descriptor with a name"),
+            false => {
+                // Empty quotes count where there is nothing else.
+                if draft.parts.len() > 1 {
+                    draft.parts.retain(|part| *part != Part::Fixed(String::new()));
+                }
+                Ok(draft)
+            }
+        }
+    }
+
+    /// `~+`, `~-`, `~1`: directories that a script was in, or says that it was in.
+    fn is_directory_of_stack(&self) -> bool {
+        self.peek_at(1).is_some_and(|next| b"+-".contains(&next) || next.is_ascii_digit())
+    }
+
+    /// 2.2.2
+    fn single_quotes(&mut self) -> Read<&'s str> {
+        let start = self.at + 1;
+        let Some(length) = self.text[start..].find('\'') else { return refuse("a quote that is not closed") };
+        self.at = start + length + 1;
+        self.lines_within(start)?;
+        Ok(&self.text[start..start + length])
+    }
+
+    /// 2.2.3
+    fn double_quotes(&mut self, draft: &mut Draft) -> Read<()> {
+        self.at += 1;
+        // Empty quotes are a word.
+        draft.fixed_text("");
+        loop {
+            let start = self.at;
+            match self.peek() {
+                None => return refuse("a quote that is not closed"),
+                Some(b'"') => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                Some(b'\\') => {
+                    self.at += 1;
+                    match self.peek() {
+                        Some(b'\n') => self.at += 1,
+                        Some(b'$' | b'`' | b'"' | b'\\') => {
+                            let text = self.character().unwrap_or_default();
+                            draft.fixed_text(text);
+                        }
+                        _ => draft.fixed_text("\\"),
+                    }
+                    self.lines_within(start)?;
+                }
+                Some(b'$') => self.dollar(draft, Quotes::Double)?,
+                Some(b'`') => self.backticks(draft, Quotes::Double)?,
+                Some(b'\n') => {
+                    self.at += 1;
+                    self.lines_within(start)?;
+                    draft.fixed_text("\n");
+                }
+                Some(_) => {
+                    let Some(text) = self.character() else { return refuse("a control character") };
+                    draft.fixed_text(text);
+                }
+            }
+        }
+    }
+
+    /// 2.6: what begins with a dollar.
+    fn dollar(&mut self, draft: &mut Draft, quotes: Quotes) -> Read<()> {
+        let start = self.at;
+        let is_quoted = quotes != Quotes::None;
+        self.at += 1;
+        match self.peek() {
+            Some(b'\'') if !is_quoted && self.is_bash => self.quotes_of_c(draft)?,
+            Some(b'"' | b'\'') if is_quoted => draft.fixed_text("$"),
+            Some(b'\\') if is_quoted && self.peek_at(1) != Some(b'\n') => draft.fixed_text("$"),
+            // Nothing begins here.
+            None
+            | Some(b' ' | b'\t' | b'\n' | b'/' | b'|' | b')' | b'.' | b',' | b':' | b'%' | b';' | b']') => {
+                draft.fixed_text("$");
+            }
+            _ => {
+                self.shared.expansions += 1;
+                let part = self.expansion(start, quotes)?;
+                draft.parts.push(part);
+            }
+        }
+        Ok(())
+    }
+
+    fn expansion(&mut self, start: usize, quotes: Quotes) -> Read<Part> {
+        let is_quoted = quotes != Quotes::None;
+        let many = if is_quoted { Becomes::One } else { Becomes::Any };
+        let written = |reader: &Self| reader.text[start..reader.at].to_owned();
+        Ok(match self.peek() {
+            Some(b'(') if self.peek_at(1) == Some(b'(') => {
+                self.at += 2;
+                self.arithmetic("))")?;
+                Part::Number(written(self))
+            }
+            Some(b'(') => {
+                self.at += 1;
+                match quotes {
+                    Quotes::Document => self.substitution_of_line()?,
+                    _ => self.substitution()?,
+                }
+                Part::Changed { written: written(self), becomes: many }
+            }
+            Some(b'{') => self.parameter(start, quotes)?,
+            Some(byte @ (b'@' | b'*' | b'0'..=b'9' | b'-')) => {
+                self.at += 1;
+                let becomes = if byte == b'@' { Becomes::Any } else { many };
+                Part::Changed { written: written(self), becomes }
+            }
+            Some(b'?' | b'#' | b'$') => {
+                self.at += 1;
+                Part::Number(written(self))
+            }
+            Some(b'!') => {
+                self.at += 1;
+                Part::Name { name: "!".to_owned(), written: written(self), is_quoted, is_set: true }
+            }
+            Some(byte) if byte == b'_' || byte.is_ascii_alphabetic() => {
+                let name = self.name().to_owned();
+                if self.rest().starts_with("\\\n") {
+                    return refuse("a word that is continued on the next line");
+                }
+                let is_set = self.is_set(&name);
+                Part::Name { name, written: written(self), is_quoted, is_set }
+            }
+            _ => return refuse("an expansion that only some shells have"),
+        })
+    }
+
+    /// `$'…'` of bash.
+    fn quotes_of_c(&mut self, draft: &mut Draft) -> Read<()> {
+        let (start, rest) = (self.at, &self.text[self.at + 1..]);
+        let mut is_escaped = false;
+        let end = rest.find(|c| {
+            let is_end = c == '\'' && !is_escaped;
+            is_escaped = c == '\\' && !is_escaped;
+            is_end
+        });
+        let Some(end) = end else { return refuse("a quote that is not closed") };
+        let Some(text) = shell::ansi_c(&rest[..end]) else {
+            return refuse("an escape that shells take for different characters");
+        };
+        self.at += end + 2;
+        self.lines_within(start)?;
+        draft.fixed_text(&text);
+        Ok(())
+    }
+
+    /// 2.6.2: `${NAME}` and what is done with its value, where that evaluates nothing.
+    fn parameter(&mut self, start: usize, quotes: Quotes) -> Read<Part> {
+        let refused = || refuse("an expansion of a variable that may evaluate what it holds");
+        self.at += 1;
+        let is_quoted = quotes != Quotes::None;
+        let counts = self.peek() == Some(b'#') && self.peek_at(1) != Some(b'}');
+        self.at += usize::from(counts);
+        let (first, is_special) = (self.at, self.peek().is_some_and(|byte| b"@*#?$!".contains(&byte)));
+        if is_special {
+            self.at += 1;
+        } else {
+            while self.peek().is_some_and(|byte| byte == b'_' || byte.is_ascii_alphanumeric()) {
+                self.at += 1;
+            }
+        }
+        let name = self.text[first..self.at].to_owned();
+        if !is_special && !is_name(&name) && !is_number(&name) {
+            return refused();
+        }
+        let mut is_list = matches!(name.as_str(), "@" | "*");
+        if is_name(&name) && self.peek() == Some(b'[') && self.is_bash {
+            let Some(end) = self.rest().find(']') else { return refused() };
+            let index = &self.rest()[1..end];
+            is_list = matches!(index, "@" | "*");
+            if !is_list && !is_number(index) {
+                return refused();
+            }
+            self.at += end + 1;
+        }
+        let operator = self.at;
+        if self.peek() != Some(b'}') {
+            if counts || is_special && !is_list {
+                return refused();
+            }
+            match self.rest().trim_start_matches(':').starts_with('=') {
+                true if operator == first + name.len() && is_name(&name) => self.default_value(&name)?,
+                true => return refused(),
+                false => self.operation(quotes)?,
+            }
+        }
+        if self.peek() != Some(b'}') {
+            return refused();
+        }
+        self.at += 1;
+        let written = self.text[start..self.at].to_owned();
+        let is_alone = operator + 1 == self.at && operator == first + name.len();
+        let becomes = if is_quoted && !is_list { Becomes::One } else { Becomes::Any };
+        Ok(match () {
+            () if counts || matches!(name.as_str(), "#" | "?" | "$") => Part::Number(written),
+            () if is_alone && (is_name(&name) || name == "!") => {
+                let is_set = name == "!" || self.is_set(&name);
+                Part::Name { name, written, is_quoted, is_set }
+            }
+            () => Part::Changed { written, becomes },
+        })
+    }
+
+    /// `${NAME:=value}`, whose value is plain.
+    fn default_value(&mut self, name: &str) -> Read<()> {
+        let start = self.at + self.rest().find('=').unwrap_or(0) + 1;
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./-".contains(c);
+        let length = self.text[start..].find(|c| !is_plain(c)).unwrap_or(0);
+        self.at = start + length;
+        let value = Draft { parts: vec![Part::Fixed(self.text[start..self.at].to_owned())] };
+        self.notes_encoding(name, Some(&value));
+        // What it holds already may come from outside of the script.
+        self.bind(name, if self.is_set(name) { value.value() } else { Value::Any })
+    }
+
+    /// What follows the name in `${NAME…}`: a default, a pattern, a part. Its text is plain, or names further variables.
+    fn operation(&mut self, quotes: Quotes) -> Read<()> {
+        let refused = refuse("an expansion of a variable that may evaluate what it holds");
+        let rest = self.rest();
+        let operators =
+            [":-", ":+", ":?", "-", "+", "?", "%%", "%", "##", "#", "//", "/", "^^", "^", ",,", ","];
+        if let Some(operator) = operators.iter().find(|operator| rest.starts_with(**operator)) {
+            self.at += operator.len();
+            let is_plain = |byte: u8| {
+                byte.is_ascii_alphanumeric()
+                    || b"_-./:,*?%+=@~".contains(&byte)
+                    || byte == b' ' && quotes == Quotes::Double
+            };
+            while let Some(byte) = self.peek() {
+                match byte {
+                    b'$' if self
+                        .peek_at(1)
+                        .is_some_and(|next| next == b'_' || next.is_ascii_alphanumeric()) =>
+                    {
+                        self.at += 1;
+                    }
+                    b'#' | b'[' | b']' | b'^' if operator.starts_with(['%', '#', '/']) => self.at += 1,
+                    _ if is_plain(byte) => self.at += 1,
+                    _ => break,
+                }
+            }
+            return Ok(());
+        }
+        let digits = |reader: &mut Self| {
+            let start = reader.at;
+            while reader.peek().is_some_and(|byte| byte.is_ascii_digit()) {
+                reader.at += 1;
+            }
+            start < reader.at
+        };
+        if !rest.starts_with(':') {
+            return refused;
+        }
+        self.at += 1;
+        if !digits(self) {
+            return refused;
+        }
+        if self.peek() == Some(b':') {
+            self.at += 1;
+            if !digits(self) {
+                return refused;
+            }
+        }
+        Ok(())
+    }
+
+    /// 2.6.4, up to `end`: numbers, operators, and variables that hold numbers alone, as bash evaluates what they hold.
+    pub fn arithmetic(&mut self, end: &str) -> Read<()> {
+        let (mut depth, first) = (0_usize, self.at);
+        self.shared.expansions += 1;
+        loop {
+            let Some(byte) = self.peek() else { return refuse("an expression that does not end") };
+            if depth == 0 && self.rest().starts_with(end) {
+                self.at += end.len();
+                return Ok(());
+            }
+            let refused = || refuse("an expression of other things than numbers");
+            match byte {
+                b'(' => depth += 1,
+                b')' => match depth.checked_sub(1) {
+                    Some(less) => depth = less,
+                    None => return refused(),
+                },
+                b'0'..=b'9' => {
+                    let start = self.at;
+                    let digits = self.text[start..].find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(0);
+                    let text = &self.text[start..start + digits];
+                    let is_one = text.bytes().all(|byte| byte.is_ascii_digit())
+                        || text
+                            .strip_prefix("0x")
+                            .is_some_and(|hex| hex.bytes().all(|byte| byte.is_ascii_hexdigit()));
+                    if !is_one
+                        || digits == 0
+                        || self.text[start + digits..].starts_with(['_', '#', '$', '[', '`'])
+                    {
+                        return refused();
+                    }
+                    self.at += digits;
+                    continue;
+                }
+                b'$' | b'_' | b'a'..=b'z' | b'A'..=b'Z' => {
+                    self.operand(self.at == first)?;
+                    if self.peek().is_some_and(|next| {
+                        next == b'_' || next.is_ascii_alphanumeric() || b"$[#`".contains(&next)
+                    }) {
+                        return refused();
+                    }
+                    continue;
+                }
+                b'+' | b'-' | b'*' | b'/' | b'%' | b'<' | b'>' | b'=' | b'!' | b'&' | b'|' | b'^' | b'?'
+                | b':' | b' ' => {}
+                _ => return refused(),
+            }
+            self.at += 1;
+        }
+    }
+
+    /// A variable, or the number of something, within an expression.
+    fn operand(&mut self, is_first: bool) -> Read<()> {
+        if self.peek() != Some(b'$') {
+            let name = self.name().to_owned();
+            if super::variables::decides(&name) || super::variables::is_integer(&name) && name != "RANDOM" {
+                return refuse("an expression that may set a variable which decides what runs");
+            }
+            let after = self.rest().trim_start_matches(' ');
+            if after.starts_with('=') && !after.starts_with("==") {
+                self.bind(&name, Value::Number)?;
+                let ends = |c: char| c == ')' || c == ';';
+                if is_first && !may_fail(after.split(ends).next().unwrap_or_default()) {
+                    self.shared.set.push(name.clone());
+                }
+            }
+            return self.evaluates(name);
+        }
+        let mut draft = Draft::default();
+        if self.rest().starts_with("$(") {
+            return refuse("a substitution in an expression");
+        }
+        self.dollar(&mut draft, Quotes::Double)?;
+        match draft.parts.pop() {
+            Some(Part::Number(_)) => Ok(()),
+            Some(Part::Name { name, .. }) => self.evaluates(name),
+            _ => refuse("an expression of other things than numbers"),
+        }
+    }
+
+    /// 2.6.3, in backticks: without backslashes and quotes of the same kind, where both forms mean the same.
+    fn backticks(&mut self, draft: &mut Draft, quotes: Quotes) -> Read<()> {
+        let start = self.at;
+        self.shared.expansions += 1;
+        let Some(length) = self.text[start + 1..].find('`') else {
+            return refuse("a quote that is not closed");
+        };
+        let code = &self.text[start + 1..start + 1 + length];
+        if code.contains(['\\', '\n', '#'])
+            || code.contains("<<")
+            || quotes != Quotes::None && code.contains('"')
+        {
+            return refuse("a substitution in backticks that shells read differently");
+        }
+        self.nested(code)?;
+        self.at = start + length + 2;
+        let becomes = if quotes == Quotes::None { Becomes::Any } else { Becomes::One };
+        draft.parts.push(Part::Changed { written: self.text[start..self.at].to_owned(), becomes });
+        Ok(())
+    }
+
+    /// A substitution within a here-document, of one line: for more, shells differ about where the document ends.
+    fn substitution_of_line(&mut self) -> Read<()> {
+        let start = self.at;
+        self.substitution()?;
+        match self.text[start..self.at].contains('\n') {
+            true => refuse("a substitution of several lines in a here-document"),
+            false => Ok(()),
+        }
+    }
+
+    /// 2.7.4: the text of a here-document that the shell expands.
+    pub fn document(&mut self) -> Read<()> {
+        let mut draft = Draft::default();
+        while let Some(byte) = self.peek() {
+            match byte {
+                b'\\' if self.peek_at(1) == Some(b'\n') => {
+                    return refuse("a here-document with lines that are joined");
+                }
+                b'\\' => self.at += 2,
+                b'$' if self.rest().starts_with("$((") => return refuse("an expression in a here-document"),
+                b'$' => self.dollar(&mut draft, Quotes::Document)?,
+                b'`' => return refuse("backticks in a here-document"),
+                _ => self.at += 1,
+            }
+        }
+        Ok(())
+    }
+
+    /// The next character; none that controls a terminal.
+    fn character(&mut self) -> Option<&'s str> {
+        let start = self.at;
+        let character = self.rest().chars().next()?;
+        if character.is_ascii_control() && character != '\t' {
+            return None;
+        }
+        self.at += character.len_utf8();
+        Some(&self.text[start..self.at])
+    }
+
+    /// Refuses newlines since `start` where a here-document waits for the next line: shells differ about where it begins.
+    fn lines_within(&self, start: usize) -> Read<()> {
+        let has_lines = self.text[start..self.at].contains('\n');
+        match has_lines && !self.waiting.is_empty() {
+            true => refuse("a here-document in the lines of a quoted text"),
+            false => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Which commands are asked about with `--approve risky`.
+
+#![cfg(feature = "grammars")]
+
+use agent_policy::Approve;
+use agent_policy::policy::{Action, Gate, Judgement, Rules};
+
+fn gate(verdict: &str, command: &str) -> Gate {
+    let rules = serde_json::json!({ verdict: { "it": { "commands": [command] } } });
+    let rules: Rules = serde_json::from_value(rules).expect("rules");
+    Gate::new(rules, Approve::Risky, None).expect("a gate")
+}
+
+/// The commands of a file of one a line; remarks begin with a `#`.
+fn commands(text: &str) -> impl Iterator<Item = String> {
+    text.lines().filter(|line| !line.starts_with('#')).map(|line| line.replace('␊', "\n"))
+}
+
+/// A rule about a program was passed by every interpreter other than a shell, by what decides the meaning of a name, by programs that run
+/// others, and by what a grammar reads otherwise than bash.
+#[test]
+fn what_may_run_other_programs_is_asked_about() {
+    let gate = gate("ask", "git push");
+    let passed: Vec<String> = commands(include_str!("commands_unseen.txt"))
+        .filter(|command| !matches!(gate.judge(Some(Action::Command(command))), Judgement::Ask(_)))
+        .collect();
+    assert_eq!(passed, Vec::<String>::new(), "these run without a question");
+}
+
+#[test]
+fn what_is_known_is_not_asked_about() {
+    let gate = gate("ask", "git push");
+    let verdict = |command: &String| (command.clone(), gate.judge(Some(Action::Command(command))));
+    let asked: Vec<_> = commands(include_str!("commands_seen.txt"))
+        .map(|command| verdict(&command))
+        .filter(|(_, verdict)| *verdict != Judgement::Allow)
+        .collect();
+    assert!(asked.is_empty(), "these run what is written and nothing else: {asked:#?}");
+}
+
+/// Also those that are asked about as a whole: a rule that denies something denies it there.
+#[test]
+fn a_rule_sees_what_it_names_in_every_spelling() {
+    let lines: Vec<String> = commands(include_str!("commands_named.txt")).collect();
+    let passed = lines.iter().filter(|line| {
+        let (rule, command) = line.split_once('\t').expect("a rule and a command");
+        !matches!(gate("deny", rule).judge(Some(Action::Command(command))), Judgement::Deny(_))
+    });
+    assert_eq!(passed.collect::<Vec<_>>(), Vec::<&String>::new(), "these run although a rule names them");
+}
