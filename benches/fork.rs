@@ -77,7 +77,7 @@ async fn forks(machine: &Arc<Machine>, backend: &Arc<dyn Backend>) -> Result<()>
         let fork = source.fork().await?;
         let asked = started.elapsed();
         let resume = Resume::open(rest.store, fork.id)?;
-        let workspace = resume.find_workspace(rest.store, backend.as_ref(), Arc::clone(machine)).await?;
+        let workspace = resume.find_workspace(rest.store, backend, Arc::clone(machine)).await?;
         let session = rest.open(&files, Start::Resume(Box::new(resume), workspace)).await?;
         let opened = started.elapsed();
         let ready = session.startup().ready().await?;
