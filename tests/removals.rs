@@ -149,6 +149,7 @@ async fn a_resume_that_fails_leaves_the_removal_that_it_took_over_under_way() {
     let resume = Resume::open(&store, id.clone()).unwrap();
     let error = resume.find_workspace(&store, &shared, machine()).await.err().expect("the backend is away");
     assert!(error.to_string().contains("away"), "{error}");
+    assert!(store.removal(&id).exists(), "it is being removed again");
     backend.is_away.store(false, SeqCst);
     let removed = async {
         while store.removal(&id).exists() {

@@ -31,7 +31,9 @@ fn the_suite_of_novitas_code_interpreter_passes() {
     // Debian's Python has matplotlib.
     let server = Server::start_with_path("local", &[], "/usr/local/bin:/usr/bin:/bin");
     let left_out = LEFT_OUT.map(|(part, _)| format!("--ignore=suite/{part}"));
-    let output = Command::new(&python)
+    let output = Command::new("timeout")
+        .arg("900")
+        .arg(&python)
         .args([
             "-m",
             "pytest",

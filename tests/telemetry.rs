@@ -210,6 +210,9 @@ for path, body in json.load(sys.stdin):
 
 /// A Python that has OpenTelemetry's own messages.
 fn python_with_messages() -> Option<PathBuf> {
+    // Two tests need it.
+    static INSTALLING: Mutex<()> = Mutex::new(());
+    let _installing = INSTALLING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let environment = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("otlp-names-0.66");
     let python = environment.join("bin/python");
     if !environment.join("installed").exists() {

@@ -249,7 +249,7 @@ impl Node {
             .collect();
         // SAFETY: takes no pointer.
         assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0, "{program} is killed");
-        while std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z ")) {
+        while is_alive(&pid.to_string()) {
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
         let words: Vec<OsString> = words.into_iter().map(OsStr::to_owned).collect();
@@ -262,7 +262,7 @@ impl Node {
                 std::thread::sleep(std::time::Duration::from_millis(500));
                 let pid =
                     std::fs::read_to_string(directory.join(format!("{program}.pid"))).unwrap_or_default();
-                if !Path::new("/proc").join(pid.trim()).exists() {
+                if !is_alive(pid.trim()) {
                     start(&directory, &program, &words);
                 }
             }
@@ -283,4 +283,9 @@ fn start(directory: &Path, program: &str, words: &[OsString]) {
         .current_dir(directory)
         .status();
     assert!(started.expect("a shell").success(), "{program} starts again");
+}
+
+/// Returns whether a process runs: one that nobody has waited for does not.
+fn is_alive(pid: &str) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }

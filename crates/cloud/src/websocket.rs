@@ -2,7 +2,7 @@
 
 use super::guest::unreachable;
 use agent_base::error::{Error, Result};
-use agent_sandbox::{Channel, bootstrap};
+use agent_sandbox::{Channel, Greeting, bootstrap};
 use agent_wire::websocket::{NONCE_HEADER, SECRET_HEADER};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -46,8 +46,8 @@ enum Failure {
 /// A WebSocket that is open.
 pub struct Opened {
     stream: Upgraded,
-    /// The number that the guest was asked to prove in the handshake, where it has taken notice.
-    greeted: Option<[u8; 32]>,
+    /// The greeting that went with the handshake.
+    greeting: Greeting,
 }
 
 /// Opens a WebSocket at `url`. Nothing but the handshake is sent before it is answered.
@@ -105,9 +105,8 @@ async fn upgrade(
         |error: reqwest::Error| Failure::Early(format!("{:#}", anyhow::Error::from(error.without_url())));
     let response = request.send().await.map_err(failed)?;
     check(provider, &response, &key)?;
-    // A guest of an older build has none, and a proxy may leave it out: then the greeting is repeated.
-    let greeted = response.headers().contains_key(NONCE_HEADER).then_some(nonce);
-    Ok(Opened { stream: response.upgrade().await.map_err(failed)?, greeted })
+    let greeting = Greeting { nonce, is_noticed: response.headers().contains_key(NONCE_HEADER) };
+    Ok(Opened { stream: response.upgrade().await.map_err(failed)?, greeting })
 }
 
 fn check(provider: &str, response: &Response, key: &str) -> Result<(), Failure> {
@@ -144,7 +143,7 @@ fn check(provider: &str, response: &Response, key: &str) -> Result<(), Failure> 
 
 /// The guest's stream in the WebSocket. `meanwhile` runs as long as the stream is open.
 pub fn channel(opened: Opened, meanwhile: impl Future<Output = ()> + Send + 'static) -> Channel {
-    let Opened { stream, greeted } = opened;
+    let Opened { stream, greeting } = opened;
     let (near, far) = tokio::io::duplex(BUFFER);
     tokio::spawn(async move {
         tokio::select! {
@@ -153,7 +152,7 @@ pub fn channel(opened: Opened, meanwhile: impl Future<Output = ()> + Send + 'sta
         }
     });
     let (reader, writer) = tokio::io::split(near);
-    Channel { is_slow: true, greeted, ..Channel::new(reader, writer) }
+    Channel { is_slow: true, greeted: Some(greeting), ..Channel::new(reader, writer) }
 }
 
 /// Carries bytes in both directions until either side ends: a WebSocket has no half that can be closed alone.

@@ -13,6 +13,7 @@ use bollard::query_parameters::{
     AttachContainerOptionsBuilder, CreateContainerOptionsBuilder, StartContainerOptions,
 };
 use futures_util::future::join_all;
+use std::time::Duration;
 
 /// A container that is to be made.
 pub(super) struct Planned<'a> {
@@ -22,6 +23,9 @@ pub(super) struct Planned<'a> {
     pub project: Option<Project>,
 }
 
+/// The pause before the same is asked of an engine again that refused it.
+const PAUSE: Duration = Duration::from_millis(200);
+
 impl Docker {
     /// Creates and starts the container of `spec`.
     pub(super) async fn start_sandbox(
@@ -30,7 +34,7 @@ impl Docker {
         on_progress: OnProgress<'_>,
     ) -> Result<(Channel, SandboxInfo)> {
         let mut arrangement = Arrangement::best(&self.engine, spec).await;
-        let mut has_failed = false;
+        let mut refused = None;
         loop {
             match self.start_as(spec, &arrangement, on_progress).await {
                 Ok((channel, info, enforced)) if enforced == arrangement.enforced => {
@@ -45,8 +49,11 @@ impl Docker {
                 Err(error) => {
                     let simpler = arrangement.simpler(&error).ok_or(error)?;
                     // An engine that fails for a moment costs no protection.
-                    if std::mem::replace(&mut has_failed, true) {
-                        (arrangement, has_failed) = (simpler, false);
+                    if refused.as_ref() == Some(&simpler) {
+                        arrangement = simpler;
+                    } else {
+                        refused = Some(simpler);
+                        tokio::time::sleep(PAUSE).await;
                     }
                 }
             }

@@ -21,10 +21,20 @@ pub struct Channel {
     pub is_slow: bool,
     /// Opens another stream to the same guest, where this one may be cut while the guest continues.
     pub reopen: Option<Reopen>,
-    /// The number that the guest was asked to prove while the stream was opened ([`bootstrap::nonce`]): its answer comes first.
+    /// The greeting that was sent while the stream was opened.
+    pub greeted: Option<Greeting>,
+}
+
+/// A greeting that a guest gets while the stream to it is opened.
+#[derive(Debug, Clone, Copy)]
+pub struct Greeting {
+    /// The number that the guest is to prove ([`bootstrap::nonce`]).
     ///
     /// [`bootstrap::nonce`]: super::bootstrap::nonce
-    pub greeted: Option<[u8; 32]>,
+    pub nonce: [u8; 32],
+    /// Set if the guest has taken notice, so that its answer comes first. Otherwise it gets the same greeting again: a guest of an
+    /// older build has not read it, and of a newer one a proxy may have lost the notice.
+    pub is_noticed: bool,
 }
 
 /// Opens the stream to a guest again after it was cut.

@@ -22,8 +22,8 @@ mod toolchains;
 pub use agent_wire as wire;
 
 pub use backend::{
-    Backend, Capabilities, Channel, Copied, EnforcedLimits, Listed, Networks, OnProgress, Reopen, Reopened,
-    State,
+    Backend, Capabilities, Channel, Copied, EnforcedLimits, Greeting, Listed, Networks, OnProgress, Reopen,
+    Reopened, State,
 };
 pub use handle::{
     Changes, Controls, FileBytes, JobOutput, Listing, Piece, Process, ProcessEvent, Put, Sandbox, Tunnel,

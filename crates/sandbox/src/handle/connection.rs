@@ -169,9 +169,9 @@ impl Connection {
     /// Greets the guest and starts the two tasks that serve the connection.
     pub async fn open(channel: Channel, offers: Offers) -> Result<Arc<Self>> {
         let Channel { mut reader, mut writer, greeted, .. } = channel;
-        let nonce = greeted.unwrap_or_else(bootstrap::nonce);
+        let nonce = greeted.map_or_else(bootstrap::nonce, |greeting| greeting.nonce);
         let greeting = async {
-            if greeted.is_none() {
+            if !greeted.is_some_and(|greeting| greeting.is_noticed) {
                 greet(&nonce, &mut writer).await?;
             }
             be_greeted(&nonce, &mut reader).await
@@ -410,7 +410,7 @@ impl Broken {
     }
 }
 
-/// Both hellos, and the proof that the guest answers now.
+/// Sends the greeting: a hello, and the number to prove.
 async fn greet(nonce: &[u8; 32], writer: &mut (impl AsyncWrite + Unpin)) -> Result<()> {
     let mut hello = Vec::new();
     for message in [Message::Hello { magic: MAGIC, version: VERSION }, Message::Prove { nonce: *nonce }] {
