@@ -91,8 +91,8 @@ pub fn as_string(body: &str) -> Option<String> {
 struct Reader<'s> {
     rest: &'s str,
     out: Extracted,
-    /// What the reader is inside of, and where that began.
-    inside: Vec<(Inside, usize)>,
+    /// The constructs that the reader is inside of.
+    inside: Vec<Inside>,
     waiting: Vec<Waiting>,
     /// Where the last escaped character ends.
     escaped: usize,
@@ -100,7 +100,6 @@ struct Reader<'s> {
 
 impl<'s> Reader<'s> {
     fn of(text: &'s str, inside: Vec<Inside>) -> Extracted {
-        let inside = inside.into_iter().map(|inside| (inside, 0)).collect();
         let (out, waiting) = (Extracted::default(), Vec::new());
         let mut reader = Reader { rest: text, out, inside, waiting, escaped: usize::MAX };
         while !reader.rest.is_empty() {
@@ -111,7 +110,7 @@ impl<'s> Reader<'s> {
     }
 
     fn step(&mut self) {
-        let inside = self.inside.last().map_or(Inside::Group, |(inside, _)| *inside);
+        let inside = self.inside.last().copied().unwrap_or(Inside::Group);
         let (in_commands, in_body) = (inside.is_of_commands(), inside == Inside::Body);
         let at = |prefix: &str| self.rest.starts_with(prefix);
         if in_body && (at("\"") || at("\\") && !self.rest[1..].starts_with(['$', '`', '\\', '\n'])) {
@@ -184,13 +183,13 @@ impl<'s> Reader<'s> {
     fn enter(&mut self, inside: Inside, bytes: usize) {
         // `((` closes with two.
         let count = if bytes >= 2 && inside == Inside::Arithmetic { 2 } else { 1 };
-        self.inside.extend(std::iter::repeat_n((inside, self.out.script.len()), count));
+        self.inside.extend(std::iter::repeat_n(inside, count));
         self.copy(bytes);
     }
 
     /// The other backtick ends all that began after the first one.
     fn backtick(&mut self) {
-        match self.inside.iter().rposition(|(inside, _)| *inside == Inside::Backticks) {
+        match self.inside.iter().rposition(|inside| *inside == Inside::Backticks) {
             Some(at) => {
                 self.inside.truncate(at + 1);
                 self.copy(1);
@@ -220,8 +219,8 @@ impl<'s> Reader<'s> {
         if delimiter.is_empty() && !quoted {
             return self.copy(2);
         }
-        self.out.is_doubtful |= self.inside.iter().any(|(inside, _)| *inside == Inside::Backticks)
-            || !is_plain_delimiter(&after[..length]);
+        self.out.is_doubtful |=
+            self.inside.contains(&Inside::Backticks) || !is_plain_delimiter(&after[..length]);
         let depth = self.inside.len();
         self.rest = &after[length..];
         self.out.script += &format!("< {PLACEHOLDER}{} ", self.out.bodies.len() + self.waiting.len());

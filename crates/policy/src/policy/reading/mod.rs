@@ -6,18 +6,23 @@
 //! own.
 
 mod awk;
+mod built_ins;
 mod code;
+mod constructs;
 mod go;
 mod heredocs;
 mod javascript;
+mod judgement;
 mod names;
 mod plain;
 mod proven;
 mod python;
+mod redirections;
 mod ruby;
 mod rust;
 mod sed;
 mod shell;
+mod simple_command;
 mod tokens;
 pub mod tree;
 mod variables;
@@ -256,7 +261,7 @@ impl Reader {
             self.unreadable(Language::Shell, format!("{what}: {}", super::rules::shown(&words)));
         }
         let runs = piece.runs && is_seen;
-        let known_name = super::pattern::base_name(&program.text).to_owned();
+        let executes = super::pattern::base_name(&program.text) == "find";
         let shell = inside.shell.unwrap_or(piece.shell);
         for (language, text) in inside.code {
             self.nest_in(shell, Content::of(language, text), runs, piece);
@@ -268,7 +273,6 @@ impl Reader {
             Known::Wraps(at) => Some(plain::wrapped_words(&words, at)),
             _ => None,
         };
-        let executes = known_name == "find";
         for command in inside.commands {
             // Other ways to read the wrapper's options are only of interest to rules. What `find` executes has one way.
             let is_it = wrapped.as_ref().is_none_or(|wrapped| wrapped.len() == command.len());

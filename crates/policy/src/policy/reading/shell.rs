@@ -2,7 +2,7 @@
 //! not bash's own, so this is for rules, and proves nothing (see `proven.rs`).
 
 use super::super::findings::{Becomes, Word};
-use super::heredocs::{self, Extracted};
+use super::heredocs::{self, Body, Extracted};
 use super::tree::{Descend, Source, Visit, children};
 use tree_sitter::Node;
 
@@ -43,6 +43,12 @@ pub enum Stdin {
 }
 
 impl Stdin {
+    /// The text of a here-document.
+    pub fn of(body: &Body) -> Self {
+        let is_exact = !body.expands || !body.text.contains(['$', '`', '\\']);
+        Stdin::Text { text: body.text.clone(), is_exact }
+    }
+
     /// The same, where something else may be read instead.
     pub fn inexact(self) -> Self {
         match self {
@@ -82,7 +88,7 @@ pub fn read(source: &Source<'_>, heredocs: &Extracted, on_part: &mut dyn FnMut(P
 /// Here-documents that the shell expands, as scripts of their own: what stands in `$(…)` there runs. Nothing in place of one that is not
 /// understood.
 pub fn expanded(heredocs: &Extracted) -> impl Iterator<Item = Option<String>> {
-    let expands = |body: &&heredocs::Body| body.expands && body.text.contains(['$', '`']);
+    let expands = |body: &&Body| body.expands && body.text.contains(['$', '`']);
     heredocs
         .bodies
         .iter()
@@ -214,10 +220,7 @@ impl Reader<'_> {
             "file_redirect" if operator.starts_with('<') || !descriptor.is_empty() => {
                 let target = word(self.source, redirect.child_by_field_name("destination")?, 0).text;
                 let body = self.heredocs.body(&target);
-                Some(body.map_or(Stdin::Inherited, |body| Stdin::Text {
-                    text: body.text.clone(),
-                    is_exact: !body.expands || !body.text.contains(['$', '`', '\\']),
-                }))
+                Some(body.map_or(Stdin::Inherited, Stdin::of))
             }
             _ => None,
         }
@@ -315,14 +318,16 @@ pub fn word(source: &Source<'_>, node: Node<'_>, depth: usize) -> Word {
     }
 }
 
+/// Returns whether a text begins with `~+`, `~-` or `~1`: directories that a script was in, or says that it was in.
+pub fn is_directory_of_stack(text: &str) -> bool {
+    text.strip_prefix('~')
+        .is_some_and(|rest| rest.starts_with(|c: char| "+-".contains(c) || c.is_ascii_digit()))
+}
+
 /// A word outside quotes, without expansions.
 fn plain(text: &str) -> Word {
-    // The directories that a script was in, or says that it was in.
-    let is_directory_of_stack = text.strip_prefix('~').is_some_and(|rest| {
-        rest.starts_with(|character: char| "+-".contains(character) || character.is_ascii_digit())
-    });
     match is_glob(text) {
-        _ if is_directory_of_stack => Word::changed(unescape(text), Becomes::Any),
+        _ if is_directory_of_stack(text) => Word::changed(unescape(text), Becomes::Any),
         true => Word::changed(unescape(text), Becomes::Alike),
         false => Word::fixed(unescape(text)),
     }

@@ -185,7 +185,7 @@ impl<'s> Reader<'s, '_> {
                     self.at += 1;
                     draft.parts.push(Part::Alike("{".to_owned()));
                 }
-                b'~' if self.at == start && self.is_directory_of_stack() => {
+                b'~' if self.at == start && shell::is_directory_of_stack(self.rest()) => {
                     self.at += 1;
                     draft.parts.push(Part::Changed { written: "~".to_owned(), becomes: Becomes::Any });
                 }
@@ -213,11 +213,6 @@ impl<'s> Reader<'s, '_> {
                 Ok(draft)
             }
         }
-    }
-
-    /// `~+`, `~-`, `~1`: directories that a script was in, or says that it was in.
-    fn is_directory_of_stack(&self) -> bool {
-        self.peek_at(1).is_some_and(|next| b"+-".contains(&next) || next.is_ascii_digit())
     }
 
     /// 2.2.2

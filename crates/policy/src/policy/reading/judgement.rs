@@ -1,0 +1,144 @@
+//! The judgement of a script that was read to its end: what its words are, given the values of variables, and what its commands read and print.
+
+use super::super::findings::Word;
+use super::plain;
+use super::proven::{Input, Proven, Read, Shared, refuse};
+use super::shell::{self, Run, Stdin};
+use super::tokens::{Draft, Value};
+use super::variables;
+
+/// Stages between a text and the command that reads it.
+const MAX_STAGES: usize = 16;
+/// Files whose text tells about the machine, below `/proc`.
+const ABOUT_MACHINE: [&str; 9] = [
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/proc/version",
+    "/proc/mounts",
+    "/proc/loadavg",
+    "/proc/uptime",
+    "/proc/self/status",
+    "/proc/self/cgroup",
+    "/proc/sys/kernel/osrelease",
+];
+
+impl Shared {
+    /// Judges what waited for the whole script: the values of variables.
+    pub(super) fn proven(self) -> Read<Proven> {
+        let value_of = |name: &str| match self.values.get(name) {
+            _ if name == "!" => Value::Number,
+            _ if variables::is_harmless(name) => Value::Any,
+            Some(value) => *value,
+            None if variables::NUMBERS.contains(&name) => Value::Number,
+            None => Value::Any,
+        };
+        if self.numbers.iter().any(|name| value_of(name) != Value::Number) {
+            return refuse("an expression that evaluates what a variable holds");
+        }
+        if self.functions.intersection(&self.unset).next().is_some() {
+            return refuse("a function that is taken back");
+        }
+        if self.lists.intersection(&self.declared).next().is_some() {
+            return refuse("a list whose value is read again");
+        }
+        let words = |drafts: &[Draft]| -> Vec<Word> {
+            let (program, arguments) = match drafts.split_first() {
+                Some((program, arguments)) => (Some(program.program(&value_of)), arguments),
+                None => (None, drafts),
+            };
+            let takes_numbers = program.as_ref().is_some_and(|program| plain::takes_numbers(&program.text));
+            program
+                .into_iter()
+                .chain(arguments.iter().map(|draft| draft.word(&value_of, takes_numbers)))
+                .collect()
+        };
+        let all: Vec<Vec<Word>> = self.commands.iter().map(|command| words(&command.words)).collect();
+        let output = Output { shared: &self, words: &all, value_of: &value_of };
+        let mut runs = Vec::new();
+        for (at, command) in self.commands.iter().enumerate() {
+            let targets: Vec<Word> =
+                command.targets.iter().map(|draft| draft.word(&value_of, false)).collect();
+            if all[at].iter().chain(&targets).any(is_of_process) {
+                return refuse("a file of a process");
+            }
+            runs.push(Run {
+                has_more: command.has_more,
+                words: all[at].clone(),
+                stdin: output.stdin(&command.input, 0),
+                written: output.written(at, &targets),
+                targets,
+                is_read: command.is_read,
+            });
+        }
+        Ok(Proven { runs, alters: self.alters })
+    }
+}
+
+/// Returns whether a word names a file of `/proc` through which a process can be written to, or may do so.
+fn is_of_process(word: &Word) -> bool {
+    let text = word.text.as_str();
+    let at_root = ["/", "//", "/./", "../", "=/", ":/"];
+    let is_there = at_root.iter().any(|before| {
+        text.match_indices(before).any(|(at, _)| {
+            let rest = &text[at + before.len()..];
+            let begins = at == 0 || *before == "../" || before.starts_with(['=', ':']);
+            begins && (rest == "proc" || rest.starts_with("proc/"))
+        })
+    });
+    let is_glob_at_root = !word.fixed && text.starts_with('/') && {
+        let first = text.trim_start_matches('/').split('/').next().unwrap_or_default();
+        first.contains(['*', '?', '[', '{'])
+    };
+    let is_memory = text == "mem" || text.ends_with("/mem") || text.ends_with("=mem");
+    (is_there && !ABOUT_MACHINE.contains(&text))
+        || is_glob_at_root
+        || is_memory
+        || text == "proc"
+        || text.starts_with("proc/")
+}
+
+/// What commands read and print, where that stands in the script.
+struct Output<'o> {
+    shared: &'o Shared,
+    words: &'o [Vec<Word>],
+    value_of: &'o dyn Fn(&str) -> Value,
+}
+
+impl Output<'_> {
+    fn stdin(&self, input: &Input, depth: usize) -> Stdin {
+        match input {
+            Input::Inherited | Input::File => Stdin::Inherited,
+            Input::Document(number) => match &self.shared.bodies[*number] {
+                Some(body) => Stdin::of(body),
+                None => Stdin::Pipe,
+            },
+            Input::Text(draft) => {
+                let word = draft.word(self.value_of, false);
+                Stdin::Text { is_exact: draft.fixed().is_some(), text: word.text }
+            }
+            Input::Pipe(before) => {
+                let before = before.filter(|_| depth < MAX_STAGES);
+                before.and_then(|at| self.of(at, depth + 1)).unwrap_or(Stdin::Pipe)
+            }
+            Input::Shared(input) => self.stdin(input, depth).inexact(),
+        }
+    }
+
+    /// What a simple command prints.
+    fn of(&self, at: usize, depth: usize) -> Option<Stdin> {
+        let command = &self.shared.commands[at];
+        let input = || self.stdin(&command.input, depth);
+        let output = shell::printed(&self.words[at], &input)?;
+        // A redirection may take it elsewhere.
+        Some(if command.targets.is_empty() { output } else { output.inexact() })
+    }
+
+    /// The file that a command writes, and its text.
+    fn written(&self, at: usize, targets: &[Word]) -> Option<(String, String)> {
+        let Stdin::Text { text, .. } = self.of(at, 0)? else { return None };
+        let words = &self.words[at];
+        let is_tee = words.first().is_some_and(|program| program.text == "tee");
+        let file = if is_tee { words.iter().skip(1).find(|word| !word.is_flag()) } else { targets.first() };
+        Some((file?.text.clone(), text))
+    }
+}

@@ -1,0 +1,182 @@
+//! Simple commands of a script that is proven: POSIX.1-2017, Shell Command Language, 2.9.1. Words, assignments and redirections.
+
+use super::super::findings::Becomes;
+use super::proven::{Command, Input, Read, Reader, refuse};
+use super::tokens::{Draft, Part, Value, is_name};
+use super::variables;
+
+/// Commands of a script.
+const MAX_RUNS: usize = 10_000;
+
+/// The parts of a simple command; the words with how they are written.
+#[derive(Default)]
+struct Simple<'s> {
+    words: Vec<(Draft, &'s str)>,
+    assigned: Vec<(&'s str, Value)>,
+    inputs: Vec<Input>,
+    targets: Vec<Draft>,
+}
+
+impl<'s> Reader<'s, '_> {
+    /// 2.9.1: a command of words, assignments and redirections.
+    pub(super) fn simple(&mut self) -> Read<Option<usize>> {
+        let start = self.at;
+        let mut simple = self.parts()?;
+        let program = simple.words.first().map(|(draft, written)| match *written {
+            "[" => "[".to_owned(),
+            _ => draft.fixed().unwrap_or_default(),
+        });
+        let set = self.shared.set.len();
+        self.assign(&simple.assigned, program.as_deref())?;
+        // Where a redirection fails, nothing may be assigned.
+        if !simple.inputs.is_empty() || !simple.targets.is_empty() {
+            self.shared.set.truncate(set);
+        }
+        let Some(program) = program else {
+            return Ok(None);
+        };
+        if simple.words[0].1 == "[" {
+            simple.words[0].0 = Draft { parts: vec![Part::Fixed("[".to_owned())] };
+        } else if simple.words[0].1.contains('[') && simple.words[0].1.contains('=') {
+            return refuse("an assignment to a part of a list");
+        }
+        let is_read = self.built_in(&program, &simple.words)?;
+        if !simple.inputs.is_empty() || !simple.targets.is_empty() {
+            self.shared.set.truncate(set);
+        }
+        if program == "exec" && simple.words.len() == 1 && !simple.inputs.is_empty() {
+            return refuse("`exec` with another input");
+        }
+        let last = simple.inputs.pop();
+        let input = match last {
+            Some(last) if simple.inputs.is_empty() => last,
+            Some(last) => Input::Shared(Box::new(last)),
+            None => Input::Inherited,
+        };
+        if self.shared.commands.len() >= MAX_RUNS {
+            return refuse("more commands than are read");
+        }
+        let after = self.text[start..].split_once('\n').map_or("", |(_, rest)| rest);
+        let has_more = !self.is_whole || !after.trim().is_empty();
+        let words = simple.words.into_iter().map(|(draft, _)| draft).collect();
+        self.shared.commands.push(Command { words, input, targets: simple.targets, is_read, has_more });
+        Ok(Some(self.shared.commands.len() - 1))
+    }
+
+    /// The parts of a simple command, in any order but for assignments, which come before the words.
+    fn parts(&mut self) -> Read<Simple<'s>> {
+        let mut simple = Simple::default();
+        loop {
+            self.blanks()?;
+            let at = self.at;
+            match self.peek() {
+                None | Some(b'\n' | b';' | b'|' | b')' | b'#') => break,
+                Some(b'&') if self.peek_at(1) != Some(b'>') => break,
+                Some(b'(') => return refuse("a parenthesis within a command"),
+                _ if self.redirect(&mut simple.inputs, &mut simple.targets)? => {}
+                Some(b'<') if self.rest().starts_with("<(") => {
+                    let draft = self.process_substitution()?;
+                    simple.words.push((draft, ""));
+                }
+                _ if simple.words.is_empty() && self.assignment(&mut simple.assigned)? => {}
+                _ => {
+                    let draft = self.word()?;
+                    simple.words.push((draft, &self.text[at..self.at]));
+                }
+            }
+        }
+        let is_empty = simple.words.is_empty() && simple.assigned.is_empty();
+        match is_empty && simple.inputs.is_empty() && simple.targets.is_empty() {
+            true => refuse("an operator without a command"),
+            false => Ok(simple),
+        }
+    }
+
+    /// `<( … )`, which is a word of its own.
+    pub(super) fn process_substitution(&mut self) -> Read<Draft> {
+        let start = self.at;
+        let is_word = matches!(self.text.as_bytes().get(start.wrapping_sub(1)), Some(b' ' | b'\t'));
+        if !self.is_bash || !is_word {
+            return refuse("a process substitution outside of bash, or within a word");
+        }
+        self.at += 2;
+        self.substitution()?;
+        if !self.ends_word(0) {
+            return refuse("a process substitution within a word");
+        }
+        let written = self.text[start..self.at].to_owned();
+        Ok(Draft { parts: vec![Part::Changed { written, becomes: Becomes::One }] })
+    }
+
+    /// Notes what a command assigns: to variables of the shell, or to those of the program that it runs.
+    fn assign(&mut self, assigned: &[(&'s str, Value)], program: Option<&str>) -> Read<()> {
+        let is_for_program =
+            |name: &str| variables::is_harmless(name) || name == "IFS" && program == Some("read");
+        for (name, value) in assigned {
+            if program.is_none() {
+                self.bind(name, *value)?;
+                self.shared.set.push((*name).to_owned());
+            } else if !is_for_program(name) {
+                return refuse("a variable of a program");
+            }
+            self.shared.alters = true;
+        }
+        Ok(())
+    }
+
+    /// `NAME=value`, `NAME+=value`, and in bash `NAME=(…)`. Returns whether there is one.
+    fn assignment(&mut self, assigned: &mut Vec<(&'s str, Value)>) -> Read<bool> {
+        let start = self.at;
+        let name = self.name();
+        let adds = self.rest().starts_with("+=");
+        if !is_name(name) || !adds && self.peek() != Some(b'=') {
+            if is_name(name) && self.peek() == Some(b'[') {
+                return refuse("an assignment to a part of a list");
+            }
+            self.at = start;
+            return Ok(false);
+        }
+        if adds && !self.is_bash {
+            return refuse("an assignment that only bash has");
+        }
+        self.at += if adds { 2 } else { 1 };
+        let value = match self.peek() {
+            Some(b'(') if self.is_bash => {
+                self.at += 1;
+                self.items()?;
+                self.shared.lists.insert(name.to_owned());
+                Value::Any
+            }
+            _ => {
+                let draft = self.value()?;
+                self.notes_encoding(name, draft.as_ref());
+                draft.map_or(Value::Any, |draft| draft.value())
+            }
+        };
+        assigned.push((name, if adds { Value::Any } else { value }));
+        Ok(true)
+    }
+
+    /// The value of an assignment; nothing where it is empty.
+    fn value(&mut self) -> Read<Option<Draft>> {
+        let is_empty = self.peek().is_none_or(|byte| b" \t\n;&|<>()".contains(&byte));
+        if is_empty || self.rest().starts_with("\\\n") {
+            return Ok(None);
+        }
+        self.word().map(Some)
+    }
+
+    /// The items of a list, none of which names its place.
+    fn items(&mut self) -> Read<()> {
+        loop {
+            self.lines()?;
+            match self.peek() {
+                Some(b')') => break,
+                Some(b'[') => return refuse("an assignment to a part of a list"),
+                _ => drop(self.word()?),
+            }
+        }
+        self.at += 1;
+        if self.ends_word(0) { Ok(()) } else { refuse("a word behind a list") }
+    }
+}
