@@ -7,10 +7,6 @@ use super::{failure, wait, warm};
 use agent_base::error::Result;
 use agent_sandbox::removals;
 use serde_json::{Value, json};
-use std::time::Duration;
-
-/// The time limit for a pod whose containers have ended to be gone.
-const REMOVAL: Duration = Duration::from_secs(30);
 
 /// A pod that is ending: its object is there, and counts for the namespace's quota, until its containers have ended.
 pub(super) struct Ending {
@@ -28,7 +24,7 @@ impl Ending {
             let options = json!({ "gracePeriodSeconds": 0, "preconditions": { "uid": self.uid } });
             // The pods of a pool may not be this user's to delete. Then the kubelet does it.
             if self.cluster.delete(&self.path, &options).await.is_err() {
-                let _ = wait::gone(&self.cluster, &self.name, &self.uid, REMOVAL).await;
+                let _ = wait::gone(&self.cluster, &self.name, &self.uid, wait::REMOVAL).await;
             }
         }
     }

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 /// The pause after a watch that broke, before the next.
 const AGAIN: Duration = Duration::from_millis(500);
 /// The time for which a pod that is being removed is looked at.
-const REMOVAL: Duration = Duration::from_secs(30);
+pub(super) const REMOVAL: Duration = Duration::from_secs(30);
 /// Reasons of a waiting container that do not pass by themselves.
 const HOPELESS: [&str; 8] = [
     "ErrImagePull",

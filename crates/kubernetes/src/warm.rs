@@ -138,14 +138,11 @@ impl Kubernetes {
         name: &str,
         on_progress: OnProgress<'_>,
     ) -> Result<Served> {
-        let longest = self.start_timeout()?;
-        let claims = self.cluster.group_path(CLAIMS, "sandboxclaims");
-        let sandbox = wait::until(&self.cluster, &claims, name, longest, on_progress, |claim| {
-            give_up(claim, pool)?;
-            let name = wait::text(claim, "/status/sandbox/name");
-            Ok((!name.is_empty()).then(|| name.to_owned()).ok_or_else(|| waiting_for(claim)))
-        })
-        .await?;
+        let claim = (self.cluster.group_path(CLAIMS, "sandboxclaims"), name);
+        let named = |claim: &Value| {
+            Some(wait::text(claim, "/status/sandbox/name").to_owned()).filter(|name| !name.is_empty())
+        };
+        let sandbox = self.object_of(pool, claim, on_progress, named).await?;
         if !is_name(&sandbox) {
             return Err(Error::sandbox("the claim names something that is not a sandbox"));
         }
@@ -160,14 +157,9 @@ impl Kubernetes {
         name: &str,
         on_progress: OnProgress<'_>,
     ) -> Result<Served> {
-        let longest = self.start_timeout()?;
-        let sandboxes = self.cluster.group_path(SANDBOXES, "sandboxes");
-        let sandbox = wait::until(&self.cluster, &sandboxes, name, longest, on_progress, |sandbox| {
-            give_up(sandbox, pool)?;
-            let is_ready = condition(sandbox, "Ready").is_some_and(|it| wait::text(it, "/status") == "True");
-            Ok(is_ready.then(|| sandbox.clone()).ok_or_else(|| waiting_for(sandbox)))
-        })
-        .await?;
+        let object = (self.cluster.group_path(SANDBOXES, "sandboxes"), name);
+        let ready = |sandbox: &Value| is_true(sandbox, "Ready").then(|| sandbox.clone());
+        let sandbox = self.object_of(pool, object, on_progress, ready).await?;
         let name = pod_name(&sandbox)?;
         let found = wait::read(&self.cluster, &name).await?.ok_or_else(wait::deleted)?;
         let volumes = volumes::of(&self.cluster, &sandbox, &found).await?;
@@ -182,9 +174,24 @@ impl Kubernetes {
         if pod.is_isolated() {
             policy::check_others(&self.cluster, &found).await?;
         }
-        wait::running(&self.cluster, found.clone(), CONTAINER, longest, on_progress).await?;
+        wait::running(&self.cluster, found.clone(), CONTAINER, self.start_timeout()?, on_progress).await?;
         let exec = self.install_claimed(pod, &name, on_progress).await?;
         Ok(Served { channel: self.channel(exec, &pod.spec.session, name), pod: found, volumes })
+    }
+
+    /// Waits until `found` finds something in an object of a pool's, by its list and its name. Gives up where there will be nothing.
+    async fn object_of<T>(
+        &self,
+        pool: &str,
+        (list, name): (String, &str),
+        on_progress: OnProgress<'_>,
+        found: impl Fn(&Value) -> Option<T>,
+    ) -> Result<T> {
+        wait::until(&self.cluster, &list, name, self.start_timeout()?, on_progress, |object| {
+            give_up(object, pool)?;
+            Ok(found(object).ok_or_else(|| waiting_for(object)))
+        })
+        .await
     }
 
     /// Brings the guest and what it is to do into the pod, and lets it begin. Several clients may do so at once: the first counts.
@@ -308,6 +315,11 @@ fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
     conditions.into_iter().flatten().find(|it| wait::text(it, "/type") == kind)
 }
 
+/// Returns whether a condition of an object is met.
+fn is_true(object: &Value, kind: &str) -> bool {
+    condition(object, kind).is_some_and(|it| wait::text(it, "/status") == "True")
+}
+
 /// The error of one that will not be ready.
 fn give_up(object: &Value, pool: &str) -> Result<()> {
     if object.pointer("/metadata/deletionTimestamp").is_some() {
@@ -339,12 +351,11 @@ pub(super) fn state(claim: &Value) -> Option<State> {
     if claim.pointer("/metadata/deletionTimestamp").is_some() {
         return None;
     }
-    let is = |kind: &str| condition(claim, kind).is_some_and(|it| wait::text(it, "/status") == "True");
     let not_ready = condition(claim, "Ready").filter(|it| wait::text(it, "/status") == "False");
     let reason = not_ready.map(|it| wait::text(it, "/reason")).unwrap_or_default();
-    Some(if is("Finished") || HOPELESS.contains(&reason) {
+    Some(if is_true(claim, "Finished") || HOPELESS.contains(&reason) {
         State::Stopped
-    } else if is("Ready") {
+    } else if is_true(claim, "Ready") {
         State::Running
     } else if reason == PAUSED {
         State::Paused
