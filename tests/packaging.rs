@@ -7,6 +7,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::LazyLock;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_agent");
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -49,10 +50,20 @@ fn files_of(directory: &Path) -> String {
     format!("http://{address}")
 }
 
+/// The program as releases have it, without symbols; with them where this machine has no `strip`.
+fn stripped() -> &'static Path {
+    static PATH: LazyLock<PathBuf> = LazyLock::new(|| {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("agent-stripped");
+        let strip = Command::new("strip").arg(PROGRAM).arg("-o").arg(&path).status();
+        if strip.is_ok_and(|status| status.success()) { path } else { PROGRAM.into() }
+    });
+    &PATH
+}
+
 /// The files of a release for this machine.
 fn release(directory: &Path) {
     let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
-    run(Command::new(packaging("archive.sh")).args([PROGRAM, &target]).arg(directory));
+    run(Command::new(packaging("archive.sh")).arg(stripped()).arg(&target).arg(directory));
     let sums = "sha256sum -- *.tar.gz >SHA256SUMS";
     run(Command::new("sh").args(["-c", sums]).current_dir(directory));
 }
@@ -154,7 +165,7 @@ fn npm_installs_a_launcher_that_passes_streams_and_exit_codes_on() {
     let directory = tempfile::tempdir().unwrap();
     let (packages, prefix) = (directory.path().join("packages"), directory.path().join("prefix"));
     let architecture = if cfg!(target_arch = "aarch64") { "arm64" } else { "x64" };
-    let program = format!("{architecture}={PROGRAM}");
+    let program = format!("{architecture}={}", stripped().display());
     run(Command::new(packaging("npm/pack.sh")).arg(VERSION).arg(&packages).arg(program));
     run(Command::new(packaging("npm/launcher.sh")).arg(VERSION).arg(&packages).args(["x64", "arm64"]));
     let files = fs::read_dir(&packages).unwrap().flatten().map(|entry| entry.path());
