@@ -4,7 +4,7 @@
 //! `cargo bench --bench batch` measures all, with names behind `--` only these: `throughput`, `others`, `memory`, `latency`.
 //! `MINI_SWE_AGENT=…/bin/mini` has that program do the same tasks; `docs/internals/figures.md` says how to install it.
 
-use endpoint::{Endpoint, Script, endpoint};
+use agent_testing::endpoint::{Endpoint, Script, endpoint};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -12,19 +12,6 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-#[path = "../tests/support/anthropic.rs"]
-#[allow(dead_code)] // the bench needs little of it
-mod anthropic;
-#[path = "../tests/support/endpoint.rs"]
-#[allow(dead_code)] // the bench needs little of it
-mod endpoint;
-#[path = "../tests/support/openai_responses.rs"]
-#[allow(dead_code)] // the bench needs little of it
-mod openai_responses;
-#[path = "../tests/support/prefix_cache.rs"]
-#[allow(dead_code)] // the bench needs little of it
-mod prefix_cache;
 
 const TURNS: usize = 10;
 /// Between two looks at the memory of a process, each of which walks through all of it in the kernel.

@@ -7,7 +7,7 @@
 use agent::machine::Machine;
 use agent::sandbox::cloud::{Cloud, E2B, E2b};
 use agent::sandbox::{Backend, Command, FileWrite, Network, Node, Outcome, Output, Program, Sandbox, Spec};
-use link::Link;
+use agent_testing::link::Link;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Stdio;
@@ -17,15 +17,6 @@ use std::time::{Duration, Instant};
 #[path = "../tests/support/e2b.rs"]
 #[allow(dead_code)] // the bench needs little of it
 mod e2b;
-#[path = "../tests/support/egress.rs"]
-#[allow(dead_code)]
-mod egress;
-#[path = "../tests/support/fields.rs"]
-#[allow(dead_code)]
-mod fields;
-#[path = "../tests/support/link.rs"]
-#[allow(dead_code)]
-mod link;
 
 /// What is between a client and the provider, for everything but the bulk of output.
 const SLOW: Link = Link { delay: Duration::from_millis(40), bytes_per_second: None };
@@ -37,11 +28,6 @@ const FILES: usize = 500;
 const OUTPUT: u64 = 100_000_000;
 /// Sandboxes that are started, of which the median counts.
 const STARTS: usize = 5;
-
-/// This machine, for the provider.
-fn machine() -> Arc<Machine> {
-    Arc::new(Machine::of_this_process())
-}
 
 #[tokio::main]
 async fn main() {

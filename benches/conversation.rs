@@ -2,23 +2,10 @@
 //!
 //! `cargo bench --bench conversation`: in each protocol, and for a long conversation in the chat protocol. Each turn is `true` in a local sandbox, and the endpoint answers at once.
 
-use endpoint::endpoint;
+use agent_testing::endpoint::endpoint;
 use serde_json::json;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-
-#[path = "../tests/support/anthropic.rs"]
-#[allow(dead_code)] // the bench needs little of it
-mod anthropic;
-#[path = "../tests/support/endpoint.rs"]
-#[allow(dead_code)] // the bench needs little of it
-mod endpoint;
-#[path = "../tests/support/openai_responses.rs"]
-#[allow(dead_code)] // the bench needs little of it
-mod openai_responses;
-#[path = "../tests/support/prefix_cache.rs"]
-#[allow(dead_code)] // the bench needs little of it
-mod prefix_cache;
 
 const SHORT: usize = 200;
 const LONG: usize = 1_000;

@@ -17,7 +17,7 @@ import tempfile
 
 ADDRESS, TOKEN = "127.0.0.2", "ghp_aTokenForMeasuring0123456789abcd"
 ROUNDS, DELAYS = 6, {0: 400, 5: 150, 50: 30}
-TLS = pathlib.Path(__file__).parent.parent / "tests/support/tls"
+TLS = pathlib.Path(__file__).parent.parent / "crates/testing/src/tls"
 
 CLIENT = r"""
 import http.client, json, os, ssl, sys, time

@@ -16,26 +16,6 @@ use std::sync::LazyLock;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
-#[path = "../tests/support/anthropic.rs"]
-#[allow(dead_code)] // the benches need little of it
-mod anthropic;
-#[path = "../tests/support/endpoint.rs"]
-#[allow(dead_code)] // the benches need little of it
-mod endpoint;
-#[path = "../tests/support/openai_responses.rs"]
-#[allow(dead_code)] // the benches need little of it
-mod openai_responses;
-#[path = "../tests/support/prefix_cache.rs"]
-#[allow(dead_code)] // the benches need little of it
-mod prefix_cache;
-
-#[path = "../tests/support/guest.rs"]
-#[allow(dead_code)]
-mod guest;
-#[path = "../tests/support/link.rs"]
-#[allow(dead_code)]
-mod link;
-
 fn main() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     if DOCKER.is_none() {
@@ -232,8 +212,8 @@ mod many_files {
 #[divan::bench_group(sample_count = 3, sample_size = 1)]
 mod far {
     use super::*;
-    use crate::guest::Guest;
-    use crate::link::Link;
+    use agent_testing::guest::Guest;
+    use agent_testing::link::Link;
     use divan::counter::BytesCount;
 
     const LINK: Link = Link { delay: Duration::from_millis(40), bytes_per_second: Some(50_000_000) };
@@ -384,7 +364,7 @@ mod binary {
         }
         let home = tempfile::tempdir().expect("a directory");
         bencher.bench_local(|| {
-            let mut script = endpoint::endpoint();
+            let mut script = agent_testing::endpoint::endpoint();
             for turn in 0..turns {
                 // Another word each time: identical calls would be taken for a loop.
                 let command = format!("true {turn}");

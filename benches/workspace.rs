@@ -2,15 +2,14 @@
 //!
 //! `cargo bench --bench workspace`. Writes a tree of 50,000 files and 500 MB into the temporary directory first.
 
-use agent::machine::Machine;
 use agent::sandbox::local::Local;
 use agent::sandbox::{Backend, Sandbox, Spec};
 use agent::workspace::{Mode, Options, Workspace};
+use agent_testing::machine;
 use divan::Bencher;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::LazyLock;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -239,8 +238,4 @@ mod refresh {
             1
         });
     }
-}
-
-fn machine() -> Arc<Machine> {
-    Arc::new(Machine::of_this_process())
 }

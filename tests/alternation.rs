@@ -1,7 +1,6 @@
 //! The conversation that goes out is well-formed for the strictest chat template, whatever was interrupted or failed: user
 //! and assistant alternate, and each tool call has exactly one answer.
 
-use crate::session_samples::record;
 use crate::support::agent::agent;
 use crate::support::endpoint::endpoint;
 use crate::support::guest::Guest;
@@ -18,6 +17,7 @@ use agent::log::{ArtifactLimits, Artifacts, History};
 use agent::model::{ChatModel, Message, OnProgress, Progress, Reply, Request};
 use agent::sandbox::Sandbox;
 use agent::tools::{Bounds, Context, Reach, Registry, Tool, ToolResult};
+use agent_testing::session_samples::record;
 use futures_util::future::BoxFuture;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};

@@ -2,6 +2,9 @@
 
 use crate::support::agent::agent;
 use crate::support::terminal::terminal;
+use agent::demo::TASKS;
+use agent::log::{read_records, verify};
+use std::path::Path;
 use std::time::Duration;
 
 #[test]
@@ -49,4 +52,32 @@ fn the_recordings_replay_without_a_difference() {
 fn an_unknown_task_is_reported_by_name() {
     let finished = agent().args(["demo", "nothing"]).run().expect_code(2);
     assert!(finished.stderr.contains("the tasks are pi, factorial"), "{}", finished.stderr);
+}
+
+#[test]
+fn the_demos_recordings_are_valid_and_complete() {
+    let known = ["run_commands", "run_code", "write_file", "write_files", "read_file", "edit_file"];
+    for task in TASKS {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("examples/demo/{}.jsonl", task.name));
+        assert_eq!(verify(&path).unwrap().fault, None, "{}", task.name);
+        let recording = task.recording().unwrap();
+        assert_eq!(recording.records(), read_records(&path).unwrap());
+        assert_eq!(recording.prompts().len(), 1);
+        let replies = recording.replies();
+        let (last, asking) = replies.split_last().unwrap();
+        assert!(last.tool_calls.is_empty() && !last.text.is_empty());
+        let calls: Vec<_> = asking.iter().flat_map(|reply| &reply.tool_calls).collect();
+        assert!(calls.iter().all(|call| known.contains(&call.name.as_str())));
+        assert!(calls.iter().all(|call| serde_json::from_str::<serde_json::Value>(&call.arguments).is_ok()));
+        assert_eq!(calls.len(), recording.outcomes().len(), "each call has its answer");
+    }
+    let answer = |name: &str| {
+        let task = TASKS.iter().find(|task| task.name == name).unwrap();
+        task.recording().unwrap().outcomes().into_iter().map(|result| result.result).collect::<String>()
+    };
+    assert!(answer("sum").contains("50005000"));
+    assert!(answer("factorial").contains("2432902008176640000"));
+    assert!(answer("fibonacci").contains("0 1 1 2 3 5 8 13 21 34"));
+    assert!(answer("pi").contains("3.14"));
+    assert!(answer("fix").contains("FAIL 1900"));
 }

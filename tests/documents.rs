@@ -32,9 +32,10 @@ fn documents() -> Vec<PathBuf> {
     found.extend(entries(root()).into_iter().filter(|path| own(path)));
     while let Some(directory) = directories.pop() {
         for path in entries(&directory) {
-            // What tools make there, such as virtual environments, is not the project's.
-            let is_hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-            match path.is_dir() && !path.is_symlink() && !is_hidden {
+            // What tools make there, such as virtual environments, is not the project's, and samples are what a model may write.
+            let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+            let is_documentation = !name.starts_with(b".") && name != b"samples";
+            match path.is_dir() && !path.is_symlink() && is_documentation {
                 true => directories.push(path),
                 false if own(&path) => found.push(path),
                 false => {}

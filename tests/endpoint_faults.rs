@@ -421,7 +421,8 @@ async fn a_self_signed_certificate_is_refused_until_it_is_named() {
     assert!(error.hint_text().unwrap().contains("AGENT_CA_FILE"));
 
     let mut settings = settings(&endpoint);
-    settings.ca_file = Some(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/tls/certificate.pem").into());
+    settings.ca_file =
+        Some(concat!(env!("CARGO_MANIFEST_DIR"), "/crates/testing/src/tls/certificate.pem").into());
     assert_eq!(ask(&OpenAi::new(settings.clone()).unwrap()).await.0.unwrap().text, "Fine.");
 
     for unusable in ["/nowhere/ca.pem", "/dev/zero"] {

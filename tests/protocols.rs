@@ -5,9 +5,9 @@ use crate::support::agent::{Agent, Finished, agent};
 use crate::support::client::{ask_with, tools};
 use crate::support::counterpart;
 use crate::support::endpoint::{Endpoint, Script, endpoint};
-use crate::support::prefix_cache::{Count, seal};
 use crate::support::serve::sdk;
 use agent::model::{ChatModel, Message, OpenAi, Protocol, Reply, Secret};
+use agent_testing::prefix_cache::{Count, seal};
 use serde_json::{Value, json};
 
 const PROTOCOLS: [&str; 3] = ["chat", "responses", "messages"];

@@ -141,7 +141,7 @@ fn the_page_works_behind_nginx() {
     }
     let directory = tempfile::tempdir().expect("a directory");
     let path = |name: &str| directory.path().join(name).display().to_string();
-    let tls = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/tls");
+    let tls = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/testing/src/tls");
     works_through(|inner, outer| {
         let server = example("nginx.conf");
         let changes = [

@@ -1,8 +1,6 @@
 //! `agent serve` within this process, as the E2B or Novita of a backend. Its sandboxes are behind E2B's own rules for what goes out, and
 //! before its control plane requests are held against the vendor's description of its API.
 
-use super::egress::{self, Egress};
-use super::fields::{Field, Kind, check, optional, required};
 use agent::Result;
 use agent::event::SandboxInfo;
 use agent::sandbox::local::Local;
@@ -10,6 +8,8 @@ use agent::sandbox::{Backend, Capabilities, Channel, Copied, Listed, OnProgress,
 use agent::server::Listener;
 use agent::server::e2b::{Secret, Settings, serve};
 use agent::session::SandboxSettings;
+use agent_testing::egress::{self, Egress};
+use agent_testing::fields::{Field, Kind, check, optional, required};
 use async_trait::async_trait;
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -145,7 +145,7 @@ pub fn start_for(max_sandboxes: usize) -> E2b {
             let settings = Settings {
                 domain: None,
                 sandbox: SandboxSettings::new(Arc::new(BehindRules::default())),
-                machine: super::machine(),
+                machine: agent_testing::machine(),
                 key: Secret::new(KEY),
                 max_sandboxes,
                 max_time: Duration::from_secs(24 * 3600),
@@ -258,7 +258,7 @@ struct BehindRules {
 
 impl Default for BehindRules {
     fn default() -> Self {
-        Self { local: Local::new(super::machine()), of_sessions: Mutex::default() }
+        Self { local: Local::new(agent_testing::machine()), of_sessions: Mutex::default() }
     }
 }
 
@@ -278,7 +278,7 @@ impl Backend for BehindRules {
 
     async fn start(&self, spec: &Spec, on_progress: OnProgress<'_>) -> Result<(Channel, SandboxInfo)> {
         let started = self.local.start(spec, on_progress).await?;
-        let directory = super::machine().data_dir()?.join("sandboxes").join(&spec.session);
+        let directory = agent_testing::machine().data_dir()?.join("sandboxes").join(&spec.session);
         let processes = std::fs::read_to_string(directory.join("processes")).expect("it runs");
         // The launcher and the sandbox's first process, a line each.
         let first = processes.lines().nth(1).and_then(|line| line.split(' ').next()?.parse().ok());
