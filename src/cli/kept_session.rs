@@ -2,7 +2,7 @@
 
 use crate::backends::by_name;
 use crate::cli::options::Options;
-use crate::cli::place::Place;
+use crate::cli::working_directory::WorkingDirectory;
 use crate::error::{Error, Kind, Result};
 use crate::event::Changes;
 use crate::log::{History, SessionId, Store, read_records};
@@ -21,12 +21,12 @@ pub fn named_or_last(
 ) -> Result<SessionId> {
     match id {
         Some(id) => store.find(id),
-        None => last(store, &Place::of(machine, &options.directory)?),
+        None => last(store, &WorkingDirectory::of(machine, &options.directory)?),
     }
 }
 
 /// The newest session of the place.
-pub fn last(store: &Store, place: &Place) -> Result<SessionId> {
+pub fn last(store: &Store, place: &WorkingDirectory) -> Result<SessionId> {
     let mut last = store.last(Some(&place.root));
     for alone in place.own().iter().skip(1) {
         last = match (last, store.last(Some(alone))) {
@@ -63,7 +63,7 @@ pub async fn find(
         (Some(Err(error)), Some(id)) if !looks_like_path(&id) => return Err(error),
         (_, path) => {
             let paths = path.map(PathBuf::from).into_iter().chain(paths).collect();
-            (last(&sessions, &Place::of(machine, &options.directory)?)?, paths)
+            (last(&sessions, &WorkingDirectory::of(machine, &options.directory)?)?, paths)
         }
     };
     let workspace = Workspace::load(&sessions.dir(&id), Arc::clone(machine)).await?.ok_or_else(|| {
@@ -102,7 +102,7 @@ pub async fn find_last_applied(machine: &Arc<Machine>, options: &Options) -> Res
     let sessions = Store::open(machine)?;
     let mut last = None;
     let mut ids = Vec::new();
-    for directory in Place::of(machine, &options.directory)?.own() {
+    for directory in WorkingDirectory::of(machine, &options.directory)?.own() {
         ids.extend(sessions.of_workspace(&directory)?);
     }
     for id in ids {
@@ -211,7 +211,7 @@ pub async fn attach(machine: &Arc<Machine>, id: &str, options: &Options) -> Resu
     let id = store.find(id)?;
     let history = History::of(&read_records(&store.events(&id))?);
     if options.directory.workspace.is_some() {
-        Place::of(machine, &options.directory)?.check(&id, &history)?;
+        WorkingDirectory::of(machine, &options.directory)?.check(&id, &history)?;
     }
     let backend = by_name(&history.sandbox.backend, machine).await?;
     let sandbox = crate::session::attach(backend.as_ref(), &id).await?;

@@ -20,7 +20,6 @@ mod offered_models;
 mod open;
 pub mod options;
 mod pick_session;
-mod place;
 mod plan;
 mod print;
 mod prompt;
@@ -34,6 +33,7 @@ mod session_end;
 mod signals;
 mod startup;
 pub mod usage;
+mod working_directory;
 
 pub use crate::cli::commands::Cli;
 pub use crate::cli::completion::answer_shell;

@@ -6,8 +6,8 @@ use super::{hooks, print};
 use crate::backends::SandboxChoice;
 use crate::cli::config::Config;
 use crate::cli::options::Options;
-use crate::cli::place::Place;
 use crate::cli::ui::{confirm, notify};
+use crate::cli::working_directory::WorkingDirectory;
 use crate::error::Result;
 use crate::event::SandboxInfo;
 use crate::exit_code::ExitCode;
@@ -50,10 +50,10 @@ pub fn resumed_options(
     let mut options = options.clone();
     let Some(resume) = resume else { return Ok(options) };
     if options.directory.workspace.is_some() {
-        Place::of(machine, &options.directory)?.check(&resume.id, &resume.history)?;
+        WorkingDirectory::of(machine, &options.directory)?.check(&resume.id, &resume.history)?;
     }
     let sandbox = &resume.history.sandbox;
-    if let Some(place) = Place::of_session(&resume.history, &options.directory) {
+    if let Some(place) = WorkingDirectory::of_session(&resume.history, &options.directory) {
         options.directory.workspace = Some(place.root.clone());
         options.directory.resumed = Some(place);
     }

@@ -1,7 +1,7 @@
 //! The options that commands share, in groups. A command flattens the groups that have an effect on it.
 
 use super::choices;
-use super::place::Place;
+use super::working_directory::WorkingDirectory;
 use crate::approval::Approve;
 use crate::backends::SandboxChoice;
 use crate::cli::ui::pictures::Images;
@@ -133,7 +133,7 @@ pub struct DirectoryArg {
     pub workspace_only: bool,
     /// That of the session that is resumed.
     #[arg(skip)]
-    pub resumed: Option<Place>,
+    pub resumed: Option<WorkingDirectory>,
 }
 
 /// The parts of the workspace that get into the sandbox, and how.

@@ -6,7 +6,7 @@ use super::open::{StartingPoint, builder, resumed_options};
 use crate::agent::{Budget, Governed};
 use crate::cli::config::Config;
 use crate::cli::options::Options;
-use crate::cli::place::Place;
+use crate::cli::working_directory::WorkingDirectory;
 use crate::error::Result;
 use crate::log::{SessionId, Store};
 use crate::machine::Machine;
@@ -69,7 +69,7 @@ impl FromConfig {
     /// The options of the server for its own workspace, whose directory it was started in, or for another one alone.
     fn options_on(&self, workspace: &Path) -> Result<Options> {
         let mut options = self.options.on(workspace);
-        let own = Place::of(&self.machine, &self.options.directory)?;
+        let own = WorkingDirectory::of(&self.machine, &self.options.directory)?;
         options.directory.workspace_only |= own.root != workspace;
         options.directory.resumed = Some(own).filter(|own| own.root == workspace);
         Ok(options)
@@ -104,7 +104,7 @@ impl Opener for FromConfig {
     }
 
     fn own(&self, directory: &Path) -> Vec<PathBuf> {
-        let place = Place::of(&self.machine, &self.options.on(directory).directory);
+        let place = WorkingDirectory::of(&self.machine, &self.options.on(directory).directory);
         place.map_or_else(|_| vec![directory.to_owned()], |place| place.own())
     }
 

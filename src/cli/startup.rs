@@ -6,11 +6,11 @@ use super::commands::run::{self, RunArgs};
 use super::commands::version;
 use super::kept_session::last;
 use super::options::Options;
-use super::place::Place;
 use super::print::failure;
 use super::refuse::{of_a_run, refuse};
 use super::repl::repl;
 use super::ui::confirm;
+use super::working_directory::WorkingDirectory;
 use crate::error::{Error, Result};
 use crate::log::Store;
 use crate::machine::Machine;
@@ -109,7 +109,7 @@ fn named(machine: &Arc<Machine>, options: &Options, which: Which) -> Result<Stri
     match which {
         Which::Named(id) => Ok(id),
         Which::Last => {
-            let place = Place::of(machine, &options.directory)?;
+            let place = WorkingDirectory::of(machine, &options.directory)?;
             last(&Store::open(machine)?, &place).map(|id| id.to_string())
         }
         Which::Picked => Err(Error::usage("--resume has no session here: there is no REPL to pick one in")

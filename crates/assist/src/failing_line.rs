@@ -17,7 +17,7 @@ pub async fn shown(sandbox: &Sandbox, command: &str, output: &str) -> Option<Str
     if let Some(excerpt) = in_here_document(command, output) {
         return Some(format!("\n\nThese lines of the command failed:\n{excerpt}"));
     }
-    let Place { path, line } = place(output)?;
+    let SourceLine { path, line } = place(output)?;
     let content = text_file(sandbox, &path.to_string_lossy(), MAX_COMPARED).await?;
     let excerpt = excerpt(&content, line)?;
     Some(format!("\n\nLine {line} of {}, with those around it:\n{excerpt}", path.display()))
@@ -25,7 +25,7 @@ pub async fn shown(sandbox: &Sandbox, command: &str, output: &str) -> Option<Str
 
 /// A place in a file of the workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Place {
+struct SourceLine {
     /// The file, relative to the workspace.
     path: PathBuf,
     /// The line, counted from 1.
@@ -34,13 +34,13 @@ struct Place {
 
 /// The place that an output names last: Python's `File "a.py", line 3`, the `a.sh: line 3:` and `a.sh: 3:` of shells, and the
 /// `a.js:3` of others.
-fn place(output: &str) -> Option<Place> {
+fn place(output: &str) -> Option<SourceLine> {
     let start = output.len().saturating_sub(MAX_SEARCHED);
     let start = (start..output.len()).find(|at| output.is_char_boundary(*at))?;
     output[start..].lines().rev().find_map(place_in)
 }
 
-fn place_in(line: &str) -> Option<Place> {
+fn place_in(line: &str) -> Option<SourceLine> {
     let line = line.trim();
     let (path, rest) = match line.strip_prefix("File \"") {
         Some(rest) => rest.split_once("\", line ")?,
@@ -55,7 +55,7 @@ fn place_in(line: &str) -> Option<Place> {
     let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
     let line = rest[..digits].parse().ok().filter(|line| *line > 0)?;
     let path = Path::new(path).extension().and_then(|_| relative(path))?;
-    Some(Place { path, line })
+    Some(SourceLine { path, line })
 }
 
 /// The lines of a here-document in `command` around the one that fails last, where that is not a line of a file.
@@ -101,7 +101,7 @@ mod tests {
             ("a.py, line 0", None),
             ("", None),
         ] {
-            let expected = expected.map(|(path, line)| Place { path: path.into(), line });
+            let expected = expected.map(|(path, line)| SourceLine { path: path.into(), line });
             assert_eq!(place(output), expected, "{output}");
         }
     }

@@ -9,11 +9,11 @@ use base64::engine::general_purpose::STANDARD as BASE64_ENGINE;
 use std::collections::BTreeMap;
 
 /// A token: its type, its prefix, how many characters of which alphabet follow at least, and what may stand around it.
-struct Shape(&'static str, &'static str, Alphabet, usize, Place);
+struct Shape(&'static str, &'static str, Alphabet, usize, PrefixPosition);
 
 /// The place where a prefix begins a token.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum PrefixPosition {
     /// Wherever it stands: nothing else has this prefix and so long a body.
     Anywhere,
     /// Not behind a letter of its own case, where it is the end of a word (`task-…`).
@@ -22,7 +22,7 @@ enum Place {
     Alone,
 }
 
-use Place::{Alone, Anywhere, AtWord};
+use PrefixPosition::{Alone, Anywhere, AtWord};
 
 type Alphabet = fn(u8) -> bool;
 

@@ -29,7 +29,7 @@ const MAX_WAIT: Duration = Duration::from_secs(20);
 const LONGEST_QUOTE: usize = 300;
 
 /// Facts about a provider that are known beforehand.
-pub struct Place {
+pub struct ProviderProfile {
     /// The backend's name.
     pub name: &'static str,
     /// The address, unless the variable below says otherwise.
@@ -52,7 +52,7 @@ pub enum KeyHeader {
 
 /// The API of a provider, with the user's key.
 pub struct Api {
-    place: &'static Place,
+    place: &'static ProviderProfile,
     http: reqwest::Client,
     base: Url,
     key: SecretString,
@@ -97,7 +97,7 @@ impl Api {
     ///
     /// # Errors
     /// `Config`: there is no key, or the address would send it in clear text to another machine.
-    pub fn connect(place: &'static Place, machine: &Machine) -> Result<Self> {
+    pub fn connect(place: &'static ProviderProfile, machine: &Machine) -> Result<Self> {
         let text = machine.text(place.url_variable).filter(|text| !text.trim().is_empty());
         let base = server_address(place.url_variable, text.as_deref().unwrap_or(place.default_url))?;
         let is_here = is_loopback(&base);
@@ -108,7 +108,7 @@ impl Api {
     ///
     /// # Errors
     /// `Config`: there is no key.
-    pub fn at(place: &'static Place, machine: &Machine, base: Url, is_here: bool) -> Result<Self> {
+    pub fn at(place: &'static ProviderProfile, machine: &Machine, base: Url, is_here: bool) -> Result<Self> {
         let key = machine.credential(place.key_variable).ok_or_else(|| {
             Error::config(format!(
                 "the {} sandbox needs a key: {} is not set",
@@ -371,7 +371,7 @@ impl Api {
 const MAX_MASKED: usize = 4 << 10;
 
 /// The header that shows `key`.
-fn authorization(place: &Place, key: &SecretString) -> Result<HeaderMap> {
+fn authorization(place: &ProviderProfile, key: &SecretString) -> Result<HeaderMap> {
     let (name, prefix) = match place.key_header {
         KeyHeader::Bearer => (AUTHORIZATION, "Bearer "),
         KeyHeader::ApiKey => (HeaderName::from_static("x-api-key"), ""),

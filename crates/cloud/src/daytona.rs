@@ -1,6 +1,6 @@
 //! Daytona: a control plane, and a toolbox in each sandbox that takes files, runs commands and forwards ports.
 
-use super::api::{Api, Failure, KeyHeader, LONG, Place, Repeat, SHORT, below, form, is_id, quote};
+use super::api::{Api, Failure, KeyHeader, LONG, ProviderProfile, Repeat, SHORT, below, form, is_id, quote};
 use super::provider::{CAPABILITIES, Creation, Executed, Instance, Provider, is_isolated, leash};
 use agent_base::error::{Error, Result};
 use agent_base::hash::Hash;
@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 /// The backend's name.
 pub const NAME: &str = "daytona";
 
-static PLACE: Place = Place {
+static PLACE: ProviderProfile = ProviderProfile {
     name: NAME,
     default_url: "https://app.daytona.io/api",
     url_variable: "DAYTONA_API_URL",

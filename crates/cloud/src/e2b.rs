@@ -1,7 +1,7 @@
 //! E2B and Novita: one control plane in two variants, and envd in each sandbox, which takes files and runs commands.
 
 use super::api::{
-    Api, Failure, KeyHeader, LONG, Place, Repeat, SHORT, form, is_loopback, quote, server_address,
+    Api, Failure, KeyHeader, LONG, ProviderProfile, Repeat, SHORT, form, is_loopback, quote, server_address,
 };
 use super::envd;
 use super::provider::{CAPABILITIES, CREATION, Creation, Executed, Instance, Provider, is_isolated, leash};
@@ -35,7 +35,7 @@ const AS_ROOT: &str = "Basic cm9vdDo=";
 
 /// The differences between the vendors.
 pub struct Vendor {
-    place: Place,
+    place: ProviderProfile,
     /// The vendor's domain, unless the variable says otherwise.
     domain: &'static str,
     domain_variable: &'static str,
@@ -53,7 +53,7 @@ pub struct Vendor {
 
 /// E2B, and who else speaks its protocol.
 pub static E2B: Vendor = Vendor {
-    place: Place {
+    place: ProviderProfile {
         name: E2B_NAME,
         default_url: "https://api.e2b.app",
         url_variable: "E2B_API_URL",
@@ -73,7 +73,7 @@ pub static E2B: Vendor = Vendor {
 
 /// Novita.
 pub static NOVITA: Vendor = Vendor {
-    place: Place {
+    place: ProviderProfile {
         name: NOVITA_NAME,
         default_url: "https://api.us-phx-1.sandbox.novita.ai",
         url_variable: "NOVITA_API_URL",

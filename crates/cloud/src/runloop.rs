@@ -1,6 +1,6 @@
 //! Runloop: devboxes over one API, each with an authenticated tunnel to its ports.
 
-use super::api::{Api, Failure, KeyHeader, LONG, Place, Repeat, SHORT, form, is_id, quote};
+use super::api::{Api, Failure, KeyHeader, LONG, ProviderProfile, Repeat, SHORT, form, is_id, quote};
 use super::provider::{CAPABILITIES, CREATION, Creation, Executed, Instance, Provider, is_isolated, leash};
 use super::uuid;
 use agent_base::error::Error;
@@ -25,7 +25,7 @@ use tokio::time::{Instant, sleep};
 /// The backend's name.
 pub const NAME: &str = "runloop";
 
-static PLACE: Place = Place {
+static PLACE: ProviderProfile = ProviderProfile {
     name: NAME,
     default_url: "https://api.runloop.ai",
     url_variable: "RUNLOOP_BASE_URL",

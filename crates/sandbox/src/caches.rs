@@ -35,7 +35,7 @@ pub struct Caches {
 }
 
 /// One tool's place.
-struct Place {
+struct ToolCache {
     /// The variable that moves it; empty where there is none.
     variable: &'static str,
     /// Its usual path below `$HOME`. `.cache`, `.local/share` and `.local/state` are where the XDG variables say.
@@ -46,17 +46,17 @@ struct Place {
     hidden: &'static [&'static str],
 }
 
-const fn place(variable: &'static str, usual: &'static str, shown: &'static [&'static str]) -> Place {
-    Place { variable, usual, shown, hidden: &[] }
+const fn place(variable: &'static str, usual: &'static str, shown: &'static [&'static str]) -> ToolCache {
+    ToolCache { variable, usual, shown, hidden: &[] }
 }
 
 /// All of it.
 const WHOLE: &[&str] = &[""];
 
-const PLACES: &[Place] = &[
+const PLACES: &[ToolCache] = &[
     // Rust.
     place("CARGO_HOME", ".cargo", &["registry", "bin"]),
-    Place { variable: "CARGO_HOME", usual: ".cargo", shown: &["git"], hidden: &["db/*/config"] },
+    ToolCache { variable: "CARGO_HOME", usual: ".cargo", shown: &["git"], hidden: &["db/*/config"] },
     place("RUSTUP_HOME", ".rustup", WHOLE),
     // Python. Poetry's and pipenv's virtual environments are named by the project's path.
     place("PIP_CACHE_DIR", ".cache/pip", WHOLE),
@@ -78,7 +78,7 @@ const PLACES: &[Place] = &[
     place("PYENV_ROOT", ".pyenv", WHOLE),
     place("PRE_COMMIT_HOME", ".cache/pre-commit", WHOLE),
     // JavaScript.
-    Place { variable: "npm_config_cache", usual: ".npm", shown: WHOLE, hidden: &["_logs"] },
+    ToolCache { variable: "npm_config_cache", usual: ".npm", shown: WHOLE, hidden: &["_logs"] },
     place("", ".local/share/pnpm/store", WHOLE),
     place("", ".cache/pnpm", WHOLE),
     place("YARN_CACHE_FOLDER", ".cache/yarn", WHOLE),
@@ -94,9 +94,9 @@ const PLACES: &[Place] = &[
     place("PLAYWRIGHT_BROWSERS_PATH", ".cache/ms-playwright", WHOLE),
     place("", ".cache/puppeteer", WHOLE),
     // Go.
-    Place { variable: "GOPATH", usual: "go", shown: &["pkg/mod"], hidden: &["cache/vcs"] },
+    ToolCache { variable: "GOPATH", usual: "go", shown: &["pkg/mod"], hidden: &["cache/vcs"] },
     place("GOPATH", "go", &["bin"]),
-    Place { variable: "GOMODCACHE", usual: "", shown: WHOLE, hidden: &["cache/vcs"] },
+    ToolCache { variable: "GOMODCACHE", usual: "", shown: WHOLE, hidden: &["cache/vcs"] },
     place("GOCACHE", ".cache/go-build", WHOLE),
     place("", "sdk", WHOLE),
     // Java. Gradle's daemons and their registry are the host's own.
@@ -133,7 +133,7 @@ const PLACES: &[Place] = &[
     place("ASDF_DATA_DIR", ".asdf", WHOLE),
     place("MISE_DATA_DIR", ".local/share/mise", &["installs", "shims", "plugins"]),
     place("TF_PLUGIN_CACHE_DIR", "", WHOLE),
-    Place {
+    ToolCache {
         variable: "HF_HOME",
         usual: ".cache/huggingface",
         shown: WHOLE,

@@ -12,7 +12,7 @@ use agent_event::{Changes, Listener, Record};
 use exporter::Exporter;
 use jiff::Timestamp;
 use otlp::{Attribute, Span, SpanKind, text};
-use spans::{Place, SessionSpans};
+use spans::{SessionSpans, SpanContext};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub struct Telemetry {
     exporter: Exporter,
     content: bool,
     /// The last prompt of each session that is open.
-    places: Lock<BTreeMap<String, Place>>,
+    places: Lock<BTreeMap<String, SpanContext>>,
 }
 
 impl Telemetry {
@@ -72,7 +72,7 @@ impl Telemetry {
         })
     }
 
-    fn remember(&self, session: &str, place: Option<Place>) {
+    fn remember(&self, session: &str, place: Option<SpanContext>) {
         let mut places = self.places.lock();
         match place {
             Some(place) if places.len() < MAX_SESSIONS || places.contains_key(session) => {

@@ -1,7 +1,7 @@
 //! Spans and metrics in the JSON of OTLP 1.x: identifiers in hexadecimal, 64-bit numbers as strings.
 
 use crate::metrics::{Histogram, Metrics};
-use crate::spans::Place;
+use crate::spans::SpanContext;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ pub enum SpanKind {
 /// A span that has begun, or ended.
 #[derive(Debug, Clone)]
 pub struct Span {
-    pub place: Place,
+    pub place: SpanContext,
     parent: Option<u64>,
     name: String,
     kind: SpanKind,
@@ -44,9 +44,9 @@ pub struct Span {
 
 impl Span {
     /// One that begins inside of another, or a trace of its own.
-    pub fn new(name: &str, kind: SpanKind, parent: Option<Place>, started: Timestamp) -> Self {
+    pub fn new(name: &str, kind: SpanKind, parent: Option<SpanContext>, started: Timestamp) -> Self {
         let trace = parent.map_or_else(|| fastrand::u128(1..), |place| place.trace);
-        let place = Place { trace, span: fastrand::u64(1..) };
+        let place = SpanContext { trace, span: fastrand::u64(1..) };
         Self {
             place,
             parent: parent.map(|place| place.span),

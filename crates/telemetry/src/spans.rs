@@ -37,7 +37,7 @@ const PROVIDERS: [(&str, &str); 14] = [
 
 /// A span among those of its trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct SpanContext {
     pub trace: u128,
     pub span: u64,
 }
@@ -89,7 +89,7 @@ impl SessionSpans {
     }
 
     /// The prompt that is being worked on.
-    pub fn place(&self) -> Option<Place> {
+    pub fn place(&self) -> Option<SpanContext> {
         self.prompt.as_ref().map(|prompt| prompt.place)
     }
 

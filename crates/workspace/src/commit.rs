@@ -233,12 +233,12 @@ impl Plan {
 
 /// git with an index.
 struct Git {
-    place: Arc<Place>,
+    place: Arc<CommitTarget>,
     index: PathBuf,
 }
 
 /// The repository of a workspace, and the one of ours that git works in.
-struct Place {
+struct CommitTarget {
     machine: Machine,
     root: PathBuf,
     repository: Repository,
@@ -254,7 +254,7 @@ struct Place {
     apart: tempfile::TempDir,
 }
 
-impl Place {
+impl CommitTarget {
     fn open(root: &Path, machine: &Machine) -> Result<Self> {
         let refused = |obstacle: Obstacle| {
             Error::usage(format!("this repository is not committed to: {obstacle}"))
@@ -383,7 +383,7 @@ impl Place {
 
 impl Git {
     fn open(root: &Path, machine: &Machine) -> Result<Self> {
-        let place = Arc::new(Place::open(root, machine)?);
+        let place = Arc::new(CommitTarget::open(root, machine)?);
         Ok(Self { index: place.repository.git_dir.join("index"), place })
     }
 
@@ -532,7 +532,7 @@ impl Git {
 
     /// Returns what the user's own `git commit` would do, and this one does not.
     fn left_undone(&self) -> Vec<String> {
-        let Place { repository, settings, .. } = &*self.place;
+        let CommitTarget { repository, settings, .. } = &*self.place;
         let hooks = match self.place.setting("core.hookspath") {
             None | Some("") => repository.common.join("hooks"),
             Some(path) => repository.top.join(path),
@@ -576,8 +576,8 @@ impl Git {
     }
 
     fn call(&self, arguments: &[impl AsRef<OsStr>]) -> Result<Command> {
-        let Place { machine, root, repository, settings, identity, apart, .. } = &*self.place;
-        let mut git = host_git::apart(apart.path(), root, machine).ok_or_else(Place::no_git)?;
+        let CommitTarget { machine, root, repository, settings, identity, apart, .. } = &*self.place;
+        let mut git = host_git::apart(apart.path(), root, machine).ok_or_else(CommitTarget::no_git)?;
         git.env("GIT_WORK_TREE", &repository.top)
             .env("GIT_OBJECT_DIRECTORY", repository.common.join("objects"))
             .env("GIT_INDEX_FILE", &self.index)

@@ -3,9 +3,9 @@
 //! Every step goes from an open directory to a name in it with `O_NOFOLLOW` (openat(2)), so a symlink that takes a
 //! directory's place at any moment is an error and never a way out.
 
-mod place;
+mod open_entry;
 
-pub use place::Changed;
+pub use open_entry::Changed;
 
 use crate::attributes;
 use crate::manifest::{Node, Target};
@@ -13,7 +13,7 @@ use crate::selection::Stamp;
 use crate::tree_path::TreePath;
 use agent_base::hash::Hash;
 use agent_base::plain_file::{self, Links};
-use place::{Place, Temporary};
+use open_entry::{OpenEntry, Temporary};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -150,7 +150,7 @@ impl HostDir {
         mode: u32,
         former: &Observed,
     ) -> io::Result<()> {
-        let place = Place::holding(self, path, former)?;
+        let place = OpenEntry::holding(self, path, former)?;
         let mut temporary = Temporary::new(&place.parent);
         let mut file = temporary.create(0o600)?;
         io::copy(content, &mut file)?;
@@ -186,7 +186,7 @@ impl HostDir {
         executable: bool,
         former: &Observed,
     ) -> io::Result<()> {
-        let place = Place::holding(self, path, former)?;
+        let place = OpenEntry::holding(self, path, former)?;
         write_new(&place, content, executable, File::sync_all)
     }
 
@@ -197,7 +197,7 @@ impl HostDir {
         content: &mut dyn Read,
         executable: bool,
     ) -> io::Result<()> {
-        write_new(&Place::of(self, path)?, content, executable, |_| Ok(()))
+        write_new(&OpenEntry::of(self, path)?, content, executable, |_| Ok(()))
     }
 
     /// Makes a symlink in the place of `former`, which is not a directory.
@@ -205,7 +205,7 @@ impl HostDir {
     /// # Errors
     /// [`Changed`], as for [`HostDir::write_file`].
     pub fn write_symlink(&self, path: &TreePath, target: &Target, former: &Observed) -> io::Result<()> {
-        let place = Place::holding(self, path, former)?;
+        let place = OpenEntry::holding(self, path, former)?;
         let mut temporary = Temporary::new(&place.parent);
         rustix::fs::symlinkat(target.0.as_slice(), &place.parent, &temporary.name)?;
         if let Some(owner) = new_owner(&place.parent) {
@@ -249,7 +249,7 @@ impl HostDir {
     /// # Errors
     /// [`Changed`] where something else is there than `former`, with which nothing is done.
     pub fn remove_file(&self, path: &TreePath, former: &Observed) -> io::Result<()> {
-        match Place::holding(self, path, former) {
+        match OpenEntry::holding(self, path, former) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             place => place?.clear(),
         }
@@ -320,7 +320,7 @@ fn look_at(parent: &OwnedFd, name: &[u8], read: bool) -> io::Result<Observed> {
 }
 
 fn write_new(
-    place: &Place<'_>,
+    place: &OpenEntry<'_>,
     content: &mut dyn Read,
     executable: bool,
     flush: fn(&File) -> io::Result<()>,

@@ -41,7 +41,7 @@ const BODY: usize = MAGIC.len() + 32;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A directory, with where its own record is.
-    Directory(Option<Place>),
+    Directory(Option<RecordIndex>),
     /// A file whose name or content may make it a secret.
     Suspect,
     /// A device, FIFO or socket.
@@ -50,7 +50,7 @@ pub enum Kind {
 
 /// The place of a record in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place(u32);
+pub struct RecordIndex(u32);
 
 /// A directory and what in it matters.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ impl From<&Stat> for DirectoryStamp {
 #[derive(Debug)]
 pub enum Seen {
     /// As its record says.
-    Unchanged(Place),
+    Unchanged(RecordIndex),
     /// It was listed: the bytes of its record, but for the places of directories in it.
     Listed(Listed),
 }
@@ -106,7 +106,7 @@ pub struct Index {
     /// The file's content; empty where there is none that counts.
     bytes: Vec<u8>,
     /// The directories that lie in no other ignored one.
-    roots: HashMap<Box<[u8]>, Place>,
+    roots: HashMap<Box<[u8]>, RecordIndex>,
 }
 
 impl Index {
@@ -137,12 +137,12 @@ impl Index {
     }
 
     /// Returns the place of the record of an ignored directory that lies in no other.
-    pub fn find(&self, directory: &TreePath) -> Option<Place> {
+    pub fn find(&self, directory: &TreePath) -> Option<RecordIndex> {
         self.roots.get(directory.as_bytes()).copied()
     }
 
     /// The record of a directory.
-    pub fn record(&self, place: Place) -> Option<Record<'_>> {
+    pub fn record(&self, place: RecordIndex) -> Option<Record<'_>> {
         let mut reader = Reader { bytes: &self.bytes, at: place.0 as usize };
         let device = reader.u64()?;
         let (size, inode) = (reader.u64()?, reader.u64()?);
@@ -155,7 +155,7 @@ impl Index {
                 b'd' => Kind::Directory(match reader.u32()? {
                     0 => None,
                     // What lies in a directory is written before it.
-                    below if below < place.0 => Some(Place(below)),
+                    below if below < place.0 => Some(RecordIndex(below)),
                     _ => return None,
                 }),
                 b'f' => Kind::Suspect,
@@ -204,9 +204,9 @@ impl Index {
     fn encode(&self, seen: &[(TreePath, Seen)], ignored: &[TreePath]) -> Option<Vec<u8>> {
         let mut bytes = vec![0; BODY];
         bytes.extend(&self.key);
-        let mut places: HashMap<&[u8], Place> = HashMap::with_capacity(seen.len());
+        let mut places: HashMap<&[u8], RecordIndex> = HashMap::with_capacity(seen.len());
         for (path, seen) in seen {
-            let place = Place(u32::try_from(bytes.len()).ok()?);
+            let place = RecordIndex(u32::try_from(bytes.len()).ok()?);
             let below = |name: &[u8]| places.get([path.as_bytes(), b"/", name].concat().as_slice()).copied();
             match seen {
                 Seen::Unchanged(former) => self.record(*former)?.encode(&mut bytes, &below)?,
@@ -235,7 +235,7 @@ impl Index {
 
 impl Record<'_> {
     /// `below` says where the records of directories in it are.
-    fn encode(&self, bytes: &mut Vec<u8>, below: &dyn Fn(&[u8]) -> Option<Place>) -> Option<()> {
+    fn encode(&self, bytes: &mut Vec<u8>, below: &dyn Fn(&[u8]) -> Option<RecordIndex>) -> Option<()> {
         let DirectoryStamp { device, stamp: Stamp { size, mtime_ns, ctime_ns, inode } } = self.stamp;
         for number in [device, size, inode, mtime_ns.cast_unsigned(), ctime_ns.cast_unsigned()] {
             bytes.extend(number.to_le_bytes());
@@ -311,10 +311,10 @@ fn read(path: &Path, key: &[u8]) -> io::Result<Vec<u8>> {
 }
 
 /// The directories that lie in no other ignored one, as an index of these bytes names them at its end.
-fn roots(bytes: &[u8]) -> Option<HashMap<Box<[u8]>, Place>> {
+fn roots(bytes: &[u8]) -> Option<HashMap<Box<[u8]>, RecordIndex>> {
     let at = Reader { bytes, at: bytes.len().checked_sub(4)? }.u32()?;
     let mut reader = Reader { bytes, at: at as usize };
-    (0..reader.u32()?).map(|_| Some((reader.name()?.into(), Place(reader.u32()?)))).collect()
+    (0..reader.u32()?).map(|_| Some((reader.name()?.into(), RecordIndex(reader.u32()?)))).collect()
 }
 
 /// Removes the indexes that were written first, where there are too many.

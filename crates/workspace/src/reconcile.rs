@@ -4,7 +4,7 @@
 use crate::base::Base;
 use crate::host_dir::HostDir;
 use crate::manifest::{Delta, Node};
-use crate::scan::{Places, Seen};
+use crate::scan::{ScanContext, Seen};
 use crate::selection::Stamp;
 use crate::tree_path::TreePath;
 use agent_base::error::{Error, Result};
@@ -59,7 +59,7 @@ pub async fn follow_host(
 
 /// Keeps the former contents, and drops from `delta` what turns out to be the base after all (an overlay's file
 /// that was written with the same content, or whose mode alone changed).
-pub async fn settle(base: &mut Base, delta: &mut Delta, places: &Places<'_>) -> Result<()> {
+pub async fn settle(base: &mut Base, delta: &mut Delta, places: &ScanContext<'_>) -> Result<()> {
     let (root, store) = (places.root.to_owned(), places.store.clone());
     let (mut moved_base, moved_delta) = (std::mem::take(base), std::mem::take(delta));
     let task = tokio::task::spawn_blocking(move || {

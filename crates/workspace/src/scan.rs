@@ -221,7 +221,7 @@ impl Look {
 }
 
 /// The places of the base and of the contents.
-pub struct Places<'a> {
+pub struct ScanContext<'a> {
     /// The host's tree.
     pub root: &'a Path,
     /// The session's store.
@@ -273,7 +273,12 @@ impl Scanner {
     }
 
     /// Looks. What differs is in the store afterwards, its former content too.
-    pub async fn scan(&mut self, sandbox: &Sandbox, base: &mut Base, places: &Places<'_>) -> Result<Scan> {
+    pub async fn scan(
+        &mut self,
+        sandbox: &Sandbox,
+        base: &mut Base,
+        places: &ScanContext<'_>,
+    ) -> Result<Scan> {
         let mut look = Look { now_ns: now_ns(), budget: MAX_BYTES, ..Look::default() };
         let entries =
             validate(walk(sandbox, &mut self.listing, &self.skip, false).await?, &mut look.rejected);
@@ -308,7 +313,7 @@ impl Scanner {
         entries: Vec<(TreePath, Entry)>,
         rules: &Sightings,
         base: &Base,
-        places: &Places<'_>,
+        places: &ScanContext<'_>,
     ) {
         let is_of_host = |path: &TreePath| places.shown.is_some_and(|host| host.ignores(path));
         let seen = std::mem::take(&mut self.seen);
@@ -350,7 +355,7 @@ impl Scanner {
     }
 
     /// Brings the rules in force up to date with the `.gitignore` files that are there.
-    fn take_rules(&mut self, present: &Sightings, base: &Base, places: &Places<'_>) -> Result<()> {
+    fn take_rules(&mut self, present: &Sightings, base: &Base, places: &ScanContext<'_>) -> Result<()> {
         let files: BTreeMap<TreePath, Hash> = present
             .iter()
             .filter_map(|(path, seen)| match seen.node {

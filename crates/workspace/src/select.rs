@@ -9,7 +9,7 @@ mod ignored_files;
 pub use ignored_files::withheld;
 
 use crate::ignored::{PatternBudget, Rules, read_rules};
-use crate::ignored_index::{Index, Place, Seen};
+use crate::ignored_index::{Index, RecordIndex, Seen};
 use crate::secrets::{self, Suspicion};
 use crate::selection::{LeftOut, MAX_PATHS, Picked, PickedKind, Selection, Stamp};
 use crate::tracked::{self, Tracked};
@@ -153,7 +153,7 @@ struct Directory {
 }
 
 impl Directory {
-    fn ignored(path: TreePath, depth: u16, place: Option<Place>) -> Self {
+    fn ignored(path: TreePath, depth: u16, place: Option<RecordIndex>) -> Self {
         Self { path: Some(path), rules: Rules::default(), inside: Inside::Ignored(depth, place) }
     }
 }
@@ -166,7 +166,7 @@ enum Inside {
     /// `.git`: no ignore rules hold.
     Git,
     /// An ignored one, looked into for what `--include` names and for secrets; how many others are above it, and where its record is.
-    Ignored(u16, Option<Place>),
+    Ignored(u16, Option<RecordIndex>),
 }
 
 /// The findings of one thread.

@@ -29,7 +29,7 @@ use crate::notices;
 use crate::outer_repository;
 use crate::repository;
 use crate::retention;
-use crate::scan::{IgnoredEntries, Places, Scan, Scanner};
+use crate::scan::{IgnoredEntries, Scan, ScanContext, Scanner};
 use crate::select::{self, select};
 use crate::selection::{LeftOut, Selection};
 use crate::shown::{SHOWN, Shown, SinceShown};
@@ -587,11 +587,11 @@ impl Workspace {
         mount: &WorkspaceMount,
         history: &'a History,
         view: Option<&'a HostView>,
-    ) -> Places<'a> {
+    ) -> ScanContext<'a> {
         let overlay = matches!(mount, WorkspaceMount::Overlay { .. }).then(|| history.delta());
         let in_place = self.is_in_place();
         let shown = view.filter(|_| shows_host(mount) || in_place);
-        Places { root: &self.root, store: &self.store, overlay, shown, in_place }
+        ScanContext { root: &self.root, store: &self.store, overlay, shown, in_place }
     }
 
     /// As [`Workspace::look`], at `paths` alone where that tells what is there.

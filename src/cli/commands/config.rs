@@ -2,12 +2,12 @@
 
 use crate::cli::config::{File, ShownSetting, check_text, layers_here, shown};
 use crate::cli::options::{DirectoryArg, GlobalJsonArg, Options};
-use crate::cli::place::Place;
 use crate::cli::print::{failure, print};
 use crate::cli::ui::confirm;
 use crate::cli::ui::editor;
 use crate::cli::ui::host_programs::HostPrograms;
 use crate::cli::ui::progress::Progress;
+use crate::cli::working_directory::WorkingDirectory;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
 use crate::machine::Machine;
@@ -121,7 +121,7 @@ pub async fn config(machine: &Arc<Machine>, arguments: ConfigArgs) -> Result<Exi
         }
         ConfigCommand::Edit => edit(machine, &path).await,
         ConfigCommand::Allowed(AllowedArgs { directory }) => {
-            let project = Project::of(&Place::of(machine, &directory)?.root, machine)?;
+            let project = Project::of(&WorkingDirectory::of(machine, &directory)?.root, machine)?;
             let hosts: Vec<String> = project.entries().iter().map(ToString::to_string).collect();
             let credentials = project.credentials();
             let line = |kind: &'static str| move |name: &String| format!("{kind:<12}{name}\n");
@@ -130,7 +130,7 @@ pub async fn config(machine: &Arc<Machine>, arguments: ConfigArgs) -> Result<Exi
             print(options, &text, &json!({ "hosts": hosts, "credentials": credentials }))
         }
         ConfigCommand::Forget(ForgetArgs { directory, names }) => {
-            let project = Project::of(&Place::of(machine, &directory)?.root, machine)?;
+            let project = Project::of(&WorkingDirectory::of(machine, &directory)?.root, machine)?;
             let mut unknown = Vec::new();
             for name in names {
                 if !project.forget(&name)? {

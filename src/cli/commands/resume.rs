@@ -6,9 +6,9 @@ use crate::cli::kept_session::last;
 use crate::cli::open::drive;
 use crate::cli::options::{Options, SessionOptions};
 use crate::cli::pick_session::pick_session;
-use crate::cli::place::Place;
 use crate::cli::repl::start;
 use crate::cli::ui::confirm;
+use crate::cli::working_directory::WorkingDirectory;
 use crate::error::Result;
 use crate::exit_code::ExitCode;
 use crate::log::Store;
@@ -74,7 +74,7 @@ async fn earlier(
     let store = Store::open(machine)?;
     let id = match which {
         Which::Named(id) => store.find(&id)?,
-        Which::Last => last(&store, &Place::of(machine, &options.directory)?)?,
+        Which::Last => last(&store, &WorkingDirectory::of(machine, &options.directory)?)?,
         Which::Picked => {
             let workspace = Config::load(machine, options)?.workspace;
             // Without a terminal the REPL refuses to start.

@@ -2,12 +2,12 @@
 
 use crate::cli::kept_session::end_sandbox;
 use crate::cli::options::{DirectoryArg, GlobalJsonArg, Options};
-use crate::cli::place::Place;
 use crate::cli::print::print;
 use crate::cli::ui::stderr;
 use crate::cli::ui::style::Colours;
 use crate::cli::ui::trace::transcript;
 use crate::cli::ui::wrap::columns_of;
+use crate::cli::working_directory::WorkingDirectory;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
 use crate::log::list::{Summary, parse_age, to_text};
@@ -119,7 +119,7 @@ fn list(
 ) -> Result<ExitCode> {
     let mut list = if all { store.list()? } else { Vec::new() };
     if !all {
-        for directory in Place::of(machine, named)?.own() {
+        for directory in WorkingDirectory::of(machine, named)?.own() {
             list.extend(store.list_of(&directory)?);
         }
     }

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::network::credentials::{
-    Credential, HomeFileKind, Offered, Place, ReadValue, Rule, Source, SourcePlace, presets,
+    Credential, HomeFileKind, Offered, Placement, ReadValue, Rule, Source, SourceContext, presets,
 };
 use crate::plain_file::{self, Links};
 use futures_util::FutureExt;
@@ -145,8 +145,8 @@ fn one(name: &str, write: bool, options: &CredentialOptions) -> Result<Enabled> 
         rule.paths = checked_paths(paths)?;
     }
     if let Some(places) = &options.apply {
-        rule.places = places.iter().map(|place| Place::parse(place)).collect::<Result<_>>()?;
-        let is_basic = rule.places.contains(&Place::Basic);
+        rule.places = places.iter().map(|place| Placement::parse(place)).collect::<Result<_>>()?;
+        let is_basic = rule.places.contains(&Placement::Basic);
         if is_basic && !rule.files.contains(&HomeFileKind::Netrc) {
             rule.files.push(HomeFileKind::Netrc);
         }
@@ -180,7 +180,7 @@ fn custom(name: &str) -> Rule {
         methods: owned(&["GET", "HEAD"]),
         write_methods: owned(&["POST", "PUT", "PATCH", "DELETE"]),
         paths: owned(&["/"]),
-        places: vec![Place::Bearer],
+        places: vec![Placement::Bearer],
         git: false,
         websockets: false,
         exchanges: Vec::new(),
@@ -285,7 +285,7 @@ async fn value(one: &Enabled, machine: &Machine, workspace: &Path) -> Result<Sec
         Source::File(path) => Source::File(machine.in_home(path)),
         other => other.clone(),
     };
-    source.read(&one.rule.name, SourcePlace { machine, workspace, variable: &variable }).await
+    source.read(&one.rule.name, SourceContext { machine, workspace, variable: &variable }).await
 }
 
 fn authorities(one: &Enabled, machine: &Machine) -> Result<Vec<u8>> {

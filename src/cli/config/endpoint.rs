@@ -58,7 +58,7 @@ impl EndpointChoice {
 }
 
 /// A base URL, where it was set, and the well-known endpoint that it belongs to.
-struct EndpointPlace {
+struct EndpointAddress {
     url: String,
     setting: Setting,
     provider: Option<&'static Provider>,
@@ -66,7 +66,7 @@ struct EndpointPlace {
     is_own: bool,
 }
 
-impl EndpointPlace {
+impl EndpointAddress {
     fn of_provider(provider: &'static Provider, setting: Setting, layers: &Layers) -> Result<Self> {
         // Not from a `.env`: an address decides where the key goes.
         let variable =
@@ -121,14 +121,14 @@ pub fn names_endpoint(options: &Options, layers: &Layers, file: &File) -> bool {
     named_place(options, layers, file).map_or(true, |place| place.is_some())
 }
 
-fn place(options: &Options, layers: &Layers, file: &File) -> Result<EndpointPlace> {
+fn place(options: &Options, layers: &Layers, file: &File) -> Result<EndpointAddress> {
     match named_place(options, layers, file)? {
         Some(place) => Ok(place),
         None => implied_by_key(layers),
     }
 }
 
-fn named_place(options: &Options, layers: &Layers, file: &File) -> Result<Option<EndpointPlace>> {
+fn named_place(options: &Options, layers: &Layers, file: &File) -> Result<Option<EndpointAddress>> {
     let flag = |value: &Option<String>, name: &str| setting(value, SettingSource::Flag, name);
     let in_file = |value: &Option<String>, name: &str| setting(value, SettingSource::File, name);
     let sources = [SettingSource::Environment, SettingSource::DotEnv];
@@ -154,10 +154,10 @@ fn named_place(options: &Options, layers: &Layers, file: &File) -> Result<Option
             (Some(url), _, known) => {
                 let provider = known.or_else(|| well_known(&url.value));
                 let is_own = provider.is_some_and(|provider| provider.base_url == url.value);
-                return Ok(Some(EndpointPlace { url: url.value.clone(), setting: url, provider, is_own }));
+                return Ok(Some(EndpointAddress { url: url.value.clone(), setting: url, provider, is_own }));
             }
             (None, Some(setting), Some(provider)) => {
-                return EndpointPlace::of_provider(provider, setting, layers).map(Some);
+                return EndpointAddress::of_provider(provider, setting, layers).map(Some);
             }
             _ => {}
         }
@@ -166,7 +166,7 @@ fn named_place(options: &Options, layers: &Layers, file: &File) -> Result<Option
 }
 
 /// No endpoint was named: a provider's key implies one.
-fn implied_by_key(layers: &Layers) -> Result<EndpointPlace> {
+fn implied_by_key(layers: &Layers) -> Result<EndpointAddress> {
     let implied_by = |source| {
         providers::ALL.iter().filter(|provider| provider.is_implied_by_key).find_map(|provider| {
             let key = provider.key_variables.iter().find_map(|name| layers.get_from(name, source))?;
@@ -176,7 +176,7 @@ fn implied_by_key(layers: &Layers) -> Result<EndpointPlace> {
     let implied = implied_by(SettingSource::Environment).or_else(|| implied_by(SettingSource::DotEnv));
     let openai = || Some((providers::find("openai").ok()?, layers.get("AGENT_API_KEY")?));
     match implied.or_else(openai) {
-        Some((provider, setting)) => EndpointPlace::of_provider(provider, setting, layers),
+        Some((provider, setting)) => EndpointAddress::of_provider(provider, setting, layers),
         None => {
             let keys: Vec<&str> = key_variables().collect();
             Err(Error::config("no model endpoint is configured").hint(format!(
@@ -195,7 +195,7 @@ fn well_known(url: &str) -> Option<&'static Provider> {
 
 /// The key that belongs to `place`, if there is one.
 fn key(
-    place: &EndpointPlace,
+    place: &EndpointAddress,
     layers: &Layers,
     file: &File,
     notices: &mut Vec<String>,
@@ -238,7 +238,7 @@ fn printed() -> Setting {
 }
 
 /// The command that prints the key: that of `config.toml`, or at the provider's own address the provider's.
-fn command(place: &EndpointPlace, file: &File) -> Option<KeyCommand> {
+fn command(place: &EndpointAddress, file: &File) -> Option<KeyCommand> {
     let of_provider = || {
         let provider = place.provider.filter(|provider| place.is_own && !provider.key_command.is_empty())?;
         Some(KeyCommand::Program(provider.key_command.iter().map(|&word| word.to_owned()).collect()))
@@ -253,7 +253,7 @@ fn key_variables() -> impl Iterator<Item = &'static str> {
 }
 
 /// The variables whose keys belong to this endpoint.
-fn own_key_names(place: &EndpointPlace) -> Vec<&'static str> {
+fn own_key_names(place: &EndpointAddress) -> Vec<&'static str> {
     if place.setting.name == "OPENAI_BASE_URL" {
         return vec!["OPENAI_API_KEY"];
     }
@@ -266,7 +266,7 @@ fn own_key_names(place: &EndpointPlace) -> Vec<&'static str> {
 }
 
 /// `.env` chose the endpoint: only its own keys may go there, and a key from elsewhere is an error.
-fn key_beside_dot_env(place: &EndpointPlace, layers: &Layers, file: &File) -> Result<Option<Setting>> {
+fn key_beside_dot_env(place: &EndpointAddress, layers: &Layers, file: &File) -> Result<Option<Setting>> {
     let mut names = vec!["AGENT_API_KEY"];
     names.extend(own_key_names(place));
     if let Some(key) = names.iter().find_map(|name| layers.get_from(name, SettingSource::DotEnv)) {
@@ -301,7 +301,7 @@ fn key_beside_dot_env(place: &EndpointPlace, layers: &Layers, file: &File) -> Re
     }
 }
 
-fn model(options: &Options, layers: &Layers, file: &File, place: &EndpointPlace) -> Option<String> {
+fn model(options: &Options, layers: &Layers, file: &File, place: &EndpointAddress) -> Option<String> {
     let openai = place.provider.is_some_and(|provider| provider.name == "openai")
         || place.setting.name == "OPENAI_BASE_URL";
     options

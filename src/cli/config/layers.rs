@@ -24,7 +24,7 @@ use crate::model::providers;
 use crate::plain_file::{self, Links};
 use crate::sandbox::kubernetes::Settings;
 use crate::sandbox::vm;
-use crate::session::hooks::{Moment, Place};
+use crate::session::hooks::{HookLocation, Moment};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use std::collections::{BTreeMap, BTreeSet};
@@ -360,7 +360,7 @@ pub struct HookOptions {
     pub command: String,
     /// Where it runs.
     #[serde(default, rename = "where")]
-    pub place: Place,
+    pub place: HookLocation,
     /// The tools that it is about.
     #[serde(default)]
     pub tools: Vec<String>,

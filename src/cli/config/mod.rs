@@ -23,9 +23,9 @@ pub use shown::{ShownSetting, shown};
 use crate::agent::{DEFAULT_MAX_TURNS, Price, RunLimits};
 use crate::backends::SandboxChoice;
 use crate::cli::options::Options;
-use crate::cli::place::Place;
 use crate::cli::ui::host_programs::HostPrograms;
 use crate::cli::ui::pictures::Images;
+use crate::cli::working_directory::WorkingDirectory;
 use crate::error::{Error, Result};
 use crate::event::Limits;
 use crate::machine::Machine;
@@ -166,7 +166,8 @@ impl Config {
         let notify_after = file.ui.notify_after.as_deref().map(duration).transpose();
         let notify_after =
             notify_after.map_err(|error| Error::config(format!("[ui] notify_after: {error}")))?;
-        let Place { root: workspace, directory } = Place::of(machine, &options.directory)?;
+        let WorkingDirectory { root: workspace, directory } =
+            WorkingDirectory::of(machine, &options.directory)?;
         let mcp = servers::servers(&file.mcp, &workspace, machine)?;
         let project = project::configured(&file.workspace.setup, &workspace, machine)?;
         Ok(Self {

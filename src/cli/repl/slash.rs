@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::event::Usage;
 use crate::mcp::client::Servers;
 use crate::sanitise;
-use crate::session::hooks::Place;
+use crate::session::hooks::HookLocation;
 use futures_util::future::BoxFuture;
 use unicode_width::UnicodeWidthStr;
 
@@ -329,7 +329,7 @@ impl Repl<'_> {
     fn hooks(&self) -> Result<Flow> {
         let mut text = String::new();
         for hook in self.session.hooks().list() {
-            let place = if hook.place == Place::Host { "host" } else { "sandbox" };
+            let place = if hook.place == HookLocation::Host { "host" } else { "sandbox" };
             let command = sanitise::one_line(&hook.command, 100);
             text += &format!("  {:<14} {place:<8} {command}\n", hook.moment.as_str());
         }

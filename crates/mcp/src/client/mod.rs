@@ -27,5 +27,5 @@ pub use http::Exchange;
 pub use prompts::ServerPrompt;
 pub use server::{Server, State};
 pub use servers::{Offered, Servers};
-pub use settings::{CALL_TIMEOUT, Launch, OwnLimits, Place, START_TIMEOUT, ServerSettings, is_name};
+pub use settings::{CALL_TIMEOUT, Launch, OwnLimits, START_TIMEOUT, ServerLocation, ServerSettings, is_name};
 pub use site::{OwnSandbox, Site};

@@ -92,7 +92,7 @@ impl Tool for ReadResource {
     fn action<'a>(&'a self, arguments: &'a Value) -> Option<Action<'a>> {
         let named = arguments.get("server").and_then(Value::as_str);
         let server = named.and_then(|name| self.0.iter().find(|server| server.settings.name == name));
-        let is_on_host = server.is_some_and(|server| server.settings.place == super::Place::Host);
+        let is_on_host = server.is_some_and(|server| server.settings.place == super::ServerLocation::Host);
         Some(Action::Tool { name: self.name(), arguments, is_on_host })
     }
 

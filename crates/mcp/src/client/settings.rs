@@ -24,7 +24,7 @@ pub struct ServerSettings {
     /// The command, image or address by which it is reached.
     pub launch: Launch,
     /// The place where a program runs.
-    pub place: Place,
+    pub place: ServerLocation,
     /// The limits of a sandbox of its own, where it has one for that.
     pub limits: OwnLimits,
     /// The hosts that it may reach, as a list of `--network` has them. Empty: those that every program of its sandbox may.
@@ -88,7 +88,7 @@ pub struct OwnLimits {
 
 /// The place where a server's program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Place {
+pub enum ServerLocation {
     /// In the session's sandbox.
     #[default]
     Sandbox,
@@ -96,7 +96,7 @@ pub enum Place {
     Host,
 }
 
-impl Place {
+impl ServerLocation {
     /// As the configuration names it.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -112,7 +112,7 @@ impl ServerSettings {
         Self {
             name: name.into(),
             launch,
-            place: Place::default(),
+            place: ServerLocation::default(),
             limits: OwnLimits::default(),
             network: Vec::new(),
             start_timeout: START_TIMEOUT,
@@ -130,7 +130,7 @@ impl ServerSettings {
 
     /// Returns whether it runs in no sandbox, so that nothing of what it does is in the diff.
     pub fn is_outside(&self) -> bool {
-        self.place == Place::Host || matches!(self.launch, Launch::Http { .. })
+        self.place == ServerLocation::Host || matches!(self.launch, Launch::Http { .. })
     }
 
     /// Returns whether it runs in a sandbox of its own, in which the project is not.

@@ -74,7 +74,7 @@ impl Tool for ServerTool {
     }
 
     fn action<'a>(&'a self, arguments: &'a Value) -> Option<Action<'a>> {
-        let is_on_host = self.server.settings.place == super::Place::Host;
+        let is_on_host = self.server.settings.place == super::ServerLocation::Host;
         Some(Action::Tool { name: &self.name, arguments, is_on_host })
     }
 

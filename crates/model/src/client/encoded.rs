@@ -23,7 +23,7 @@ pub struct Encoded {
     /// The part of the body before the messages.
     head: Vec<u8>,
     /// The part of `body` that the next request continues.
-    kept: Place,
+    kept: MessageBoundary,
     /// The head, the messages, separated by commas, and what was behind them. A request that is being sent shares it.
     body: Bytes,
     /// Images by the call that returned them or the text of the prompt that names them, as `data:` URLs.
@@ -38,7 +38,7 @@ pub struct Encoded {
 
 /// A place in the body between two messages.
 #[derive(Debug, Clone, Copy, Default)]
-struct Place {
+struct MessageBoundary {
     /// The messages before it, and what the protocol made of them.
     messages: usize,
     items: usize,
@@ -100,7 +100,7 @@ impl Encoded {
             body.extend_from_slice(head);
             head.clone_into(&mut self.head);
             self.manner = manner;
-            self.kept = Place { end: body.len(), ..Place::default() };
+            self.kept = MessageBoundary { end: body.len(), ..MessageBoundary::default() };
         }
         // Until all of them are there, the body is not one that can be continued.
         self.version = None;
@@ -118,7 +118,7 @@ impl Encoded {
         body: &mut BytesMut,
         messages: &[Message],
         recipient: Recipient<'_>,
-    ) -> serde_json::Result<Place> {
+    ) -> serde_json::Result<MessageBoundary> {
         let mut place = self.kept;
         let first_mark = dialect::first_mark(messages, recipient.manner);
         let mut kept = None;

@@ -1,7 +1,7 @@
 //! Putting the value in the placeholder's place, where the rule says.
 
 use super::Bound;
-use super::rule::Place;
+use super::rule::Placement;
 use super::sign::Signed;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -18,16 +18,16 @@ impl Bound {
         let mut applied = false;
         for place in &self.rule.places {
             applied |= match place {
-                Place::Bearer => self.in_field(headers, &AUTHORIZATION, |text| self.bearer(text))?,
-                Place::Basic => self.in_field(headers, &AUTHORIZATION, |text| self.basic(text))?,
-                Place::Token => self.in_field(headers, &AUTHORIZATION, |text| self.alone(text))?,
-                Place::Header(name) => match HeaderName::try_from(name) {
+                Placement::Bearer => self.in_field(headers, &AUTHORIZATION, |text| self.bearer(text))?,
+                Placement::Basic => self.in_field(headers, &AUTHORIZATION, |text| self.basic(text))?,
+                Placement::Token => self.in_field(headers, &AUTHORIZATION, |text| self.alone(text))?,
+                Placement::Header(name) => match HeaderName::try_from(name) {
                     Ok(name) => self.in_field(headers, &name, |text| self.alone(text))?,
                     Err(_) => false,
                 },
-                Place::Query(name) => self.in_query(query, name),
+                Placement::Query(name) => self.in_query(query, name),
                 // It is signed once its body is known.
-                Place::Aws => Signed::by(headers, &self.placeholder).is_some(),
+                Placement::Aws => Signed::by(headers, &self.placeholder).is_some(),
             };
         }
         Ok(applied)
@@ -36,21 +36,21 @@ impl Bound {
     /// Adds the value to a request that has none, where the user allowed that. Returns whether it did.
     pub(super) fn inject(&self, headers: &mut HeaderMap, path: &str) -> bool {
         let is_of_git = self.rule.git && (path.ends_with("/info/refs") || path.contains("/git-"));
-        let basic = self.rule.places.iter().find(|place| is_of_git && **place == Place::Basic);
+        let basic = self.rule.places.iter().find(|place| is_of_git && **place == Placement::Basic);
         let Some(place) = basic.or(self.rule.places.first()).filter(|_| self.injects) else { return false };
         let value = self.value.expose_secret();
         let (name, text) = match place {
-            Place::Bearer => (AUTHORIZATION, format!("Bearer {value}")),
-            Place::Token => (AUTHORIZATION, value.to_owned()),
-            Place::Basic => {
+            Placement::Bearer => (AUTHORIZATION, format!("Bearer {value}")),
+            Placement::Token => (AUTHORIZATION, value.to_owned()),
+            Placement::Basic => {
                 let login = if self.rule.login.is_empty() { "token" } else { &self.rule.login };
                 (AUTHORIZATION, format!("Basic {}", STANDARD.encode(format!("{login}:{value}"))))
             }
-            Place::Header(name) => match HeaderName::try_from(name) {
+            Placement::Header(name) => match HeaderName::try_from(name) {
                 Ok(name) => (name, value.to_owned()),
                 Err(_) => return false,
             },
-            Place::Query(_) | Place::Aws => return false,
+            Placement::Query(_) | Placement::Aws => return false,
         };
         let Ok(mut value) = HeaderValue::try_from(text) else { return false };
         if headers.contains_key(&name) {

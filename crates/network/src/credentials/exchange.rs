@@ -1,6 +1,6 @@
 //! Tokens that a host gives in exchange for a credential: they stay here as well, and programs get a placeholder.
 
-use super::rule::Place;
+use super::rule::Placement;
 use super::{Bound, Credentials, placeholder};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value};
@@ -45,7 +45,7 @@ impl Credentials {
         }
         let placeholder = placeholder(token);
         let mut rule = bound.rule.clone();
-        rule.places = vec![Place::Bearer];
+        rule.places = vec![Placement::Bearer];
         let mut needles = self.needles.lock();
         let mut changed = (**needles).clone();
         if kept.len() >= MAX_KEPT

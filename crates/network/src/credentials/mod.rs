@@ -35,8 +35,8 @@ mod trust_store;
 mod websocket;
 
 pub use offers::{Offered, ReadValue};
-pub use rule::{HomeFileKind, Place, Rule};
-pub use source::{Place as SourcePlace, Source};
+pub use rule::{HomeFileKind, Placement, Rule};
+pub use source::{Source, SourceContext};
 
 pub(crate) use bindings::Bindings;
 pub(crate) use host_side::HostSide;

@@ -1,6 +1,6 @@
 //! Credentials of well-known services, as a table.
 
-use super::rule::{HomeFileKind, Place, Rule};
+use super::rule::{HomeFileKind, Placement, Rule};
 use crate::list::Entry;
 
 /// A well-known service.
@@ -11,7 +11,7 @@ pub struct Preset {
     hosts: &'static [&'static str],
     /// The sources of the value unless the user says something else.
     pub sources: &'static [&'static str],
-    places: &'static [Place],
+    places: &'static [Placement],
     /// Fields of their own that hold it as well.
     fields: &'static [&'static str],
     methods: &'static [&'static str],
@@ -54,7 +54,7 @@ pub const ALL: &[Preset] = &[
         name: "github",
         hosts: &["github.com", "api.github.com", "raw.githubusercontent.com"],
         sources: &["GH_TOKEN", "GITHUB_TOKEN"],
-        places: &[Place::Bearer, Place::Basic],
+        places: &[Placement::Bearer, Placement::Basic],
         git: true,
         login: "x-access-token",
         variables: &["GH_TOKEN", "GITHUB_TOKEN"],
@@ -66,7 +66,7 @@ pub const ALL: &[Preset] = &[
         name: "gitlab",
         hosts: &["gitlab.com", "registry.gitlab.com"],
         sources: &["GITLAB_TOKEN"],
-        places: &[Place::Bearer, Place::Basic],
+        places: &[Placement::Bearer, Placement::Basic],
         fields: &["private-token"],
         git: true,
         login: "oauth2",
@@ -80,7 +80,7 @@ pub const ALL: &[Preset] = &[
         name: "npm",
         hosts: &["registry.npmjs.org"],
         sources: &["NPM_TOKEN", "NODE_AUTH_TOKEN"],
-        places: &[Place::Bearer],
+        places: &[Placement::Bearer],
         variables: &["NPM_TOKEN", "NODE_AUTH_TOKEN"],
         files: &[HomeFileKind::Npmrc],
         prefixes: &["npm_"],
@@ -90,7 +90,7 @@ pub const ALL: &[Preset] = &[
         name: "pypi",
         hosts: &["pypi.org", "upload.pypi.org"],
         sources: &["PYPI_TOKEN", "TWINE_PASSWORD"],
-        places: &[Place::Basic],
+        places: &[Placement::Basic],
         login: "__token__",
         variables: &["TWINE_PASSWORD"],
         files: NETRC,
@@ -101,7 +101,7 @@ pub const ALL: &[Preset] = &[
         name: "crates",
         hosts: &["crates.io"],
         sources: &["CARGO_REGISTRY_TOKEN"],
-        places: &[Place::Token],
+        places: &[Placement::Token],
         variables: &["CARGO_REGISTRY_TOKEN"],
         prefixes: &["cio"],
         ..PLAIN
@@ -110,7 +110,7 @@ pub const ALL: &[Preset] = &[
         name: "maven",
         hosts: &["maven.pkg.github.com"],
         sources: &["MAVEN_PASSWORD"],
-        places: &[Place::Basic],
+        places: &[Placement::Basic],
         login: "token",
         variables: &["MAVEN_PASSWORD"],
         files: &[HomeFileKind::Netrc, HomeFileKind::Maven],
@@ -120,7 +120,7 @@ pub const ALL: &[Preset] = &[
         name: "ghcr",
         hosts: &["ghcr.io"],
         sources: &["GHCR_TOKEN"],
-        places: &[Place::Basic],
+        places: &[Placement::Basic],
         login: "token",
         variables: &["GHCR_TOKEN"],
         files: &[HomeFileKind::Netrc, HomeFileKind::Docker],
@@ -131,7 +131,7 @@ pub const ALL: &[Preset] = &[
         name: "docker",
         hosts: &["registry-1.docker.io", "auth.docker.io"],
         sources: &["DOCKER_TOKEN"],
-        places: &[Place::Basic],
+        places: &[Placement::Basic],
         login: "token",
         files: &[HomeFileKind::Docker],
         exchanges: &["/token"],
@@ -142,7 +142,7 @@ pub const ALL: &[Preset] = &[
         name: "huggingface",
         hosts: &["huggingface.co"],
         sources: &["HF_TOKEN"],
-        places: &[Place::Bearer, Place::Basic],
+        places: &[Placement::Bearer, Placement::Basic],
         git: true,
         login: "user",
         variables: &["HF_TOKEN"],
@@ -154,7 +154,7 @@ pub const ALL: &[Preset] = &[
         name: "openai",
         hosts: &["api.openai.com"],
         sources: &["OPENAI_API_KEY"],
-        places: &[Place::Bearer],
+        places: &[Placement::Bearer],
         methods: ASK,
         variables: &["OPENAI_API_KEY"],
         prefixes: &["sk-proj-", "sk-"],
@@ -164,7 +164,7 @@ pub const ALL: &[Preset] = &[
         name: "aws",
         hosts: &["*.amazonaws.com"],
         sources: &["AWS_ACCESS_KEY_ID"],
-        places: &[Place::Aws],
+        places: &[Placement::Aws],
         prefixes: &["AKIA"],
         ..PLAIN
     },
@@ -179,7 +179,7 @@ impl Preset {
     /// Its rule, for a credential with this name.
     pub fn rule(&self, name: &str) -> Rule {
         let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-        let fields = self.fields.iter().map(|field| Place::Header((*field).to_owned()));
+        let fields = self.fields.iter().map(|field| Placement::Header((*field).to_owned()));
         Rule {
             name: name.to_owned(),
             hosts: self.hosts.iter().filter_map(|host| Entry::parse(host).ok()).collect(),

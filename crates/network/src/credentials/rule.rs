@@ -8,7 +8,7 @@ use std::fmt;
 
 /// The place of a request that a credential belongs into.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum Placement {
     /// `Authorization: Bearer VALUE`, and GitHub's `token VALUE`.
     Bearer,
     /// `Authorization: Basic`, as the password.
@@ -23,7 +23,7 @@ pub enum Place {
     Aws,
 }
 
-impl Place {
+impl Placement {
     /// Reads `bearer`, `basic`, `token`, `aws`, `header:NAME` or `query:NAME`.
     ///
     /// # Errors
@@ -86,7 +86,7 @@ pub struct Rule {
     /// The prefixes of paths, on whole segments.
     pub paths: Vec<String>,
     /// The places where it is put in.
-    pub places: Vec<Place>,
+    pub places: Vec<Placement>,
     /// The host serves git: fetching posts to `git-upload-pack`, pushing to `git-receive-pack`.
     pub git: bool,
     /// WebSockets may be opened, after which nothing is judged.
@@ -150,12 +150,12 @@ impl Rule {
 
     /// Returns whether it can be added to requests that have no placeholder.
     pub(super) fn can_be_added(&self) -> bool {
-        !matches!(self.places.first(), None | Some(Place::Query(_) | Place::Aws))
+        !matches!(self.places.first(), None | Some(Placement::Query(_) | Placement::Aws))
     }
 
     /// Returns whether requests are signed with it.
     pub fn signs(&self) -> bool {
-        self.places.contains(&Place::Aws)
+        self.places.contains(&Placement::Aws)
     }
 
     /// Returns whether it is bound to a host and a port.
@@ -332,9 +332,9 @@ mod tests {
 
     #[test]
     fn places_are_fields_that_do_not_frame_a_message() {
-        assert_eq!(Place::parse("header:X-Api-Key").unwrap(), Place::Header("x-api-key".to_owned()));
+        assert_eq!(Placement::parse("header:X-Api-Key").unwrap(), Placement::Header("x-api-key".to_owned()));
         for bad in ["header:Host", "header:Content-Length", "header:a b", "query:", "query:a&b", "body", ""] {
-            assert!(Place::parse(bad).is_err(), "{bad}");
+            assert!(Placement::parse(bad).is_err(), "{bad}");
         }
     }
 }

@@ -40,7 +40,7 @@ const EXPORT: [&str; 3] = ["aws", "configure", "export-credentials"];
 
 /// The places where a value is looked for.
 #[derive(Clone, Copy)]
-pub struct Place<'a> {
+pub struct SourceContext<'a> {
     /// The machine.
     pub machine: &'a Machine,
     /// The workspace, none of whose programs is started.
@@ -54,7 +54,7 @@ impl Source {
     ///
     /// # Errors
     /// There is none, or it cannot be a credential. The value is in no message.
-    pub async fn read(&self, name: &str, place: Place<'_>) -> Result<SecretString> {
+    pub async fn read(&self, name: &str, place: SourceContext<'_>) -> Result<SecretString> {
         let value = match self {
             Self::Variables(names) => {
                 let found = names.iter().find_map(|name| (place.variable)(name));
@@ -124,7 +124,7 @@ fn lookup(attributes: &BTreeMap<String, String>) -> Vec<String> {
     [word("secret-tool"), word("lookup")].into_iter().chain(pairs).collect()
 }
 
-fn of_variables(place: Place<'_>) -> Option<SecretString> {
+fn of_variables(place: SourceContext<'_>) -> Option<SecretString> {
     let variable = |name: &str| (place.variable)(name);
     let key = serde_json::json!({
         "AccessKeyId": variable("AWS_ACCESS_KEY_ID")?,
@@ -161,7 +161,7 @@ fn check(name: &str, value: &SecretString) -> Result<()> {
 }
 
 /// Returns the output of a program of this machine. It starts in the user's home, so that no repository configures it.
-async fn run(name: &str, words: &[String], input: &[u8], place: Place<'_>) -> Result<SecretString> {
+async fn run(name: &str, words: &[String], input: &[u8], place: SourceContext<'_>) -> Result<SecretString> {
     let [program, arguments @ ..] = words else {
         return Err(Error::config(format!("[credentials.{name}] command is empty")));
     };
@@ -191,7 +191,7 @@ mod tests {
     async fn value(source: Source) -> std::result::Result<String, String> {
         let (machine, workspace) = (Machine::of_this_process(), Path::new("/nonexistent"));
         let variable = |name: &str| (name == "A_TOKEN").then(|| "from-variable".to_owned());
-        let place = Place { machine: &machine, workspace, variable: &variable };
+        let place = SourceContext { machine: &machine, workspace, variable: &variable };
         let read = source.read("x", place).await;
         read.map(|value| value.expose_secret().to_owned()).map_err(|error| {
             let mut text = error.to_string();

@@ -48,14 +48,14 @@ pub struct Sandbox {
     /// Set if nothing that goes through this handle changes the workspace.
     read_only: bool,
     /// The paths of the workspace on this machine and inside.
-    place: Option<Arc<Place>>,
+    place: Option<Arc<WorkspacePaths>>,
     /// The directory from which relative paths of files start, where that is not the workspace.
     base: Option<Arc<Path>>,
 }
 
 /// The workspace's two paths.
 #[derive(Clone)]
-struct Place {
+struct WorkspacePaths {
     host: PathBuf,
     inside: PathBuf,
     /// The directory in which commands start, where that is a subdirectory.
@@ -95,12 +95,12 @@ impl Sandbox {
     pub fn with_place(self, host: &Path, inside: Option<&Path>, directory: &Path) -> Self {
         let inside = inside.unwrap_or(Path::new(WORKSPACE)).to_owned();
         let directory = (!directory.as_os_str().is_empty()).then(|| inside.join(directory));
-        Self { place: Some(Arc::new(Place { host: host.to_owned(), inside, directory })), ..self }
+        Self { place: Some(Arc::new(WorkspacePaths { host: host.to_owned(), inside, directory })), ..self }
     }
 
     /// The same sandbox as it is seen from `directory`, which has that path on this machine too: relative paths and commands start there.
     pub fn at(self, directory: &Path) -> Self {
-        let place = Place {
+        let place = WorkspacePaths {
             host: directory.to_owned(),
             inside: directory.to_owned(),
             directory: Some(directory.to_owned()),
@@ -115,7 +115,9 @@ impl Sandbox {
 
     /// The same sandbox, in which commands start in the workspace itself.
     pub fn in_whole_workspace(self) -> Self {
-        let place = self.place.map(|place| Arc::new(Place { directory: None, ..Place::clone(&place) }));
+        let place = self
+            .place
+            .map(|place| Arc::new(WorkspacePaths { directory: None, ..WorkspacePaths::clone(&place) }));
         Self { place, ..self }
     }
 

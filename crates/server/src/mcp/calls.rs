@@ -1,7 +1,7 @@
 //! `tools/list` and `tools/call`: the tools of the model, in the protocol's form.
 
-use super::place::{Place, Running, is_for_client};
-use super::places::Places;
+use super::client_sandbox::{ClientSandbox, Running, is_for_client};
+use super::client_sandboxes::ClientSandboxes;
 use super::request::Request;
 use super::{Caller, Service, invalid, programs, workspace};
 use crate::rpc::{notification, with_hint};
@@ -152,7 +152,7 @@ impl Service {
         arguments: Value,
     ) -> Result<Answer> {
         let key = named.clone().or_else(|| self.settings.key.clone());
-        let place_name = key.as_deref().map_or_else(|| caller.place.clone(), Places::of_key);
+        let place_name = key.as_deref().map_or_else(|| caller.place.clone(), ClientSandboxes::of_key);
         if name == programs::CLOSE {
             let was_open = self.places.end(&place_name).await;
             return Ok(Answer::Returned(Returned::done("closed", json!({ "was_open": was_open }))));
@@ -172,7 +172,7 @@ impl Service {
     /// A tool that is not the model's.
     async fn other(
         &self,
-        place: &Arc<Place>,
+        place: &Arc<ClientSandbox>,
         caller: &Caller,
         request: &Request<'_>,
         name: &str,
@@ -214,7 +214,7 @@ impl Service {
     }
 
     /// A tool of the model's: judged, bounded and recorded as when the model calls it.
-    async fn of_model(&self, place: &Arc<Place>, name: &str, arguments: &Value) -> Result<Returned> {
+    async fn of_model(&self, place: &Arc<ClientSandbox>, name: &str, arguments: &Value) -> Result<Returned> {
         let id = place.next_call();
         let running = Running::new(place, &id, name);
         let call = ToolCall { id, name: name.to_owned(), arguments: Arguments::from(arguments.to_string()) };
@@ -236,7 +236,7 @@ impl Service {
     }
 }
 
-fn pictures(place: &Place, result: &ToolResult) -> Vec<Value> {
+fn pictures(place: &ClientSandbox, result: &ToolResult) -> Vec<Value> {
     let picture = |part: &Content| match part {
         Content::Image { artifact } => {
             let bytes = place.artifacts.read(artifact).ok()?;

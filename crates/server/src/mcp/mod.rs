@@ -5,9 +5,9 @@
 //! (`programs`).
 
 mod calls;
+mod client_sandbox;
+mod client_sandboxes;
 mod http;
-mod place;
-mod places;
 mod programs;
 mod question;
 mod request;
@@ -22,7 +22,7 @@ use super::rpc::Client;
 use agent_base::sanitise::one_line;
 use agent_mcp::jsonrpc::{ErrorObject, INVALID_PARAMS, METHOD_NOT_FOUND};
 use agent_mcp::protocol::{Era, WITH_INITIALIZE, implementation};
-use places::Places;
+use client_sandboxes::ClientSandboxes;
 use request::Request;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -51,7 +51,7 @@ pub struct Settings {
 /// Answers the requests of all clients.
 pub struct Service {
     settings: Settings,
-    places: Places,
+    places: ClientSandboxes,
     transfers: Arc<Semaphore>,
 }
 
@@ -69,7 +69,7 @@ pub struct Caller {
 impl Service {
     /// For sandboxes that `opener` opens.
     pub fn new(opener: Arc<dyn Opener>, settings: Settings) -> Arc<Self> {
-        let places = Places::new(opener, settings.workspace.clone());
+        let places = ClientSandboxes::new(opener, settings.workspace.clone());
         Arc::new(Self { settings, places, transfers: Arc::new(Semaphore::new(MAX_TRANSFERS)) })
     }
 

@@ -2,7 +2,7 @@
 
 use super::Service;
 use super::calls::{Returned, arguments, recorded};
-use super::place::Place;
+use super::client_sandbox::ClientSandbox;
 use agent_base::error::{Error, Result};
 use agent_base::secret_scan;
 use agent_base::utf8_stream::Utf8Stream;
@@ -112,7 +112,7 @@ pub fn list() -> Vec<Value> {
 impl Service {
     pub(super) async fn of_program(
         &self,
-        place: &Place,
+        place: &ClientSandbox,
         call: &str,
         name: &str,
         given: &Value,
@@ -194,7 +194,7 @@ impl Printed {
     }
 }
 
-async fn execute(place: &Place, call: &str, raw: &Value) -> Result<Returned> {
+async fn execute(place: &ClientSandbox, call: &str, raw: &Value) -> Result<Returned> {
     let (given, conversation) = (arguments::<Execute>(raw)?, &place.session.conversation);
     if let Some(why) = conversation.judge("execute", Some(Action::Command(&given.command)), raw).await? {
         return Ok(Returned::failed(why));
@@ -257,7 +257,7 @@ fn exit_code_and_timeout(outcome: &Outcome) -> (Option<i32>, bool) {
     }
 }
 
-async fn upload(place: &Place, raw: &Value) -> Result<Returned> {
+async fn upload(place: &ClientSandbox, raw: &Value) -> Result<Returned> {
     let files = arguments::<Upload>(raw)?.files;
     let bytes: u64 = files.iter().map(|file| file.data.len() as u64 / 4 * 3).sum();
     if bytes > MAX_FILES {
@@ -315,7 +315,7 @@ fn written<'a>(file: &'a UploadedFile, bytes: Option<&'a [u8]>) -> (Cow<'a, str>
     (file.path.to_string_lossy(), String::from_utf8_lossy(bytes.unwrap_or_default()))
 }
 
-async fn download(place: &Place, raw: &Value) -> Result<Returned> {
+async fn download(place: &ClientSandbox, raw: &Value) -> Result<Returned> {
     let (paths, conversation) = (arguments::<Download>(raw)?.paths, &place.session.conversation);
     if let Some(why) = conversation.judge("download", None, raw).await? {
         return Ok(Returned::failed(why));

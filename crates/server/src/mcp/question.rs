@@ -1,7 +1,7 @@
 //! Questions to the user of a client: what they show, and to what an answer belongs.
 
 use super::Caller;
-use super::place::Place;
+use super::client_sandbox::ClientSandbox;
 use super::request::Request;
 use crate::random_token;
 use agent_base::error::Result;
@@ -52,7 +52,7 @@ impl Proposal {
     ///
     /// # Errors
     /// A content is missing.
-    pub fn of_changes(place: &Place, ready: &Ready, changes: ChangeSet) -> Result<Self> {
+    pub fn of_changes(place: &ClientSandbox, ready: &Ready, changes: ChangeSet) -> Result<Self> {
         let workspace = &ready.workspace;
         let store = workspace.store();
         let counts = changes.counts();
@@ -128,7 +128,12 @@ pub enum Asked {
 ///
 /// # Errors
 /// The record of what the user looked at cannot be read.
-pub async fn ask(place: &Place, proposal: Proposal, caller: &Caller, request: &Request<'_>) -> Result<Asked> {
+pub async fn ask(
+    place: &ClientSandbox,
+    proposal: Proposal,
+    caller: &Caller,
+    request: &Request<'_>,
+) -> Result<Asked> {
     if !request.shows_forms(caller.shows_forms) {
         return Ok(Asked::Nobody);
     }
@@ -166,7 +171,11 @@ pub async fn ask(place: &Place, proposal: Proposal, caller: &Caller, request: &R
 }
 
 /// The answer that a client has come back with, if it belongs to the last question and what it was about is unchanged.
-fn answered(place: &Place, proposal: &Proposal, request: &Request<'_>) -> Option<(Value, Option<Unseen>)> {
+fn answered(
+    place: &ClientSandbox,
+    proposal: &Proposal,
+    request: &Request<'_>,
+) -> Option<(Value, Option<Unseen>)> {
     let token = request.params.get("requestState")?.as_str()?;
     let (given, asked) = place.question.lock().take()?;
     let is_same = given == token && asked.words == proposal.words && asked.changes == proposal.changes;

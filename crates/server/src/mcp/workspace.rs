@@ -1,7 +1,7 @@
 //! Tools that do what the user does in the REPL: see, write and undo changes, and change what the sandbox may reach.
 
 use super::calls::{Answer, Returned, arguments};
-use super::place::Place;
+use super::client_sandbox::ClientSandbox;
 use super::question::{Asked, Proposal, ask};
 use super::request::Request;
 use super::{Caller, Service};
@@ -105,7 +105,7 @@ pub fn list() -> Vec<Value> {
 impl Service {
     pub(super) async fn of_workspace(
         &self,
-        place: &Arc<Place>,
+        place: &Arc<ClientSandbox>,
         caller: &Caller,
         request: &Request<'_>,
         name: &str,
@@ -133,7 +133,7 @@ impl Service {
 
     async fn apply(
         &self,
-        place: &Place,
+        place: &ClientSandbox,
         ready: &Ready,
         changes: ChangeSet,
         caller: &Caller,
@@ -193,7 +193,7 @@ impl Service {
     /// The list, or a change of it, which is the user's to decide.
     async fn network(
         &self,
-        place: &Place,
+        place: &ClientSandbox,
         allow: Option<Vec<String>>,
         caller: &Caller,
         request: &Request<'_>,
@@ -226,7 +226,7 @@ impl Service {
     }
 }
 
-async fn changes(place: &Place, Paths { paths }: Paths) -> Result<(Arc<Ready>, ChangeSet)> {
+async fn changes(place: &ClientSandbox, Paths { paths }: Paths) -> Result<(Arc<Ready>, ChangeSet)> {
     let ready = place.ready().await?;
     // As part of this step, and not of the last one.
     place.record().await?;
@@ -236,7 +236,7 @@ async fn changes(place: &Place, Paths { paths }: Paths) -> Result<(Arc<Ready>, C
     Ok((ready, changes))
 }
 
-fn shown(place: &Place, ready: &Ready, changes: &ChangeSet) -> Result<Returned> {
+fn shown(place: &ClientSandbox, ready: &Ready, changes: &ChangeSet) -> Result<Returned> {
     let store = ready.workspace.store();
     let is_file = |node: &Option<Node>| node.as_ref().is_some_and(|node| !node.is_directory());
     let mut files = Vec::new();
@@ -298,7 +298,7 @@ fn patch_of(changes: &ChangeSet, store: &Store) -> Result<Patch> {
     Ok(Patch { text, left_out, truncated })
 }
 
-async fn undo(place: &Place, steps: u32) -> Result<Returned> {
+async fn undo(place: &ClientSandbox, steps: u32) -> Result<Returned> {
     place.ready().await?;
     match place.session.undo(steps as usize).await? {
         Some((restored, _)) => {

@@ -64,7 +64,7 @@ impl Moment {
 /// Where a hook runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
+pub enum HookLocation {
     /// In the session's sandbox.
     #[default]
     Sandbox,
@@ -80,7 +80,7 @@ pub struct Hook {
     /// The command that the shell runs.
     pub command: String,
     /// The side that it runs on.
-    pub place: Place,
+    pub place: HookLocation,
     /// The tools that it is about; of all where there are none.
     pub tools: Vec<String>,
     /// The time limit for one run.
@@ -149,7 +149,7 @@ impl Hooks {
 
     /// Returns whether what there is to run needs a sandbox.
     pub fn needs_sandbox(&self, moment: Moment, tool: Option<&str>) -> bool {
-        self.list.iter().any(|hook| hook.is_about(moment, tool) && hook.place == Place::Sandbox)
+        self.list.iter().any(|hook| hook.is_about(moment, tool) && hook.place == HookLocation::Sandbox)
     }
 
     /// Runs the hooks of a moment in order, until one blocks. `details` is part of the JSON object that they read; those that
@@ -176,10 +176,12 @@ impl Hooks {
         let input = input.to_string();
         for hook in self.list.iter().filter(|hook| hook.is_about(moment, tool)) {
             let ran = match (hook.place, sandbox) {
-                (Place::Host, _) => host::run(hook, &self.workspace, &self.machine, input.as_bytes()).await,
-                (Place::Sandbox, Some(sandbox)) => inside::run(hook, sandbox, input.as_bytes()).await,
-                (Place::Sandbox, None) if moment == Moment::SessionEnd => continue,
-                (Place::Sandbox, None) => Err("there is no sandbox".to_owned()),
+                (HookLocation::Host, _) => {
+                    host::run(hook, &self.workspace, &self.machine, input.as_bytes()).await
+                }
+                (HookLocation::Sandbox, Some(sandbox)) => inside::run(hook, sandbox, input.as_bytes()).await,
+                (HookLocation::Sandbox, None) if moment == Moment::SessionEnd => continue,
+                (HookLocation::Sandbox, None) => Err("there is no sandbox".to_owned()),
             };
             let failure = match ran {
                 Ok(Ran { exit_code: Some(BLOCKS), stderr, .. }) => {
@@ -212,7 +214,7 @@ impl Hooks {
     /// The failure of a hook that is not required is reported once, and blocks nothing.
     fn report(&self, hook: &Hook, why: &str) -> Result<()> {
         let (command, why) = (one_line(&hook.command, 60), one_line(why, 200));
-        let place = if hook.place == Place::Host { "on the host" } else { "in the sandbox" };
+        let place = if hook.place == HookLocation::Host { "on the host" } else { "in the sandbox" };
         let moment = hook.moment.as_str();
         let text = format!("The hook `{command}` ({moment}, {place}) failed, and holds nothing up: {why}");
         match self.reported.lock().insert(text.clone()) {

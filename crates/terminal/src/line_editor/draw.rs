@@ -51,7 +51,7 @@ impl View {
                 column = 0;
             }
             if (index..index + joined.len()).contains(&cursor) {
-                at = Some(Place::behind(&rows, column));
+                at = Some(CursorPosition::behind(&rows, column));
             }
             if joined.ends_with('\n') {
                 rows.push(" ".repeat(following));
@@ -68,7 +68,8 @@ impl View {
                 row.push_str(if joined == "\t" { TAB_TEXT } else { "" });
             }
         }
-        let Place { row, column, before } = at.unwrap_or_else(|| Place::behind(&rows, column));
+        let CursorPosition { row, column, before } =
+            at.unwrap_or_else(|| CursorPosition::behind(&rows, column));
         let is_uncertain = |before: &String| plain(before).graphemes(true).any(is_width_uncertain);
         Self { rows, cursor: (row, column), before_cursor: Some(before).filter(is_uncertain) }
     }
@@ -126,13 +127,13 @@ fn breaks(text: &str, indent: usize, following: usize, width: usize) -> Vec<usiz
 }
 
 /// The place of the cursor.
-struct Place {
+struct CursorPosition {
     row: usize,
     column: usize,
     before: String,
 }
 
-impl Place {
+impl CursorPosition {
     fn behind(rows: &[String], column: usize) -> Self {
         Self { row: rows.len() - 1, column, before: rows.last().cloned().unwrap_or_default() }
     }

@@ -1,6 +1,6 @@
 //! A look at single paths of the sandbox's tree, so that following an edit on the host does not depend on the tree's size.
 
-use super::{Look, Places, Scanner, delta, is_rules, now_ns};
+use super::{Look, ScanContext, Scanner, delta, is_rules, now_ns};
 use crate::base::Base;
 use crate::entries::validate;
 use crate::host_watch::within;
@@ -29,7 +29,7 @@ impl Scanner {
         sandbox: &Sandbox,
         base: &mut Base,
         known: &Delta,
-        places: &Places<'_>,
+        places: &ScanContext<'_>,
         paths: &BTreeSet<TreePath>,
     ) -> Result<Option<Delta>> {
         let is_new = |path: &TreePath| !base.nodes.contains_key(path) && repository(path).is_none();

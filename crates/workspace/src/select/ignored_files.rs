@@ -1,7 +1,7 @@
 //! What of the files that git ignores is never shown: secrets, devices, what cannot be read.
 
 use super::{Directory, Found, Options, Walk, entries_of, open_directory};
-use crate::ignored_index::{Index, Kind, Listed, Place, Seen};
+use crate::ignored_index::{Index, Kind, Listed, RecordIndex, Seen};
 use crate::secrets::{self, Suspicion};
 use crate::selection::LeftOut;
 use crate::transfer::is_git_config;
@@ -115,7 +115,7 @@ impl Walk<'_> {
         &self,
         directory: &TreePath,
         depth: u16,
-        place: Option<Place>,
+        place: Option<RecordIndex>,
         queue: &Queue<Directory>,
         found: &mut Found,
     ) {
@@ -152,7 +152,7 @@ impl Walk<'_> {
         &self,
         directory: &TreePath,
         depth: u16,
-        places: &HashMap<&[u8], Place>,
+        places: &HashMap<&[u8], RecordIndex>,
         below: &mut Vec<Directory>,
         found: &mut Found,
     ) {

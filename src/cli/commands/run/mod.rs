@@ -7,9 +7,9 @@ use crate::cli::console::Console;
 use crate::cli::endpoint::{self, Connected};
 use crate::cli::open::{StartingPoint, drive, open, resumed_options};
 use crate::cli::options::{EndArgs, JsonArg, Options, PlanArg, SessionOptions};
-use crate::cli::place::Place;
 use crate::cli::session_end::{after_failure, after_run};
 use crate::cli::signals::with_signals;
+use crate::cli::working_directory::WorkingDirectory;
 use crate::cli::{plan, prompt};
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
@@ -64,7 +64,7 @@ pub async fn run(machine: &Arc<Machine>, arguments: RunArgs) -> ExitCode {
         if let (Some(resume), Some(_), None) = (&resume, &arguments.session_key, &options.directory.workspace)
         {
             // A key is the caller's own name for a thread, and may be used in another directory by mistake.
-            Place::of(machine, &options.directory)?.check(&resume.id, &resume.history)?;
+            WorkingDirectory::of(machine, &options.directory)?.check(&resume.id, &resume.history)?;
         }
         let mut config = Config::load(machine, &resumed_options(machine, resume.as_ref(), options)?)?;
         let Connected { mut settings, notices } = endpoint::model(&mut config, resume.as_ref()).await?;

@@ -10,7 +10,9 @@ use super::units::{bytes, duration};
 use crate::count_text::counted;
 use crate::error::{Error, Result};
 use crate::machine::Machine;
-use crate::mcp::client::{CALL_TIMEOUT, Launch, OwnLimits, Place, START_TIMEOUT, ServerSettings, is_name};
+use crate::mcp::client::{
+    CALL_TIMEOUT, Launch, OwnLimits, START_TIMEOUT, ServerLocation, ServerSettings, is_name,
+};
 use crate::network;
 use docker_run::DockerRun;
 use options::{McpOptions, PlaceOption, ServerOptions};
@@ -92,12 +94,12 @@ pub fn settings(
     }
     let time = |text: &Option<String>, default| text.as_deref().map_or(Ok(default), duration);
     let (launch, limits) = launch(options, variable)?;
-    let place = options.place.map_or(Place::default(), Place::from);
-    let is_sandboxed = place == Place::Sandbox && !matches!(launch, Launch::Http { .. });
+    let place = options.place.map_or(ServerLocation::default(), ServerLocation::from);
+    let is_sandboxed = place == ServerLocation::Sandbox && !matches!(launch, Launch::Http { .. });
     if !is_sandboxed && limits != OwnLimits::default() {
         return Err(Error::config("memory, cpus and pids are for servers that run in a sandbox"));
     }
-    if place == Place::Host && matches!(launch, Launch::Image { .. }) {
+    if place == ServerLocation::Host && matches!(launch, Launch::Image { .. }) {
         return Err(Error::config("an image runs in a sandbox")
             .hint("leave `where` out, or name docker as the command"));
     }
@@ -238,7 +240,7 @@ mod tests {
                 .unwrap();
         let Launch::Process { env, .. } = &server.launch else { panic!("{server:?}") };
         assert_eq!((env[0].0.as_str(), env[0].1.expose_secret()), ("TOKEN", "secret"));
-        assert_eq!(server.place, Place::Sandbox);
+        assert_eq!(server.place, ServerLocation::Sandbox);
         let server = read("url = \"https://a.example/mcp\"\nbearer_token_env_var = \"TOKEN\"").unwrap();
         let Launch::Http { headers, .. } = &server.launch else { panic!("{server:?}") };
         assert_eq!(headers[0].1.expose_secret(), "Bearer secret");

@@ -1,6 +1,6 @@
 //! `[mcp]` of `config.toml`, as it is written.
 
-use crate::mcp::client::Place;
+use crate::mcp::client::ServerLocation;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -67,7 +67,7 @@ pub enum PlaceOption {
     Host,
 }
 
-impl From<PlaceOption> for Place {
+impl From<PlaceOption> for ServerLocation {
     fn from(option: PlaceOption) -> Self {
         match option {
             PlaceOption::Sandbox => Self::Sandbox,

@@ -40,14 +40,14 @@ impl Changed {
 }
 
 /// A name, the open directory that it is in, and what is there.
-pub(super) struct Place<'a> {
+pub(super) struct OpenEntry<'a> {
     host: &'a HostDir,
     path: &'a TreePath,
     pub(super) parent: OwnedFd,
     pub(super) found: Observed,
 }
 
-impl<'a> Place<'a> {
+impl<'a> OpenEntry<'a> {
     /// The place of `path`, whatever is there.
     pub(super) fn of(host: &'a HostDir, path: &'a TreePath) -> io::Result<Self> {
         let parent = host.parent(path)?;
@@ -377,7 +377,7 @@ mod tests {
         let mut content = meanwhile(|| assert!(attribute(&tree.file(), "two")));
         tree.host.write_file(&tree.path, &mut content, 0o644, &tree.look()).unwrap();
         assert_eq!(of_file(&tree.file()).unwrap(), b"two");
-        let place = Place::of(&tree.host, &tree.path).unwrap();
+        let place = OpenEntry::of(&tree.host, &tree.path).unwrap();
         let mut temporary = Temporary::new(&place.parent);
         let known =
             attributes::copy(&place.parent, tree.path.name(), &temporary.create(0o600).unwrap()).unwrap();
@@ -408,7 +408,7 @@ mod tests {
         fs::write(tree.file(), "mine").unwrap();
         assert!(Changed::is(&tree.host.remove_file(&tree.path, &tree.former).unwrap_err()));
         assert_eq!(fs::read_to_string(tree.file()).unwrap(), "mine");
-        let place = Place::of(&tree.host, &tree.path).unwrap();
+        let place = OpenEntry::of(&tree.host, &tree.path).unwrap();
         fs::set_permissions(tree.file(), Permissions::from_mode(0o600)).unwrap();
         assert!(Changed::is(&place.clear().unwrap_err()));
         assert_eq!(fs::metadata(tree.file()).unwrap().mode() & 0o777, 0o600);

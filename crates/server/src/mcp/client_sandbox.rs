@@ -19,7 +19,7 @@ const RECORD_TIMEOUT: Duration = Duration::from_secs(30);
 const END_TIMEOUT: Duration = Duration::from_millis(1800);
 
 /// A sandbox of a client, with the session that it belongs to.
-pub struct Place {
+pub struct ClientSandbox {
     /// The session.
     pub session: Session,
     /// Its bus.
@@ -34,7 +34,7 @@ pub struct Place {
     is_due: AtomicBool,
 }
 
-impl Place {
+impl ClientSandbox {
     /// Opens the session.
     pub async fn open(opener: &dyn Opener, workspace: &Path, from: StartFrom) -> Result<Arc<Self>> {
         let events = Arc::new(Events::new(1));
@@ -129,7 +129,7 @@ pub struct Running {
 
 impl Running {
     /// A call that begins.
-    pub fn new(place: &Place, id: &str, name: &str) -> Self {
+    pub fn new(place: &ClientSandbox, id: &str, name: &str) -> Self {
         let events = Arc::clone(&place.events);
         Self { events, id: id.to_owned(), name: name.to_owned(), is_done: false }
     }

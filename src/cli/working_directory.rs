@@ -11,14 +11,14 @@ use std::sync::Arc;
 
 /// A workspace, and where in it commands start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct WorkingDirectory {
     /// The workspace.
     pub root: PathBuf,
     /// The directory that commands start in, relative to it.
     pub directory: PathBuf,
 }
 
-impl Place {
+impl WorkingDirectory {
     /// Returns what the call names, by default the current directory.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! The sandboxes of all clients, by name. At most so many are open; one that nobody uses any more ends.
 
-use super::place::Place;
+use super::client_sandbox::ClientSandbox;
 use crate::{Opener, StartFrom};
 use agent_base::error::{Error, Result};
 use agent_base::lock::Lock;
@@ -22,16 +22,16 @@ const IDLE_CHECK: Duration = Duration::from_secs(60);
 /// The longest name, in bytes.
 const MAX_NAME: usize = 200;
 
-type Cell = Arc<OnceCell<Arc<Place>>>;
+type Cell = Arc<OnceCell<Arc<ClientSandbox>>>;
 
 /// All sandboxes.
-pub struct Places {
+pub struct ClientSandboxes {
     opener: Arc<dyn Opener>,
     workspace: PathBuf,
     all: Lock<HashMap<String, Cell>>,
 }
 
-impl Places {
+impl ClientSandboxes {
     /// None yet, of `workspace`.
     pub fn new(opener: Arc<dyn Opener>, workspace: PathBuf) -> Self {
         Self { opener, workspace, all: Lock::default() }
@@ -41,14 +41,14 @@ impl Places {
     ///
     /// # Errors
     /// There are too many, or it cannot be opened: the next call tries again.
-    pub async fn get(&self, name: &str, key: Option<&str>) -> Result<Arc<Place>> {
+    pub async fn get(&self, name: &str, key: Option<&str>) -> Result<Arc<ClientSandbox>> {
         let named = self.named(name)?;
         let place = named.cell.get_or_try_init(|| async {
             let from = match key {
                 Some(key) => StartFrom::Session(self.opener.store().for_key(key)?),
                 None => StartFrom::New,
             };
-            Place::open(&*self.opener, &self.workspace, from).await
+            ClientSandbox::open(&*self.opener, &self.workspace, from).await
         });
         let place = Arc::clone(place.await?);
         place.touch();
@@ -57,7 +57,7 @@ impl Places {
 
     /// A second sandbox for `key`, with the workspace and `$HOME` of `source` as they are now. A later server finds it by that
     /// key.
-    pub async fn fork(&self, source: &Place, key: &str) -> Result<SessionId> {
+    pub async fn fork(&self, source: &ClientSandbox, key: &str) -> Result<SessionId> {
         let named = self.named(&Self::of_key(key))?;
         let is_ours = AtomicBool::new(false);
         let place = named.cell.get_or_try_init(|| async {
@@ -66,7 +66,7 @@ impl Places {
             source.ready().await?;
             let fork = source.session.fork().await?;
             self.opener.store().bind_key(key, &fork.id)?;
-            Place::open(&*self.opener, &self.workspace, StartFrom::Session(fork.id)).await
+            ClientSandbox::open(&*self.opener, &self.workspace, StartFrom::Session(fork.id)).await
         });
         let id = place.await?.session.id().clone();
         match is_ours.into_inner() {
@@ -138,7 +138,7 @@ impl Places {
 
 /// A name that is being looked up. Where it ends without a sandbox (the call failed or was cancelled), the name is free again.
 struct Named<'a> {
-    places: &'a Places,
+    places: &'a ClientSandboxes,
     name: String,
     cell: Cell,
 }
@@ -201,7 +201,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_that_is_cancelled_while_its_sandbox_is_opened_leaves_no_place_taken() {
-        let places = Places::new(Arc::new(Stuck(Store::at("/nowhere"))), PathBuf::from("/nowhere"));
+        let places = ClientSandboxes::new(Arc::new(Stuck(Store::at("/nowhere"))), PathBuf::from("/nowhere"));
         // Two wait for the same one; the second begins to open it when the first is cancelled.
         let mut first = Box::pin(places.get("x", None));
         let mut second = Box::pin(places.get("x", None));
