@@ -10,8 +10,6 @@ const MAX_PASTE: usize = 8 << 20;
 /// A longer sequence is not a key.
 const MAX_SEQUENCE: usize = 64;
 const PASTE_END: &[u8] = b"\x1b[201~";
-/// Ctrl-C, as a byte and in the forms of kitty and xterm.
-const CONTROL_C: [&[u8]; 3] = [b"\x03", b"\x1b[99;5u", b"\x1b[27;5;99~"];
 
 /// A key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +67,24 @@ impl Press {
             Key::Char(letter) if press.shift && !press.alt && !press.ctrl && letter.is_ascii_lowercase() => {
                 Self { key: Key::Char(letter.to_ascii_uppercase()), ..press }
             }
+            // With Caps Lock, xterm reports the letter as it would be typed.
+            Key::Char(letter) if press.ctrl && !press.shift && letter.is_ascii_uppercase() => {
+                Self { key: Key::Char(letter.to_ascii_lowercase()), ..press }
+            }
             _ => press,
+        }
+    }
+
+    /// Puts the key of the basic layout (`base`, where the terminal reports it) in place of another alphabet's: with Ctrl or Alt a
+    /// key is a command, and is the same in each layout.
+    fn in_basic_layout(self, base: Option<u32>) -> Self {
+        match (&self.key, base.and_then(char::from_u32)) {
+            (Key::Char(letter), Some(base))
+                if (self.ctrl || self.alt) && !letter.is_ascii() && base.is_ascii_graphic() =>
+            {
+                Self { key: Key::Char(base), ..self }
+            }
+            _ => self,
         }
     }
 }
@@ -184,7 +199,7 @@ fn pasted(bytes: &[u8]) -> Press {
 
 /// Returns whether the bytes are Ctrl-C and nothing else.
 pub fn is_control_c(bytes: &[u8]) -> bool {
-    CONTROL_C.contains(&bytes)
+    matches!(take(bytes), Taken::Press(press, length) if length == bytes.len() && press == Press::ctrl('c'))
 }
 
 /// Returns whether bytes that came behind an escape, and late, are the rest of a key's sequence and not what was typed after Escape.
@@ -267,7 +282,8 @@ fn control_sequence(rest: &[u8]) -> Taken {
         }
         (b'~', number) => Press::of(numbered_key(number)).with(next()),
         (b'u', code) if parameters.starts_with(|first: char| first.is_ascii_digit()) => {
-            by_code(code).with(next())
+            let base = parameters.split(';').next().and_then(|codes| codes.split(':').nth(2));
+            by_code(code).with(next()).in_basic_layout(base.and_then(|base| base.parse().ok()))
         }
         (b'Z', _) => Press { shift: true, ..Press::of(Key::Tab) },
         (last, _) => Press::of(cursor_key(last).unwrap_or(Key::Other)).with(next()),
@@ -453,6 +469,22 @@ mod tests {
         }
         assert_eq!(keys(b"\x1b[97;2u"), [Press { shift: true, ..Press::of(Key::Char('A')) }]);
         assert_eq!(keys(b"\x1b[99;9u"), [Press::of(Key::Other)]);
+    }
+
+    /// Ctrl-C of a Cyrillic keyboard was a letter, and nothing could be interrupted.
+    #[test]
+    fn a_command_is_the_same_in_every_layout_of_the_keyboard() {
+        for control_c in ["1089::99;5", "1089:1057:99;5:1", "1089::99;133", "99;69", "99;133:2"] {
+            let bytes = format!("\x1b[{control_c}u");
+            assert_eq!(keys(bytes.as_bytes()), [Press::ctrl('c')], "{control_c}");
+            assert!(is_control_c(bytes.as_bytes()), "{control_c}");
+        }
+        assert_eq!(keys(b"\x1b[27;5;67~"), [Press::ctrl('c')], "with Caps Lock");
+        assert_eq!(keys(b"\x1b[1080::98;3u"), [Press::of(Key::Char('b')).alt()]);
+        // Text is what the layout has, and a layout of Latin letters is the user's own.
+        assert_eq!(keys(b"\x1b[1089::99u"), [Press::of(Key::Char('с'))]);
+        assert_eq!(keys(b"\x1b[97::113;5u"), [Press::ctrl('a')]);
+        assert!(!is_control_c(b"\x03x") && !is_control_c(b"c") && !is_control_c(b""));
     }
 
     /// A paste without an end took all keys for ever.
