@@ -129,6 +129,21 @@ fn an_answer_that_ends_for_an_unknown_reason_is_shown_and_is_not_success() {
     assert!(finished.stdout.contains("Whole."), "{}", finished.stdout);
 }
 
+/// A call that a gateway lost was half of a job, and success.
+#[test]
+fn an_answer_that_announces_a_call_and_has_none_is_asked_about_once() {
+    let announced = || deltas(&[json!({ "content": "I will look." })], "tool_calls");
+    let model = announced().text("Done.").start();
+    let finished = agent().endpoint(&model).args(["run", "-q", "go"]).run().expect_code(0);
+    assert_eq!(finished.stdout, "Done.\n");
+    let asked = model.requests()[1].messages();
+    assert!(asked.last().unwrap()["content"].as_str().unwrap().contains("no call arrived"), "{asked:?}");
+    // Some servers say so of every answer.
+    let model = announced().repeat_last().start();
+    let finished = agent().endpoint(&model).args(["run", "-q", "go"]).run().expect_code(0);
+    assert_eq!((finished.stdout.as_str(), model.requests().len()), ("I will look.\n", 2));
+}
+
 /// Each of these words ended the run.
 #[test]
 fn an_overflow_in_any_words_is_compacted_and_the_work_continues() {

@@ -180,6 +180,15 @@ async fn calls_in_odd_pieces() {
     ];
     assert_eq!(calls_of(&zero).await, [a.clone(), b.clone()]);
 
+    // The second call begins with the first one's index, and goes on with its own.
+    let miscounted = [
+        call(json!(0), json!("a"), json!("read_file"), json!(r#"{"path":"x"}"#)),
+        call(json!(0), json!("b"), json!("run_commands"), json!(r#"{"comm"#)),
+        call(json!(1), null.clone(), null.clone(), json!(r#"and":"#)),
+        call(json!(1), null.clone(), null.clone(), json!(r#""ls"}"#)),
+    ];
+    assert_eq!(calls_of(&miscounted).await, [a.clone(), b.clone()]);
+
     // Arguments as an object.
     let object = [call(json!(0), json!("a"), json!("read_file"), json!({ "path": "x" }))];
     assert_eq!(calls_of(&object).await, std::slice::from_ref(&a));
