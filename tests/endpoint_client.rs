@@ -371,6 +371,25 @@ async fn parameters_that_are_refused_are_left_out() {
     }
 }
 
+/// The templates of some models have no role for the system.
+#[tokio::test]
+async fn an_endpoint_without_a_system_role_has_it_in_the_first_prompt() {
+    for refusal in [
+        "System role not supported",
+        "Developer instruction is not enabled for models/gemma-3-27b-it",
+        "System message must be at the beginning.",
+    ] {
+        let endpoint = endpoint().error(400, refusal).text("Four.").start();
+        let messages =
+            [Message::System { text: "Be short.".into() }, Message::User { text: "What is 2 + 2?".into() }];
+        let (reply, seen) = ask_with(&client(&endpoint), &messages, &tools()).await;
+        assert_eq!(reply.expect(refusal).text, "Four.");
+        let expected = json!([{ "role": "user", "content": "Be short.\n\nWhat is 2 + 2?" }]);
+        assert_eq!(endpoint.last().body["messages"], expected);
+        assert!(seen.notices[0].contains("does not take a system message"), "{:?}", seen.notices);
+    }
+}
+
 #[tokio::test]
 async fn an_endpoint_that_does_not_take_tools_has_them_described() {
     let call = r#"{"name": "read_file", "arguments": {"path": "a"}}"#;
