@@ -283,7 +283,7 @@ fn a_base_url_with_a_query_is_one_of_azures_deployments() {
 /// "unsupported scheme socks5h"; `socks://` was ignored.
 #[test]
 fn a_socks_proxy_is_used_and_resolves_the_name() {
-    for scheme in ["socks5h", "socks"] {
+    for scheme in ["socks5h", "socks", "socks4a"] {
         let model = endpoint().text("Through the proxy.").repeat_last().start();
         let to = model.root().trim_start_matches("http://").parse().expect("an address");
         let (address, asked) = socks::start(to, None);
@@ -297,4 +297,39 @@ fn a_socks_proxy_is_used_and_resolves_the_name() {
         assert_eq!(finished.stdout.trim(), "Through the proxy.", "{scheme}");
         assert_eq!(asked.recv().unwrap(), "model.invalid");
     }
+}
+
+/// Versions without names get an address, which is looked up here.
+#[test]
+fn a_socks_proxy_that_takes_addresses_alone_is_used() {
+    for scheme in ["socks5", "socks4"] {
+        let model = endpoint().text("Through the proxy.").repeat_last().start();
+        let to = model.root().trim_start_matches("http://").parse().expect("an address");
+        let (address, asked) = socks::start(to, None);
+        let finished = agent()
+            .endpoint(&model)
+            .env("ALL_PROXY", format!("{scheme}://{address}"))
+            .env("NO_PROXY", "")
+            .args(["run", "-q", "--base-url", "http://192.0.2.7/v1", "go"])
+            .run()
+            .expect_code(0);
+        assert_eq!(finished.stdout.trim(), "Through the proxy.", "{scheme}");
+        assert_eq!(asked.recv().unwrap(), "192.0.2.7");
+    }
+}
+
+#[test]
+fn a_socks_proxy_gets_the_name_and_password_of_its_address() {
+    let model = endpoint().text("Through the proxy.").repeat_last().start();
+    let to = model.root().trim_start_matches("http://").parse().expect("an address");
+    let (address, asked) = socks::start(to, Some(("us@er", "p:w")));
+    let call = |user: &str| {
+        let call = agent().endpoint(&model).env("NO_PROXY", "");
+        let call = call.env("ALL_PROXY", format!("socks5h://{user}@{address}"));
+        call.args(["run", "-q", "--base-url", "http://model.invalid/v1", "go"]).run()
+    };
+    call("us%40er:p%3Aw").expect_code(0);
+    assert_eq!(asked.recv().unwrap(), "model.invalid");
+    let refused = call("us%40er:wrong").expect_code(3);
+    assert!(!refused.stderr.contains("wrong"), "{}", refused.stderr);
 }
