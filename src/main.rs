@@ -15,12 +15,12 @@ fn main() -> ProcessExitCode {
     }
     let arguments = cli::usage::options_behind_command(std::env::args_os().collect());
     let is_exec = arguments.get(1).is_some_and(|argument| argument == "exec");
-    match Cli::try_parse_from(arguments) {
+    match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli::dispatch(cli, &machine),
         Err(error) => {
             // Help and version are errors too. If the terminal is gone, there is nobody left to report it to.
             let _ = error.print();
-            if let Some(hint) = cli::usage::hint(&error) {
+            if let Some(hint) = cli::usage::hint(&error, &arguments) {
                 cli::ui::stderr::write(&format!("hint: {hint}\n"));
             }
             let asked_for = !error.use_stderr();

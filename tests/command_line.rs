@@ -40,6 +40,17 @@ fn one_word_that_is_not_a_command_gets_a_hint() {
 }
 
 #[test]
+fn a_prompt_of_several_words_without_quotes_gets_a_hint() {
+    let hint = |arguments: &[&str]| agent().args(arguments).run().expect_code(2).stderr;
+    for arguments in [&["run", "fix", "the", "bug"][..], &["resume", "ID", "go", "on"], &["fix", "the bug"]] {
+        let refused = hint(arguments);
+        assert!(refused.contains("put it in quotes") && !refused.contains("an option of"), "{refused}");
+    }
+    // Other commands take no prompt.
+    assert!(!hint(&["models", "words"]).contains("hint:"));
+}
+
+#[test]
 fn options_may_stand_before_the_command() {
     let model = endpoint().models(200, r#"{"data":[{"id":"here"}]}"#).start();
     let listed = agent().args(["--base-url", &model.url(), "models"]).run().expect_code(0);

@@ -129,6 +129,21 @@ fn an_answer_that_ends_for_an_unknown_reason_is_shown_and_is_not_success() {
     assert!(finished.stdout.contains("Whole."), "{}", finished.stdout);
 }
 
+/// A call that a gateway lost was half of a job, and success.
+#[test]
+fn an_answer_that_announces_a_call_and_has_none_is_asked_about_once() {
+    let announced = || deltas(&[json!({ "content": "I will look." })], "tool_calls");
+    let model = announced().text("Done.").start();
+    let finished = agent().endpoint(&model).args(["run", "-q", "go"]).run().expect_code(0);
+    assert_eq!(finished.stdout, "Done.\n");
+    let asked = model.requests()[1].messages();
+    assert!(asked.last().unwrap()["content"].as_str().unwrap().contains("no call arrived"), "{asked:?}");
+    // Some servers say so of every answer.
+    let model = announced().repeat_last().start();
+    let finished = agent().endpoint(&model).args(["run", "-q", "go"]).run().expect_code(0);
+    assert_eq!((finished.stdout.as_str(), model.requests().len()), ("I will look.\n", 2));
+}
+
 /// Each of these words ended the run.
 #[test]
 fn an_overflow_in_any_words_is_compacted_and_the_work_continues() {
@@ -268,7 +283,7 @@ fn a_base_url_with_a_query_is_one_of_azures_deployments() {
 /// "unsupported scheme socks5h"; `socks://` was ignored.
 #[test]
 fn a_socks_proxy_is_used_and_resolves_the_name() {
-    for scheme in ["socks5h", "socks"] {
+    for scheme in ["socks5h", "socks", "socks4a"] {
         let model = endpoint().text("Through the proxy.").repeat_last().start();
         let to = model.root().trim_start_matches("http://").parse().expect("an address");
         let (address, asked) = socks::start(to, None);
@@ -282,4 +297,39 @@ fn a_socks_proxy_is_used_and_resolves_the_name() {
         assert_eq!(finished.stdout.trim(), "Through the proxy.", "{scheme}");
         assert_eq!(asked.recv().unwrap(), "model.invalid");
     }
+}
+
+/// Versions without names get an address, which is looked up here.
+#[test]
+fn a_socks_proxy_that_takes_addresses_alone_is_used() {
+    for scheme in ["socks5", "socks4"] {
+        let model = endpoint().text("Through the proxy.").repeat_last().start();
+        let to = model.root().trim_start_matches("http://").parse().expect("an address");
+        let (address, asked) = socks::start(to, None);
+        let finished = agent()
+            .endpoint(&model)
+            .env("ALL_PROXY", format!("{scheme}://{address}"))
+            .env("NO_PROXY", "")
+            .args(["run", "-q", "--base-url", "http://192.0.2.7/v1", "go"])
+            .run()
+            .expect_code(0);
+        assert_eq!(finished.stdout.trim(), "Through the proxy.", "{scheme}");
+        assert_eq!(asked.recv().unwrap(), "192.0.2.7");
+    }
+}
+
+#[test]
+fn a_socks_proxy_gets_the_name_and_password_of_its_address() {
+    let model = endpoint().text("Through the proxy.").repeat_last().start();
+    let to = model.root().trim_start_matches("http://").parse().expect("an address");
+    let (address, asked) = socks::start(to, Some(("us@er", "p:w")));
+    let call = |user: &str| {
+        let call = agent().endpoint(&model).env("NO_PROXY", "");
+        let call = call.env("ALL_PROXY", format!("socks5h://{user}@{address}"));
+        call.args(["run", "-q", "--base-url", "http://model.invalid/v1", "go"]).run()
+    };
+    call("us%40er:p%3Aw").expect_code(0);
+    assert_eq!(asked.recv().unwrap(), "model.invalid");
+    let refused = call("us%40er:wrong").expect_code(3);
+    assert!(!refused.stderr.contains("wrong"), "{}", refused.stderr);
 }

@@ -180,6 +180,15 @@ async fn calls_in_odd_pieces() {
     ];
     assert_eq!(calls_of(&zero).await, [a.clone(), b.clone()]);
 
+    // The second call begins with the first one's index, and goes on with its own.
+    let miscounted = [
+        call(json!(0), json!("a"), json!("read_file"), json!(r#"{"path":"x"}"#)),
+        call(json!(0), json!("b"), json!("run_commands"), json!(r#"{"comm"#)),
+        call(json!(1), null.clone(), null.clone(), json!(r#"and":"#)),
+        call(json!(1), null.clone(), null.clone(), json!(r#""ls"}"#)),
+    ];
+    assert_eq!(calls_of(&miscounted).await, [a.clone(), b.clone()]);
+
     // Arguments as an object.
     let object = [call(json!(0), json!("a"), json!("read_file"), json!({ "path": "x" }))];
     assert_eq!(calls_of(&object).await, std::slice::from_ref(&a));
@@ -359,6 +368,25 @@ async fn parameters_that_are_refused_are_left_out() {
     assert_eq!(body["max_completion_tokens"], 100);
     for gone in ["max_tokens", "temperature", "stream_options"] {
         assert_eq!(body[gone], Value::Null, "{gone}");
+    }
+}
+
+/// The templates of some models have no role for the system.
+#[tokio::test]
+async fn an_endpoint_without_a_system_role_has_it_in_the_first_prompt() {
+    for refusal in [
+        "System role not supported",
+        "Developer instruction is not enabled for models/gemma-3-27b-it",
+        "System message must be at the beginning.",
+    ] {
+        let endpoint = endpoint().error(400, refusal).text("Four.").start();
+        let messages =
+            [Message::System { text: "Be short.".into() }, Message::User { text: "What is 2 + 2?".into() }];
+        let (reply, seen) = ask_with(&client(&endpoint), &messages, &tools()).await;
+        assert_eq!(reply.expect(refusal).text, "Four.");
+        let expected = json!([{ "role": "user", "content": "Be short.\n\nWhat is 2 + 2?" }]);
+        assert_eq!(endpoint.last().body["messages"], expected);
+        assert!(seen.notices[0].contains("does not take a system message"), "{:?}", seen.notices);
     }
 }
 

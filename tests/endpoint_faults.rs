@@ -190,6 +190,17 @@ async fn errors_in_every_shape_keep_their_words() {
         let error = failure(&endpoint().raw(body).status(400).start()).await;
         assert!(error.to_string().contains("400") && error.to_string().contains("it broke"), "{error}");
     }
+    // Some servers report errors as good answers.
+    for body in [
+        r#"{"base_resp":{"status_code":1008,"status_msg":"it broke: insufficient balance"},"choices":null}"#,
+        r#"{"code":400,"msg":"it broke","success":false}"#,
+    ] {
+        let error = failure(&endpoint().raw(body).start()).await;
+        assert!(error.to_string().contains("it broke"), "{error}");
+    }
+    let beside = r#"{"base_resp":{"status_code":0,"status_msg":"success"},"choices":[{"message":{"content":"Fine."}}]}"#;
+    let (reply, _) = ask(&client(&endpoint().raw(beside).start())).await;
+    assert_eq!(reply.unwrap().text, "Fine.");
     let error = failure(&endpoint().raw("").status(400).start()).await;
     assert!(error.to_string().contains("400 Bad Request without a word"), "{error}");
 }
@@ -324,6 +335,7 @@ async fn an_overflow_is_known_by_its_words() {
         (endpoint().sample("litellm/ctx"), None),
         (endpoint().error(400, "prompt is too long: 215000 tokens > 200000 maximum"), Some(200_000)),
         (endpoint().error(413, "Request Entity Too Large"), None),
+        (endpoint().error(400, "Total tokens of image and text exceed max message tokens"), None),
         (endpoint().raw(r#"data: {"error":{"message":"Context size has been exceeded."}}"#), None),
     ] {
         let error = failure(&script.start()).await;

@@ -405,7 +405,7 @@ fn a_panic_at_the_prompt_restores_the_terminal() {
 #[test]
 fn keys_are_told_apart_only_at_the_prompt_and_where_the_terminal_can() {
     let model = endpoint().text("Yes.").start();
-    let on = "\x1b[?2004h\x1b[>1u\x1b[>4;2m";
+    let on = "\x1b[?2004h\x1b[>5u\x1b[>4;2m";
     let off = "\x1b[?2004l\x1b[>4m\x1b[<u";
     let mut terminal = start(&model);
     let raw = |terminal: &Terminal| String::from_utf8_lossy(&terminal.raw()).into_owned();
@@ -422,7 +422,7 @@ fn keys_are_told_apart_only_at_the_prompt_and_where_the_terminal_can() {
     let plain = crate::support::terminal::terminal().endpoint(&model).env("TERM", "linux").start();
     plain.wait_for_prompt();
     let plain = raw(&plain);
-    assert!(plain.contains("\x1b[?2004h") && !plain.contains("\x1b[>1u"), "{plain:?}");
+    assert!(plain.contains("\x1b[?2004h") && !plain.contains("\x1b[>5u"), "{plain:?}");
 }
 
 #[test]

@@ -141,6 +141,7 @@ fn a_session_is_resumed_in_the_repl() {
         .tool_call("run_commands", json!({ "command": "echo kept > a.txt" }))
         .text("Written.")
         .text("As before.")
+        .text("Then nothing.")
         .start();
     let builder = terminal().endpoint(&model);
     let mut first = builder.again().endpoint(&model).start();
@@ -169,6 +170,15 @@ fn a_session_is_resumed_in_the_repl() {
     second.wait_for_prompt();
     second.ctrl_d();
     assert_eq!(second.wait(), 0);
+    let listed =
+        agent().env("AGENT_HOME", &home).args(["sessions", "list", "--all", "--json"]).run().expect_code(0);
+    let listed: Value = serde_json::from_str(&listed.stdout).expect("JSON");
+    let listed = listed.as_array().expect("sessions");
+    let worked = listed.iter().find(|session| session["turns"] != 0).expect("the session that has a turn");
+    let id = worked["id"].as_str().expect("an id");
+    let third = builder.again().endpoint(&model).args(["resume", id, "and then?"]).start();
+    third.wait_for("Then nothing.");
+    assert_eq!(texts(&model.requests()[3].messages(), "user")[2], "and then?");
     // Another directory has no session to resume.
     for arguments in [&["resume"][..], &["resume", "--last"], &["-c"], &["-r"]] {
         let elsewhere = terminal().endpoint(&model).env("AGENT_HOME", &home).args(arguments);

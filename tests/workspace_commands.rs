@@ -258,7 +258,7 @@ async fn a_workspace_that_the_sandbox_may_not_write_to_is_not_bound() {
 
 #[test]
 fn what_is_not_applied_is_reported() {
-    let command = "git -c user.name=a -c user.email=a@a commit -qam second && mkdir built && echo x > built/x && echo y > y.log";
+    let command = "git -c user.name=a -c user.email=a@a commit -qam second && mkdir built && echo x > built/x && echo y > y.log && echo more >> host.log";
     let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("ok").start();
     // What the host has ignored itself is seen inside, and is nothing new.
     let call =
@@ -281,6 +281,7 @@ fn what_is_not_applied_is_reported() {
     let told = ran.again().args(["apply"]).run().expect_code(0).stderr;
     insta::assert_snapshot!(told, @r"
     Commits, branches and configuration of git that were made in the sandbox stay there: apply the files, and commit on this side, or take the commits with apply --branch NAME.
+    Files that git ignores were changed in the sandbox and stay there: host.log (--include, when a session begins, copies such files).
     New files that .gitignore names stay in the sandbox: built, y.log (--include, when a session begins, copies such files).
     There is nothing to apply.
     ");

@@ -18,7 +18,8 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// The time limit for a server of this machine to list its models.
+/// The time that a server of this machine has to list its models. One that takes longer, because it loads a model or the machine
+/// is busy, can still be picked.
 const LOCAL_TIMEOUT: Duration = Duration::from_secs(2);
 /// The time limit for an endpoint to list its models, and to answer the request that tries it.
 const TRIAL_TIMEOUT: Duration = Duration::from_secs(60);
@@ -32,7 +33,7 @@ const EXAMPLES: [&str; 3] = [
 /// An endpoint that this machine can use.
 struct Candidate {
     provider: &'static Provider,
-    /// The variable with its key, or the number of models that a local server offers.
+    /// The variable with its key, or the models that a local server offers.
     because: String,
 }
 
@@ -99,14 +100,16 @@ async fn candidates(config: &Config, console: &Console) -> Vec<Candidate> {
     found.into_iter().flatten().collect()
 }
 
-/// Returns the only model that a server of this machine offers, or their number; `None` where nothing answers at its
-/// usual port.
+/// Returns the only model that a server of this machine offers, or their number, or that it has not answered yet; `None`
+/// where no such server is at its usual port.
 async fn offered_locally(config: &Config, provider: &Provider) -> Option<String> {
     let mut config = config.clone();
     config.options.endpoint.provider = Some(provider.name.to_owned());
     let client = endpoint::without_model(&config).await.ok()?;
-    let names = timeout(LOCAL_TIMEOUT, client.models()).await.ok()?.ok()?;
-    Some(match names.as_slice() {
+    let Ok(names) = timeout(LOCAL_TIMEOUT, client.models()).await else {
+        return Some("has not answered yet".to_owned());
+    };
+    Some(match names.ok()?.as_slice() {
         [only] => one_line(only, 40),
         names => format!("{} models", names.len()),
     })

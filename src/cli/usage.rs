@@ -48,22 +48,45 @@ fn has_optional_value(option: &clap::Arg) -> bool {
     option.get_num_args().is_some_and(|range| range.min_values() == 0)
 }
 
-/// Names the commands that have the option that was given to one that does not; `None` if no command has it.
-pub fn hint(error: &clap::Error) -> Option<String> {
-    if error.kind() != ErrorKind::UnknownArgument {
-        return None;
+/// What to do about an argument that the command does not take: the commands that have the option, or how a prompt of several
+/// words is written.
+pub fn hint(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
+    let program = Cli::command();
+    match error.kind() {
+        ErrorKind::UnknownArgument => {}
+        // The second word of a prompt is taken for a command.
+        ErrorKind::ArgumentConflict => {
+            let first = arguments.get(1).and_then(|first| first.to_str())?;
+            let is_word = !first.starts_with('-') && program.find_subcommand(first).is_none();
+            return if is_word { prompt_in_quotes(&program, arguments) } else { None };
+        }
+        _ => return None,
     }
     let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) else { return None };
-    let option = argument.split('=').next()?;
+    match argument.starts_with('-') {
+        true => commands_with_option(&program, argument.split('=').next()?),
+        false => prompt_in_quotes(&program, arguments),
+    }
+}
+
+fn commands_with_option(program: &clap::Command, option: &str) -> Option<String> {
     let is_it = |known: &clap::Arg| match option.strip_prefix("--") {
         Some(long) => known.get_long() == Some(long),
-        None => option.strip_prefix('-').and_then(|letters| letters.chars().next()) == known.get_short(),
+        None => option.chars().nth(1).is_some_and(|letter| known.get_short() == Some(letter)),
     };
-    let program = Cli::command();
-    let has_it = |command: &&clap::Command| command.get_arguments().any(&is_it);
+    let has_it = |command: &&clap::Command| command.get_arguments().any(is_it);
     let commands: Vec<&str> = program.get_subcommands().filter(has_it).map(clap::Command::get_name).collect();
     match commands.is_empty() {
         true => None,
         false => Some(format!("{option} has no effect here; it is an option of: {}", commands.join(", "))),
     }
+}
+
+/// `None` where the command takes no prompt.
+fn prompt_in_quotes(program: &clap::Command, arguments: &[OsString]) -> Option<String> {
+    let named = arguments.get(1).and_then(|word| program.find_subcommand(word));
+    let command = named.unwrap_or(program);
+    let mut positionals = command.get_positionals();
+    let takes_prompt = positionals.any(|positional| positional.get_id() == "prompt");
+    takes_prompt.then(|| "a prompt of several words is one argument: put it in quotes".to_owned())
 }

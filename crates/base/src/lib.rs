@@ -1,6 +1,7 @@
 //! Foundations that everything else stands on: errors and exit codes, facts of this machine, hashes, text that is made safe
 //! to show, files of `agent`'s own.
 
+pub mod alike_text;
 pub mod count_text;
 pub mod duration_text;
 pub mod error;

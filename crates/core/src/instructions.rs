@@ -3,6 +3,8 @@
 use agent_base::front_matter::{self, field};
 use agent_base::plain_file::{self, Links};
 use agent_base::sanitise::one_line;
+use agent_base::text_encoding::Encoding;
+use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
 
 /// Bytes of all files together.
@@ -18,6 +20,8 @@ const MAX_RULES: usize = 64;
 /// The kinds of file that one of them may be a symlink to, by extension and by name: nothing else of the repository gets into the prompt, for
 /// it may be a secret of the user's.
 const DOCUMENTS: [&str; 4] = ["md", "mdc", "markdown", "txt"];
+/// Entries of a directory that are looked at for names in another case.
+const MAX_ENTRIES: usize = 10_000;
 /// Characters of what a rule says it is about.
 const MAX_ABOUT: usize = 200;
 const RULES: [&str; 4] = [".cursorrules", ".windsurfrules", ".clinerules", ".rules"];
@@ -66,13 +70,24 @@ fn of_directory(directory: &Path, root: &Path, workspace: &Path) -> Vec<(PathBuf
             true => plain_file::read(&target, MAX_BYTES as u64, Links::Refuse),
             false => plain_file::read_of_owner(&target, MAX_BYTES as u64, workspace),
         };
-        let text = String::from_utf8_lossy(&bytes.ok()?).into_owned();
+        let bytes = bytes.ok()?;
+        let text = Encoding::of(&bytes, None).decode(&bytes).into_owned();
         (!text.trim().is_empty()).then_some((path, text))
     };
-    match NAMES.iter().map(|name| directory.join(name)).find_map(read) {
+    let exact = || NAMES.iter().map(|name| directory.join(name)).find_map(read);
+    match exact().or_else(|| in_other_case(directory).into_iter().find_map(read)) {
         Some(found) => vec![found],
         None => rules(directory).into_iter().filter_map(read).filter_map(without_front_matter).collect(),
     }
+}
+
+/// The files whose names differ from those in case alone (`agents.md`), which some file systems take for the same.
+fn in_other_case(directory: &Path) -> Vec<PathBuf> {
+    let entries = directory.read_dir().into_iter().flatten().flatten().take(MAX_ENTRIES);
+    let rank = |entry: &DirEntry| NAMES.iter().position(|name| entry.file_name().eq_ignore_ascii_case(name));
+    let mut found: Vec<_> = entries.filter_map(|entry| Some((rank(&entry)?, entry.path()))).collect();
+    found.sort();
+    found.into_iter().map(|(_, path)| path).collect()
 }
 
 /// The files with Cursor's rules, in the order of their names.
@@ -188,6 +203,19 @@ mod tests {
         assert_eq!(instructions(root).unwrap(), "From GEMINI.md:\nOf Gemini.");
         write(root.join("AGENTS.md"), "Ours.").unwrap();
         assert_eq!(instructions(root).unwrap(), "Ours.");
+    }
+
+    #[test]
+    fn instructions_are_read_in_any_encoding_and_case() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        write(root.join("agents.md"), "Lower.").unwrap();
+        assert_eq!(instructions(root).unwrap(), "From agents.md:\nLower.");
+        let utf16: Vec<u8> = "\u{feff}Use tabs é.\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+        for content in [&utf16[..], "\u{feff}Use tabs é.\r\n".as_bytes()] {
+            write(root.join("AGENTS.md"), content).unwrap();
+            assert_eq!(instructions(root).unwrap(), "Use tabs é.");
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ use agent_model::Reply;
 const MAX_BAD_ROUNDS: u32 = 3;
 
 const CONTINUE: &str = "Continue with the next step, or answer in a sentence.";
+const NO_CALL: &str = "Your message was to call a tool, but no call arrived. Send the call again, or answer.";
 const EMPTY: &str = "Your message was empty. Continue with the next step, or answer.";
 const ANOTHER_MODEL: &str = "another model may do better; `agent resume` continues from here";
 const ANSWER_CUT_OFF: &str =
@@ -33,8 +34,8 @@ const MAX_WORD: usize = 100;
 struct Watch {
     repetition: Repetition,
     bad_rounds: u32,
-    /// Set if an empty message was pointed out to the model.
-    was_empty: bool,
+    /// Set if a message with nothing in it, or without the call that it announces, was pointed out to the model.
+    was_pointed_out: bool,
 }
 
 /// The consequence of a message of the model's.
@@ -200,8 +201,12 @@ impl Conversation {
             }
         };
         if let Some(text) = nothing.filter(|_| !reply.is_cut_off()) {
-            let was_empty = std::mem::replace(&mut watch.was_empty, true);
-            return (!was_empty).then_some(text);
+            let was_pointed_out = std::mem::replace(&mut watch.was_pointed_out, true);
+            return (!was_pointed_out).then_some(text);
+        }
+        // Some servers say so of every answer: the same once more is one.
+        if reply.lacks_calls() && !std::mem::replace(&mut watch.was_pointed_out, true) {
+            return Some(NO_CALL.to_owned());
         }
         self.setup.assist.answer(self.at(), reply)
     }

@@ -25,8 +25,8 @@ impl std::error::Error for ParseError {}
 /// Repaired are: trailing commas, single quotes, raw line breaks and tabs inside strings, Python's `True`,
 /// `False` and `None`, braces too many at the end, and braces missing there, provided that the last value is
 /// complete (not a number, which might go on). Nothing at all means no arguments. Arguments that were encoded
-/// twice are decoded twice. A code fence around them, closing tags behind them, an empty object before them and the
-/// same object again are passed over.
+/// twice are decoded twice. A code fence around them, closing tags behind them, an empty object, `null` or a brace before
+/// them and the same object again are passed over.
 ///
 /// # Errors
 /// What is wrong, and where.
@@ -41,7 +41,7 @@ pub fn parse(text: &str) -> Result<(Value, bool), ParseError> {
         Ok(value) => return Ok((value, false)),
         Err(error) => error,
     };
-    let bare = bare(text);
+    let bare = begun_anew(bare(text));
     if let Some([first, others @ ..]) = objects(bare).as_deref() {
         return match others.iter().all(|other| other == first) {
             true => Ok((first.clone(), true)),
@@ -70,6 +70,15 @@ fn bare(text: &str) -> &str {
         text = text[..start].trim_end();
     }
     text
+}
+
+/// `text` without `null` or a first brace before a whole object: servers that send the beginning of the arguments and then all of
+/// them leave it there.
+fn begun_anew(text: &str) -> &str {
+    let behind = text.strip_prefix("null").or_else(|| text.strip_prefix('{')).map(str::trim_start);
+    let Some(behind) = behind.filter(|behind| behind.starts_with('{')) else { return text };
+    let whole = [Some(behind), behind.strip_suffix('}')].into_iter().flatten();
+    whole.into_iter().find(|whole| objects(whole).is_some_and(|objects| !objects.is_empty())).unwrap_or(text)
 }
 
 /// The objects that `text` consists of, one behind the other, but empty ones; `None` where there is anything else in it.
@@ -223,6 +232,9 @@ mod tests {
             ("{'command':'ls'}</tool_call>", json!({ "command": "ls" })),
             (r#"{"command":"ls"}{"command":"ls"}"#, json!({ "command": "ls" })),
             (r#"{}{"command":"ls"}"#, json!({ "command": "ls" })),
+            (r#"{{"command":"ls"}"#, json!({ "command": "ls" })),
+            (r#"{{"command":"ls"}}"#, json!({ "command": "ls" })),
+            (r#"null{"command":"ls"}"#, json!({ "command": "ls" })),
             ("{\"command\":\"ls\"}\n{\"command\":\"ls\"}\n</tool_call>", json!({ "command": "ls" })),
         ] {
             assert_eq!(parse(text), Ok((expected, true)), "{text}");

@@ -111,6 +111,14 @@ impl Ending {
     }
 }
 
+/// The words for an answer whose calls are to be run.
+const WANTS_CALLS: [&str; 4] = ["tool_calls", "tool_call", "tool_use", "function_call"];
+
+/// Returns whether a server's word says that the answer's calls are to be run.
+pub fn wants_calls(word: &str) -> bool {
+    WANTS_CALLS.iter().any(|known| known.eq_ignore_ascii_case(word.trim()))
+}
+
 /// Of the word in the protocol and the one of the server behind a gateway, the one that says more: a gateway may call anything
 /// a stop.
 pub fn telling(word: Option<String>, native: Option<String>) -> Option<String> {

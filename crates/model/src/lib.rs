@@ -142,6 +142,11 @@ impl Reply {
         Ending::of(self.finish_reason.as_deref().unwrap_or_default())
     }
 
+    /// Returns whether it ended to have tools called and calls none: the call was lost on its way.
+    pub fn lacks_calls(&self) -> bool {
+        self.tool_calls.is_empty() && self.finish_reason.as_deref().is_some_and(ending::wants_calls)
+    }
+
     /// Returns whether the answer was cut off at the token limit.
     pub fn is_cut_off(&self) -> bool {
         self.ending() == Ending::CutOff

@@ -13,7 +13,7 @@ use super::registries::REGISTRIES;
 use super::request::Request;
 use super::rules::{Reach, Rules, Verdict};
 use super::traffic::{Limits, Meter};
-use super::upstream::Upstream;
+use super::upstream::{self, Upstream};
 use agent_base::error::Result;
 use agent_base::lock::Lock;
 use agent_base::machine::Machine;
@@ -89,8 +89,8 @@ pub struct Gateway {
     command: Lock<&'static str>,
     /// The proxy through which this machine reaches others.
     upstream: Lock<Option<Arc<Upstream>>>,
-    /// Set if there is one that cannot be used.
-    is_behind_proxy: AtomicBool,
+    /// The one that cannot be used, as a message names it.
+    unused_proxy: Lock<Option<String>>,
     asked: Lock<HashMap<(Host, u16), Asked>>,
     /// Refusals with the user's words, until the model has them: programs try again and again.
     said: Lock<HashMap<(Host, u16), String>>,
@@ -140,7 +140,7 @@ impl Gateway {
             approver: Lock::default(),
             command: Lock::new("--network"),
             upstream: Lock::default(),
-            is_behind_proxy: AtomicBool::new(false),
+            unused_proxy: Lock::default(),
             asked: Lock::default(),
             said: Lock::default(),
             connections: AtomicU64::new(0),
@@ -162,7 +162,7 @@ impl Gateway {
     /// Connects through the proxy that this machine's variables name, if there is one.
     pub fn through_proxy_of(&self, machine: &Machine) {
         let upstream = Upstream::of(machine).map(Arc::new);
-        self.is_behind_proxy.store(upstream.is_none() && machine.proxy_variable().is_some(), Relaxed);
+        *self.unused_proxy.lock() = if upstream.is_none() { upstream::unused(machine) } else { None };
         *self.upstream.lock() = upstream;
     }
 
@@ -181,11 +181,11 @@ impl Gateway {
 
     /// Explains a failed connection that may be due to a proxy which cannot be used (SOCKS 4, or one that is spoken to in TLS).
     pub(super) fn mention_proxy(&self, reason: CloseReason) -> CloseReason {
-        match reason {
-            CloseReason::Failed(text) if self.is_behind_proxy.load(Relaxed) => CloseReason::Failed(
-                text + " (this machine's own proxy is not used for the sandbox: that takes one of http:// or socks5h://)",
-            ),
-            reason => reason,
+        match (reason, &*self.unused_proxy.lock()) {
+            (CloseReason::Failed(text), Some(proxy)) => CloseReason::Failed(format!(
+                "{text} ({proxy} is not used for the sandbox: that takes one of http:// or socks5h://)"
+            )),
+            (reason, _) => reason,
         }
     }
 

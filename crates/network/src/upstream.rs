@@ -34,6 +34,9 @@ pub struct Upstream {
     exceptions: Vec<Exception>,
 }
 
+/// The schemes of other kinds of proxies, which messages name.
+const UNUSED_SCHEMES: [&str; 3] = ["socks4", "socks4a", "https"];
+
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Proxy {
     host: String,
@@ -95,6 +98,26 @@ impl fmt::Debug for Upstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Upstream").finish_non_exhaustive()
     }
+}
+
+/// The proxy that this machine's variables name and that cannot be used, as a message names it: `the socks4:// proxy of ALL_PROXY`. Its
+/// address may hold a password.
+pub fn unused(machine: &Machine) -> Option<String> {
+    let names = ["https_proxy", "http_proxy", "all_proxy"];
+    let set = |name: String| Some((machine.text(&name).filter(|value| !value.trim().is_empty())?, name));
+    let unused = |name: &str| {
+        let (value, name) = set(name.to_owned()).or_else(|| set(name.to_uppercase()))?;
+        if Proxy::parse(&value).is_some() {
+            return None;
+        }
+        let scheme = value.trim().split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+        let scheme = scheme.filter(|scheme| UNUSED_SCHEMES.contains(&scheme.as_str()));
+        Some(match scheme {
+            Some(scheme) => format!("the {scheme}:// proxy of {name}"),
+            None => format!("the proxy of {name}"),
+        })
+    };
+    names.into_iter().find_map(unused)
 }
 
 impl Proxy {
@@ -314,8 +337,17 @@ mod tests {
         let proxy = socks.to(&Host::parse("example.com").unwrap(), 443).unwrap();
         assert_eq!((proxy.host.as_str(), proxy.port), ("proxy.corp", 1080));
         assert!(proxy.kind == Kind::Socks(Some(("us@er".to_owned(), "p:w".to_owned()))));
-        for unusable in ["socks4://proxy:1080", "https://proxy", "", "http://"] {
+        for (unusable, named) in [
+            ("socks4://user@proxy:1080", Some("the socks4:// proxy of https_proxy")),
+            ("SOCKS4a://proxy:1080", Some("the socks4a:// proxy of https_proxy")),
+            ("https://proxy", Some("the https:// proxy of https_proxy")),
+            ("secret://proxy", Some("the proxy of https_proxy")),
+            ("http://", Some("the proxy of https_proxy")),
+            ("", None),
+        ] {
             assert_eq!(upstream(&[("https_proxy", unusable)]), None, "{unusable}");
+            let machine = Machine::new([("https_proxy".into(), unusable.into())]);
+            assert_eq!(unused(&machine).as_deref(), named, "{unusable}");
         }
     }
 

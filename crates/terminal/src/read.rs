@@ -15,8 +15,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 const USUAL_SIZE: (usize, usize) = (24, 80);
 /// Pastes are marked.
 const PASTES: (&str, &str) = ("\x1b[?2004h", "\x1b[?2004l");
-/// Distinguishes keys that have no byte of their own: kitty's way, and xterm's.
-const KEYS: (&str, &str) = ("\x1b[>1u\x1b[>4;2m", "\x1b[>4m\x1b[<u");
+/// Distinguishes keys that have no byte of their own, and reports those of the basic layout: kitty's way, and xterm's.
+const KEYS: (&str, &str) = ("\x1b[>5u\x1b[>4;2m", "\x1b[>4m\x1b[<u");
 /// Terminals that ignore what asks for that, or obey it.
 const KNOW_KEYS: [&str; 10] =
     ["xterm", "tmux", "alacritty", "foot", "kitty", "ghostty", "wezterm", "rio", "konsole", "contour"];

@@ -4,6 +4,7 @@ use crate::bare_repository::{self, repositories};
 use crate::build_files::{self, BuildFiles, Trees};
 use crate::entries::Rejected;
 use crate::manifest::{Delta, Manifest, Node};
+use crate::notices::listed;
 use crate::scan::IgnoredEntries;
 use crate::selection::LeftOut;
 use crate::store::Store;
@@ -408,6 +409,9 @@ fn shortened(name: &str) -> String {
 /// The beginning of a remark about new files that the ignore rules leave out. It is the same after every prompt.
 const OF_IGNORED: &str = "New files that .gitignore names";
 
+/// The beginning of a remark about files of the host's that git ignores.
+const CHANGED_IGNORED: &str = "Files that git ignores";
+
 /// Returns what is not part of the changes without having been refused.
 fn remarks(delta: &Delta, exclusions: &Exclusions<'_>) -> Vec<String> {
     let ignored = exclusions.ignored;
@@ -424,6 +428,11 @@ fn remarks(delta: &Delta, exclusions: &Exclusions<'_>) -> Vec<String> {
             }
         };
         remarks.push(remark.to_owned());
+    }
+    if let Some(names) = listed(ignored.changed.iter().map(ToString::to_string), ignored.changed.len()) {
+        remarks.push(format!(
+            "{CHANGED_IGNORED} were changed in the sandbox and stay there: {names} (--include, when a session begins, copies such files)."
+        ));
     }
     if ignored.count > 0 {
         let names: Vec<String> = ignored.first.iter().map(ToString::to_string).collect();

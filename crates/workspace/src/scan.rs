@@ -28,6 +28,7 @@ use futures_util::StreamExt;
 use std::collections::BTreeMap;
 use std::iter::Peekable;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -40,6 +41,8 @@ const AT_ONCE: usize = 8;
 /// A file that changed this shortly before a look may change again without another change time: clocks tick every
 /// 10 ms at worst. It is read again at the next look.
 const SETTLED: Duration = Duration::from_millis(20);
+/// Ignored files of the host's that are compared at one look.
+const MAX_COMPARED: usize = 2_000;
 /// Ignored entries that are kept by name.
 const MAX_NAMED: usize = 5;
 
@@ -61,6 +64,9 @@ pub struct IgnoredEntries {
     pub count: u64,
     /// The first of them.
     pub first: Vec<TreePath>,
+    /// The first of the host's ignored files that are other ones in the sandbox.
+    #[serde(default)]
+    pub changed: Vec<TreePath>,
 }
 
 /// The sightings at each path, ordered by path.
@@ -142,6 +148,8 @@ struct Look {
     wanted: Vec<Wanted>,
     rejected: Rejected,
     ignored: IgnoredEntries,
+    /// Ignored files of the host's that were compared.
+    compared: usize,
 }
 
 impl Look {
@@ -216,6 +224,21 @@ impl Look {
         self.ignored.count += 1;
         if self.ignored.first.len() < MAX_NAMED {
             self.ignored.first.push(path.clone());
+        }
+    }
+
+    /// Takes note of an ignored file of the host's that the sandbox sees, if it is another one there. What was changed below an
+    /// ignored directory, as builds do, is not looked at.
+    fn compare_ignored(&mut self, root: &Path, path: &TreePath, entry: &Entry) {
+        let is_full = self.ignored.changed.len() == MAX_NAMED;
+        if !matches!(entry.kind, EntryKind::File) || is_full || self.compared == MAX_COMPARED {
+            return;
+        }
+        self.compared += 1;
+        let Ok(host) = root.join(path.as_path()).symlink_metadata() else { return };
+        let mtime_ns = host.mtime().saturating_mul(1_000_000_000).saturating_add(host.mtime_nsec());
+        if (host.len(), mtime_ns) != (entry.size, entry.mtime_ns) {
+            self.ignored.changed.push(path.clone());
         }
     }
 }
@@ -334,7 +357,8 @@ impl Scanner {
             match self.is_relevant(&path, &entry, known) && !is_users {
                 true if is_rules(&path) => look.found.push((path, rules_seen)),
                 true => look.judge(path, &entry, known),
-                false if is_of_host(&path) => (),
+                false if is_of_host(&path) && places.in_place => (),
+                false if is_of_host(&path) => look.compare_ignored(places.root, &path, &entry),
                 false => look.note_ignored(&path),
             }
         }

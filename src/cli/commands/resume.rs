@@ -24,6 +24,8 @@ pub struct ResumeArgs {
     session_options: SessionOptions,
     /// Its id, or the beginning of it (default: one of this workspace is picked from a list)
     id: Option<String>,
+    /// Continue with this prompt
+    prompt: Option<String>,
     /// The newest session of this workspace
     #[arg(long, conflicts_with = "id")]
     last: bool,
@@ -48,7 +50,7 @@ pub async fn resume(machine: &Arc<Machine>, arguments: ResumeArgs) -> ExitCode {
         None if arguments.last => Which::Last,
         None => Which::Picked,
     };
-    in_repl(machine, &options, which, None).await
+    in_repl(machine, &options, which, arguments.prompt).await
 }
 
 /// The REPL on an earlier session, which continues with `prompt`.

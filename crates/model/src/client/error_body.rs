@@ -262,6 +262,7 @@ const OVERFLOW: &[&str] = &[
     "max_model_len",
     "exceeds the maximum number of tokens",
     "token limit exceeded",
+    "max message tokens",
     "reduce the length of the messages",
     "reduce the length of the input",
 ];
@@ -436,6 +437,22 @@ const FEATURES: &[(Feature, &[&str])] = &[
             "`stream`",
             "\"stream\"]",
             "body.stream",
+        ],
+    ),
+    (
+        Feature::SystemRole,
+        &[
+            "system role",
+            "system message",
+            "system prompt",
+            "system instruction",
+            "system_instruction",
+            "developer instruction",
+            "role system",
+            "role 'system'",
+            "role: system",
+            "'system' role",
+            "\"system\" role",
         ],
     ),
 ];

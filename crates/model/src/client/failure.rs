@@ -138,6 +138,8 @@ pub enum Feature {
     EncryptedReasoning,
     /// JSON Schemas with everything that the standard has.
     FullSchemas,
+    /// A message of the role `system`.
+    SystemRole,
 }
 
 impl Failure {

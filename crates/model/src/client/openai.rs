@@ -308,7 +308,7 @@ impl OpenAi {
             let (messages, schema) = (compact::messages(request).into(), compact::schema(request));
             let answer_schema = Some(&schema).filter(|_| !refused.contains(&Feature::AnswerSchema));
             let request = Request { answer_schema, ..Request::plain(&messages) };
-            return dialect::body(&form, &request, &mut self.encoded.lock());
+            return self.encoded_body(&form, &request, &refused);
         }
         let are_described = refused.contains(&Feature::Tools) || self.form() == CallForm::Text;
         if request.tools.is_empty() || !are_described {
@@ -316,13 +316,26 @@ impl OpenAi {
             if !unsigned.is_empty() {
                 let messages = calls_as_text(request.messages, &unsigned).into();
                 let request = Request { messages: &messages, answer_schema, ..*request };
-                return dialect::body(&form, &request, &mut self.encoded.lock());
+                return self.encoded_body(&form, &request, &refused);
             }
-            return dialect::body(&form, &Request { answer_schema, ..*request }, &mut self.encoded.lock());
+            return self.encoded_body(&form, &Request { answer_schema, ..*request }, &refused);
         }
         let messages = described(request.messages, request.tools).into();
         let request = Request { answer_schema, ..Request::plain(&messages) };
-        dialect::body(&form, &request, &mut self.encoded.lock())
+        self.encoded_body(&form, &request, &refused)
+    }
+
+    fn encoded_body(
+        &self,
+        form: &wire::Form<'_>,
+        request: &Request<'_>,
+        refused: &HashSet<Feature>,
+    ) -> serde_json::Result<Bytes> {
+        if !refused.contains(&Feature::SystemRole) {
+            return dialect::body(form, request, &mut self.encoded.lock());
+        }
+        let messages = without_system_role(request.messages).into();
+        dialect::body(form, &Request { messages: &messages, ..*request }, &mut self.encoded.lock())
     }
 
     /// Sends the conversation. It is encoded already, so async-openai makes a request without a body, and one for the protocols that
@@ -455,6 +468,9 @@ impl OpenAi {
             Feature::UnsignedCalls => {
                 self.refused.lock().remove(&feature);
                 true
+            }
+            Feature::SystemRole => {
+                is_chat && request.messages.iter().any(|message| matches!(message, Message::System { .. }))
             }
             Feature::Streaming | Feature::StreamOptions | Feature::Reasoning => true,
         }
@@ -678,6 +694,26 @@ impl MadeRequest {
     }
 }
 
+/// The messages with what the system says in front of the first prompt, for templates that have no such role.
+fn without_system_role(messages: &[Message]) -> Vec<Message> {
+    let (mut system, mut written) = (Vec::new(), Vec::with_capacity(messages.len()));
+    for message in messages {
+        match message {
+            Message::System { text } => system.push(text.as_str()),
+            Message::User { text } if !system.is_empty() => {
+                let text = format!("{}\n\n{text}", system.join("\n\n"));
+                system.clear();
+                written.push(Message::User { text });
+            }
+            other => written.push(other.clone()),
+        }
+    }
+    if !system.is_empty() {
+        written.insert(0, Message::User { text: system.join("\n\n") });
+    }
+    written
+}
+
 /// Tells what happens in place of a feature that the endpoint did not understand.
 fn instead_of(feature: Feature, is_chat: bool) -> &'static str {
     match feature {
@@ -715,6 +751,9 @@ fn instead_of(feature: Feature, is_chat: bool) -> &'static str {
         }
         Feature::Images => {
             "the endpoint refuses an image: images are left out of this conversation from now on"
+        }
+        Feature::SystemRole => {
+            "the endpoint does not take a system message: it stands before the first prompt from now on"
         }
         Feature::FullSchemas => {
             "the endpoint does not take the schema of a tool: schemas are simplified from now on"

@@ -398,9 +398,19 @@ impl<'a> Assembly<'a> {
                     Some(index) => call.index == Some(index),
                     None => piece.id.is_empty() || call.id == piece.id,
                 }
-        })?;
+        });
+        let place = place.or_else(|| self.place_of_rest(piece, choice))?;
         let call = &self.calls[place];
         (!begins_another(call, piece)).then_some(place)
+    }
+
+    /// The call whose arguments a piece without name and id continues under an index of its own: servers that count the beginning
+    /// of a call wrongly count its rest rightly.
+    fn place_of_rest(&self, piece: &WireCall, choice: u64) -> Option<usize> {
+        let place = self.calls.iter().rposition(|call| call.choice == choice)?;
+        let call = &self.calls[place];
+        let is_rest = piece.id.is_empty() && piece.function.name.is_empty();
+        (is_rest && !call.name.is_empty() && !call.is_complete()).then_some(place)
     }
 }
 

@@ -234,6 +234,10 @@ pub struct Chunk {
     /// See `message`.
     pub detail: Option<Value>,
     /// See `message`.
+    pub msg: Option<Value>,
+    /// See `message`: MiniMax's, which is there beside an answer too.
+    pub base_resp: Option<Value>,
+    /// See `message`.
     pub code: Option<Value>,
     /// Set if its texts have marks for halves of surrogate pairs: see `halves`.
     #[serde(skip)]
@@ -287,8 +291,13 @@ impl Chunk {
         if let Some(error) = self.error.as_ref().filter(|e| !matches!(e, Value::Null | Value::Bool(false))) {
             return Some(json!({ "error": error, "code": self.code }));
         }
-        let text = self.message.as_ref().or(self.detail.as_ref()).filter(|m| !m.is_null());
-        text.filter(|_| self.choices.is_empty() && self.usage.is_none())
+        let texts = [&self.message, &self.detail, &self.msg].into_iter().flatten();
+        let of_base = self.base_resp.as_ref().filter(|base| base["status_code"] != 0);
+        let mut texts =
+            texts.chain(of_base.and_then(|base| base.get("status_msg"))).filter(|text| !text.is_null());
+        texts
+            .next()
+            .filter(|_| self.choices.is_empty() && self.usage.is_none())
             .map(|text| json!({ "message": text, "code": self.code }))
     }
 }

@@ -6,7 +6,9 @@ use crate::ToolSpec;
 use crate::tool_calls::assignments::pairs;
 use crate::tool_calls::coerce::member;
 use crate::tool_calls::json_calls::{ARGUMENT_KEYS, NAME_KEYS};
-use crate::tool_calls::json_calls::{Call, Calls, balanced, calls_in, json_at, known_or_invented, object_of};
+use crate::tool_calls::json_calls::{
+    Call, Calls, balanced, calls_in, json_at, known_or_invented, name_alone, object_of,
+};
 use crate::tool_calls::marks::{Mark, PREFIX, Role, mark};
 use crate::tool_calls::typed::{schema, typed, with_types};
 use crate::tool_calls::{braces, names, python};
@@ -61,7 +63,7 @@ impl<'a> Reader<'a> {
             }
             let read = match passed.is_command {
                 true => self.command(body),
-                false => self.body(body),
+                false => self.body(body).or_else(|| self.without_arguments(body)),
             };
             let Some((new, behind, is_whole)) = read else {
                 // Something else follows the calls, or the next one cannot be read.
@@ -115,6 +117,18 @@ impl<'a> Reader<'a> {
         self.spend(text.len())?;
         let doubled = text.strip_prefix("{{").map(|_| &text[1..]);
         read(text).or_else(|| doubled.and_then(read)).or_else(|| self.unended(text))
+    }
+
+    /// JSON behind a mark in which a call may be the name of a tool and nothing else.
+    fn without_arguments<'t>(&self, text: &'t str) -> Option<Body<'t>> {
+        let (value, length) = json_at(text).filter(|_| balanced(text).is_some())?;
+        let list = match value {
+            Value::Array(list) => list,
+            alone => vec![alone],
+        };
+        let read = |value: &Value| calls_in(value, self.tools).or_else(|| name_alone(value, self.tools));
+        let calls: Option<Vec<Calls>> = list.iter().map(read).collect();
+        Some((calls?.concat(), &text[length..], true)).filter(|(calls, ..)| !calls.is_empty())
     }
 
     /// JSON without its last brackets, before the mark that closes the call.
@@ -658,7 +672,8 @@ fn own_lines<'t>(value: &'t str, tag: &Mark) -> &'t str {
     let value = match (value.strip_prefix('\n'), value.strip_suffix('\n')) {
         (Some(inner), Some(_)) if !tag.is_token => inner.strip_suffix('\n').unwrap_or(inner),
         (Some(inner), None) if has_own_lines => inner,
-        (None, Some(inner)) if has_own_lines => inner,
+        // One that begins in the line of its mark and has several lines has its last line end from the model.
+        (None, Some(inner)) if has_own_lines && !inner.contains('\n') => inner,
         _ => value,
     };
     let quoted = value.trim().strip_prefix("<![CDATA[").and_then(|inner| inner.strip_suffix("]]>"));

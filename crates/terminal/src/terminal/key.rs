@@ -9,9 +9,9 @@ use agent_base::sanitise::is_dangerous;
 const MAX_PASTE: usize = 8 << 20;
 /// A longer sequence is not a key.
 const MAX_SEQUENCE: usize = 64;
+/// The longest answer of the terminal, in bytes.
+const MAX_ANSWER: usize = 4096;
 const PASTE_END: &[u8] = b"\x1b[201~";
-/// Ctrl-C, as a byte and in the forms of kitty and xterm.
-const CONTROL_C: [&[u8]; 3] = [b"\x03", b"\x1b[99;5u", b"\x1b[27;5;99~"];
 
 /// A key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +69,24 @@ impl Press {
             Key::Char(letter) if press.shift && !press.alt && !press.ctrl && letter.is_ascii_lowercase() => {
                 Self { key: Key::Char(letter.to_ascii_uppercase()), ..press }
             }
+            // With Caps Lock, xterm reports the letter as it would be typed.
+            Key::Char(letter) if press.ctrl && !press.shift && letter.is_ascii_uppercase() => {
+                Self { key: Key::Char(letter.to_ascii_lowercase()), ..press }
+            }
             _ => press,
+        }
+    }
+
+    /// Puts the key of the basic layout (`base`, where the terminal reports it) in place of another alphabet's: with Ctrl or Alt a
+    /// key is a command, and is the same in each layout.
+    fn in_basic_layout(self, base: Option<u32>) -> Self {
+        match (&self.key, base.and_then(char::from_u32)) {
+            (Key::Char(letter), Some(base))
+                if (self.ctrl || self.alt) && !letter.is_ascii() && base.is_ascii_graphic() =>
+            {
+                Self { key: Key::Char(base), ..self }
+            }
+            _ => self,
         }
     }
 }
@@ -80,25 +97,42 @@ pub struct Keys {
     bytes: Vec<u8>,
     /// The paste under way: its length is bounded, so it is taken out of `bytes` as it comes.
     paste: Option<Vec<u8>>,
+    /// The terminal has marked a paste, and will mark the next.
+    marks_pastes: bool,
+    /// A paste without marks, which is the next key.
+    unmarked: Option<Press>,
 }
 
 /// The first bytes of the input, by what they are, with their number.
 enum Taken {
     Press(Press, usize),
     Paste(usize),
-    /// Not a key: one that is released.
+    /// Not a key: one that is released, or an answer of the terminal.
     Nothing(usize),
     More,
 }
 
 impl Keys {
     pub const fn new() -> Self {
-        Self { bytes: Vec::new(), paste: None }
+        Self { bytes: Vec::new(), paste: None, marks_pastes: false, unmarked: None }
     }
 
     /// Adds bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Returns whether bytes that have arrived at once are a paste of several lines from a terminal that does not mark pastes: nobody
+    /// types text behind Enter that fast. Whole lines alone are commands that a script types.
+    pub fn is_unmarked_paste(&self, bytes: &[u8]) -> bool {
+        let is_text = |byte: &u8| !byte.is_ascii_control() || matches!(byte, b'\r' | b'\n' | b'\t');
+        let is_idle = self.bytes.is_empty() && self.paste.is_none() && !self.marks_pastes;
+        is_idle && bytes.contains(&b'\r') && !bytes.ends_with(b"\r") && bytes.iter().all(is_text)
+    }
+
+    /// Adds bytes as a paste.
+    pub fn push_paste(&mut self, bytes: &[u8]) {
+        self.unmarked = Some(pasted(bytes));
     }
 
     /// Returns whether the next key may be complete, as an escape is, or the beginning of another.
@@ -129,6 +163,9 @@ impl Keys {
 
     /// The next key; `None` where bytes are missing.
     pub fn next_press(&mut self) -> Option<Press> {
+        if let Some(paste) = self.unmarked.take() {
+            return Some(paste);
+        }
         loop {
             if self.paste.is_some() {
                 return self.end_paste();
@@ -141,9 +178,10 @@ impl Keys {
                 Taken::Paste(length) => {
                     self.bytes.drain(..length);
                     self.paste = Some(Vec::new());
+                    self.marks_pastes = true;
                 }
                 Taken::Nothing(length) => drop(self.bytes.drain(..length)),
-                Taken::More if self.bytes.len() > MAX_SEQUENCE => {
+                Taken::More if self.bytes.len() > longest(&self.bytes) => {
                     self.bytes.clear();
                     return Some(Press::of(Key::Other));
                 }
@@ -158,7 +196,9 @@ impl Keys {
         match bytes.as_slice() {
             [] => None,
             [0x1b] => Some(Press::of(Key::Escape)),
-            [0x1b, byte @ (b'[' | b'O')] => Some(Press::of(Key::Char(char::from(*byte))).alt()),
+            [0x1b, byte @ (b'[' | b'O' | b']' | b'P' | b'_')] => {
+                Some(Press::of(Key::Char(char::from(*byte))).alt())
+            }
             _ => Some(Press::of(Key::Other)),
         }
     }
@@ -184,7 +224,7 @@ fn pasted(bytes: &[u8]) -> Press {
 
 /// Returns whether the bytes are Ctrl-C and nothing else.
 pub fn is_control_c(bytes: &[u8]) -> bool {
-    CONTROL_C.contains(&bytes)
+    matches!(take(bytes), Taken::Press(press, length) if length == bytes.len() && press == Press::ctrl('c'))
 }
 
 /// Returns whether bytes that came behind an escape, and late, are the rest of a key's sequence and not what was typed after Escape.
@@ -202,6 +242,7 @@ fn take(bytes: &[u8]) -> Taken {
         [0x1b, b'[', rest @ ..] => control_sequence(rest),
         [0x1b, b'O'] => Taken::More,
         [0x1b, b'O', last, ..] => press(cursor_key(*last).unwrap_or(Key::Other), 3),
+        [0x1b, b']' | b'P' | b'_', rest @ ..] if is_answer(bytes[1], rest) != Some(false) => answer(bytes),
         // Two escapes are two keys, also where they arrive together.
         [0x1b, 0x1b, ..] => press(Key::Escape, 1),
         [0x1b, rest @ ..] => match take(rest) {
@@ -216,6 +257,45 @@ fn take(bytes: &[u8]) -> Taken {
         [byte @ 1..=26, ..] => Taken::Press(Press::ctrl(char::from(byte + b'a' - 1)), 1),
         [byte @ 28..=31, ..] => Taken::Press(Press::ctrl(char::from(byte + 64)), 1),
         _ => character(bytes),
+    }
+}
+
+/// Returns whether a string of the terminal that `introducer` begins is an answer to a question (colours, its name, what it can do,
+/// pictures), and not Alt with that key and other keys behind it; `None` where that is not known yet.
+fn is_answer(introducer: u8, rest: &[u8]) -> Option<bool> {
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let begins = |wanted: &[u8]| match rest.len() < wanted.len() {
+        true => wanted.starts_with(rest).then_some(None).unwrap_or(Some(false)),
+        false => Some(rest.starts_with(wanted)),
+    };
+    match (introducer, rest.get(digits)) {
+        (b']', None) | (b'P', None) => None,
+        (b']', Some(next)) => Some(digits > 0 && *next == b';'),
+        (b'P', Some(b'$' | b'+')) => Some(digits > 0),
+        (b'P', Some(_)) => begins(b">|"),
+        _ => begins(b"G"),
+    }
+}
+
+/// The number of bytes for which what has begun may wait for its end.
+fn longest(bytes: &[u8]) -> usize {
+    match bytes {
+        [0x1b, b']' | b'P' | b'_', ..] => MAX_ANSWER,
+        _ => MAX_SEQUENCE,
+    }
+}
+
+/// Passes over an answer, up to the string terminator or a bell.
+fn answer(bytes: &[u8]) -> Taken {
+    let Some(end) = bytes[2..].iter().position(|byte| matches!(byte, 0x07 | 0x1b)).map(|end| end + 2) else {
+        return Taken::More;
+    };
+    match bytes[end..] {
+        [0x07, ..] => Taken::Nothing(end + 1),
+        [_, b'\\', ..] => Taken::Nothing(end + 2),
+        [_] => Taken::More,
+        // Broken off by another key.
+        _ => Taken::Nothing(end),
     }
 }
 
@@ -244,6 +324,10 @@ fn control_sequence(rest: &[u8]) -> Taken {
             _ => Taken::Press(Press::of(Key::Other), 4),
         };
     }
+    // The mouse, which another program has left switched on: in xterm's first form three bytes follow.
+    if let [b'M', report @ ..] = rest {
+        return if report.len() < 3 { Taken::More } else { Taken::Nothing(6) };
+    }
     let Some(end) = rest.iter().position(|byte| !(0x20..0x40).contains(byte)) else { return Taken::More };
     let (last, length) = (rest[end], end + 3);
     let parameters = String::from_utf8_lossy(&rest[..end]);
@@ -267,9 +351,11 @@ fn control_sequence(rest: &[u8]) -> Taken {
         }
         (b'~', number) => Press::of(numbered_key(number)).with(next()),
         (b'u', code) if parameters.starts_with(|first: char| first.is_ascii_digit()) => {
-            by_code(code).with(next())
+            let base = parameters.split(';').next().and_then(|codes| codes.split(':').nth(2));
+            by_code(code).with(next()).in_basic_layout(base.and_then(|base| base.parse().ok()))
         }
         (b'Z', _) => Press { shift: true, ..Press::of(Key::Tab) },
+        (b'M' | b'm', _) => return Taken::Nothing(length),
         (last, _) => Press::of(cursor_key(last).unwrap_or(Key::Other)).with(next()),
     };
     Taken::Press(press, length)
@@ -455,6 +541,22 @@ mod tests {
         assert_eq!(keys(b"\x1b[99;9u"), [Press::of(Key::Other)]);
     }
 
+    /// Ctrl-C of a Cyrillic keyboard was a letter, and nothing could be interrupted.
+    #[test]
+    fn a_command_is_the_same_in_every_layout_of_the_keyboard() {
+        for control_c in ["1089::99;5", "1089:1057:99;5:1", "1089::99;133", "99;69", "99;133:2"] {
+            let bytes = format!("\x1b[{control_c}u");
+            assert_eq!(keys(bytes.as_bytes()), [Press::ctrl('c')], "{control_c}");
+            assert!(is_control_c(bytes.as_bytes()), "{control_c}");
+        }
+        assert_eq!(keys(b"\x1b[27;5;67~"), [Press::ctrl('c')], "with Caps Lock");
+        assert_eq!(keys(b"\x1b[1080::98;3u"), [Press::of(Key::Char('b')).alt()]);
+        // Text is what the layout has, and a layout of Latin letters is the user's own.
+        assert_eq!(keys(b"\x1b[1089::99u"), [Press::of(Key::Char('с'))]);
+        assert_eq!(keys(b"\x1b[97::113;5u"), [Press::ctrl('a')]);
+        assert!(!is_control_c(b"\x03x") && !is_control_c(b"c") && !is_control_c(b""));
+    }
+
     /// A paste without an end took all keys for ever.
     #[test]
     fn a_paste_that_is_broken_off_is_the_text_that_came() {
@@ -481,6 +583,68 @@ mod tests {
         for text in [&b"["[..], b"O", b"[a", b"Ok", b"[A[", b"ab", b"[1", b""] {
             assert!(!is_rest_of_sequence(text), "{text:?}");
         }
+    }
+
+    /// The answer about the background that another program had asked for was typed into the prompt.
+    #[test]
+    fn an_answer_of_the_terminal_is_not_typed() {
+        for answer in [
+            "\x1b]11;rgb:0c0c/0c0c/0c0c\x1b\\",
+            "\x1b]10;rgb:ffff/ffff/ffff\x07",
+            "\x1b]4;1;rgb:cdcd/0000/0000\x07",
+            "\x1bP>|tmux 3.5a\x1b\\",
+            "\x1bP1+r524742=38\x1b\\",
+            "\x1bP1$r0m\x1b\\",
+            "\x1b_Gi=31;OK\x1b\\",
+        ] {
+            let typed = format!("a{answer}b");
+            assert_eq!(keys(typed.as_bytes()), [Press::of(Key::Char('a')), Press::of(Key::Char('b'))]);
+            let mut decoder = Keys::default();
+            let mut pieces = Vec::new();
+            for byte in typed.bytes() {
+                decoder.push(&[byte]);
+                pieces.extend(std::iter::from_fn(|| decoder.next_press()));
+            }
+            assert_eq!(pieces.len(), 2, "{answer:?}: {pieces:?}");
+        }
+        let long = format!("\x1b]52;c;{}\x07b", "x".repeat(1000));
+        assert_eq!(keys(long.as_bytes()), [Press::of(Key::Char('b'))]);
+        let alt = |character| Press::of(Key::Char(character)).alt();
+        assert_eq!(keys(b"\x1b]"), [alt(']')]);
+        assert_eq!(keys(b"\x1b]x"), [alt(']'), Press::of(Key::Char('x'))]);
+        assert_eq!(keys(b"\x1b_a"), [alt('_'), Press::of(Key::Char('a'))]);
+        assert_eq!(keys(b"\x1bPx"), [alt('P'), Press::of(Key::Char('x'))]);
+    }
+
+    #[test]
+    fn several_lines_at_once_are_a_paste_also_without_marks() {
+        let is_paste = |bytes: &[u8]| Keys::default().is_unmarked_paste(bytes);
+        for paste in [&b"one\rtwo"[..], b"if x:\r\ty\r}"] {
+            assert!(is_paste(paste), "{paste:?}");
+        }
+        for typed in [&b"one\r"[..], b"one\rtwo\r", b"a\rb\rc\r", b"one", b"\x1b[A\rx", b"a\x03\rb", b""] {
+            assert!(!is_paste(typed), "{typed:?}");
+        }
+        let mut decoder = Keys::default();
+        decoder.push_paste(b"one\rtwo");
+        assert_eq!(decoder.next_press(), Some(Press::of(Key::Paste("one\ntwo".to_owned()))));
+        decoder.push(b"\x1b[200~x\x1b[201~");
+        decoder.next_press();
+        assert!(!decoder.is_unmarked_paste(b"one\rtwo"), "this terminal marks them");
+    }
+
+    /// Mouse reports of a terminal in which a program has died were Enter.
+    #[test]
+    fn the_mouse_types_nothing() {
+        for report in ["\x1b[<0;10;10M", "\x1b[<0;10;10m", "\x1b[M !!", "\x1b[32;10;10M", "\x1b[<64;1;200M"] {
+            let typed = format!("a{report}b");
+            assert_eq!(
+                keys(typed.as_bytes()),
+                [Press::of(Key::Char('a')), Press::of(Key::Char('b'))],
+                "{report:?}"
+            );
+        }
+        assert_eq!(keys(b"\x1bOM"), [Press::of(Key::Enter)], "the number pad's");
     }
 
     #[test]

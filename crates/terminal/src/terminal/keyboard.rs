@@ -28,8 +28,13 @@ const PASTE_PAUSE: Duration = Duration::from_millis(50);
 const LOOK_AGAIN: Duration = Duration::from_millis(4);
 
 /// The keyboard of this process, held by its one reader: the prompt, a question, a program of the sandbox.
-static KEYBOARD: Mutex<Keyboard> =
-    Mutex::const_new(Keyboard { terminal: None, keys: Keys::new(), last_read: None, escaped: None });
+static KEYBOARD: Mutex<Keyboard> = Mutex::const_new(Keyboard {
+    terminal: None,
+    keys: Keys::new(),
+    last_read: None,
+    escaped: None,
+    was_ahead: false,
+});
 /// The number of those who wait for it.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 /// Somebody has begun to wait for it.
@@ -45,6 +50,8 @@ pub struct Keyboard {
     last_read: Option<Instant>,
     /// The time when an escape was taken for the key, if nothing has followed it.
     escaped: Option<Instant>,
+    /// Set if what was read last had arrived before anybody read.
+    was_ahead: bool,
 }
 
 /// Waits until nobody else reads the keyboard.
@@ -162,7 +169,10 @@ impl Keyboard {
         if is_late && is_rest_of_sequence(bytes) {
             self.keys.push(b"\x1b");
         }
-        self.keys.push(bytes);
+        match !self.was_ahead && self.keys.is_unmarked_paste(bytes) {
+            true => self.keys.push_paste(bytes),
+            false => self.keys.push(bytes),
+        }
         None
     }
 
@@ -179,6 +189,7 @@ impl Keyboard {
 
     async fn read_terminal(&mut self) -> Result<Vec<u8>> {
         let terminal = self.terminal()?;
+        let is_ahead = rustix::io::ioctl_fionread(terminal.get_ref()).is_ok_and(|waiting| waiting > 0);
         let mut buffer = vec![0; CHUNK];
         loop {
             let mut ready = terminal.readable_mut().await.map_err(failed)?;
@@ -187,6 +198,7 @@ impl Keyboard {
                     buffer.truncate(length);
                     let before = typed_before(length);
                     buffer[..before].iter_mut().filter(|byte| **byte == b'\n').for_each(|byte| *byte = b'\r');
+                    self.was_ahead = is_ahead;
                     return Ok(buffer);
                 }
                 Ok(Err(error)) if error.kind() == ErrorKind::Interrupted => {}

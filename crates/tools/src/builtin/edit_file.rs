@@ -8,6 +8,7 @@ use crate::Context;
 use crate::Tool;
 use crate::ToolResult;
 use crate::arguments;
+use agent_base::alike_text;
 use agent_base::error::Error;
 use agent_base::error::Result;
 use agent_base::file_name::Likeness;
@@ -23,12 +24,16 @@ use memchr::memmem;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
+use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::PathBuf;
 
 /// The largest file that is edited, in bytes.
 const MAX_BYTES: u64 = 16 << 20;
 /// The greatest number of places of `old` that are looked for; a file of nothing but its letters must not cost for ever.
 const MOST_PLACES: usize = 100;
+/// Characters that a note names.
+const MAX_NAMED: usize = 5;
 /// The longest file that is shown where nothing in it is like `old`, in bytes.
 const MAX_SHOWN: usize = 1_500;
 
@@ -130,27 +135,61 @@ fn edit(path: &str, file: &TextFile, old: String, new: String) -> Result<(Vec<u8
         return Err(format!("error: old and new are the same{note}: nothing would change"));
     }
     let found = positions(content, old.as_bytes());
-    let [at] = found[..] else {
-        return Err(
-            already_done(path, content, &new, &found).unwrap_or_else(|| explain(path, content, &old, &found))
-        );
+    let alike = || if found.is_empty() { alike(content, &old, &new) } else { None };
+    let (place, new, likeness) = match found[..] {
+        [at] => (at..at + old.len(), new.as_str(), String::new()),
+        _ => match alike() {
+            Some(alike) => alike,
+            None => {
+                return Err(already_done(path, content, &new, &found)
+                    .unwrap_or_else(|| explain(path, content, &old, &found)));
+            }
+        },
     };
-    let edited = file
-        .replaced(at..at + old.len(), &new)
-        .map_err(|refusal| format!("error: {path} is not changed: {refusal}"))?;
+    let at = place.start;
+    let edited =
+        file.replaced(place, new).map_err(|refusal| format!("error: {path} is not changed: {refusal}"))?;
     let encoding = match file.encoding() {
         encoding if encoding.is_plain() => String::new(),
         encoding => format!(", in {encoding}"),
     };
-    Ok((edited, format!("edited {path} at line {}{note}{encoding}", line_of(content, at))))
+    Ok((edited, format!("edited {path} at line {}{note}{likeness}{encoding}", line_of(content, at))))
 }
 
-/// `old` and `new` with the line ends of the file, and a note where that changed them: models write LF. Where a file
+/// The edit at the only place that looks like `old` and has other characters: what is replaced there, by what of `new`, and a note. What
+/// `old` and `new` have in common stays as the file has it.
+fn alike<'n>(content: &[u8], old: &str, new: &'n str) -> Option<(Range<usize>, &'n str, String)> {
+    let content = std::str::from_utf8(content).ok()?;
+    let place = alike_text::only_place(content, old)?;
+    let there = &content[place.clone()];
+    let start = alike_text::common_start(old, new);
+    let start_there = alike_text::length_of_start(there, &old[..start])?;
+    let is_end = |(one, other): &(char, char)| one == other && one.is_ascii();
+    let ends = old[start..].chars().rev().zip(new[start..].chars().rev());
+    let end = ends.take_while(is_end).count();
+    let end_there = there[start_there..]
+        .len()
+        .checked_sub(alike_text::length_of_start(&there[start_there..], &old[start..old.len() - end])?)?;
+    let others: BTreeSet<char> = there.chars().filter(|c| !c.is_ascii() && !old.contains(*c)).collect();
+    let others: Vec<String> =
+        others.iter().take(MAX_NAMED).map(|c| format!("U+{:04X}", u32::from(*c))).collect();
+    let note = match others.is_empty() {
+        true => ", where the letters are composed in another way".to_owned(),
+        false => format!(", which has {} where old has other characters", others.join(", ")),
+    };
+    Some((place.start + start_there..place.end - end_there, &new[start..new.len() - end], note))
+}
+
+/// `old` and `new` with the line ends of the file, and a note where that changed them: most models write LF. Where a file
 /// has both, `old` is taken as it is if it is there, and `new` goes along.
 fn in_line_ends_of(content: &[u8], old: String, new: String) -> (String, String, &'static str) {
     let (all, crlf) =
         (memchr::memchr_iter(b'\n', content).count(), memmem::find_iter(content, "\r\n").count());
     let is_there = || memmem::find(content, old.as_bytes()).is_some();
+    if crlf == 0 && old.contains("\r\n") && !is_there() {
+        let as_there = |text: &str| text.replace("\r\n", "\n");
+        return (as_there(&old), as_there(&new), ", with LF line ends as they are there");
+    }
     if crlf == 0 || crlf < all && (!old.contains('\n') || is_there()) {
         return (old, new, "");
     }
@@ -250,6 +289,29 @@ mod tests {
         assert_eq!(already_done("f", text, "let x = 3;", &[]), None);
         assert_eq!(already_done("f", text, "\n", &[]), None);
         assert_eq!(already_done("f", text, "a", &[0, 9]), None, "old is there more than once");
+    }
+
+    #[test]
+    fn what_looks_like_old_is_edited_and_keeps_its_characters() {
+        let made = |content: &str, old: &str, new: &str| {
+            let file = TextFile::new(content.as_bytes().to_vec(), None);
+            let (made, done) = edit("f", &file, old.to_owned(), new.to_owned())?;
+            Ok::<_, String>((String::from_utf8(made).unwrap(), done))
+        };
+        for (content, old, new, expected) in [
+            ("x\nsay “hi” – now\n", "say \"hi\" - now", "say \"ho\" - now", "x\nsay “ho” – now\n"),
+            ("un cafe\u{301} noir\n", "un café noir", "un café vert", "un cafe\u{301} vert\n"),
+            ("a\u{a0}b\n", "a b", "a b c", "a\u{a0}b c\n"),
+            ("it’s\n", "it's", "", "\n"),
+            ("un\ndeux\n", "un\r\ndeux", "un\r\ndeux\r\ntrois", "un\ndeux\ntrois\n"),
+        ] {
+            let (text, done) = made(content, old, new).unwrap();
+            assert_eq!(text, expected, "{done}");
+        }
+        let (_, done) = made("say “hi”\n", "\"hi\"", "\"ho\"").unwrap();
+        assert_eq!(done, "edited f at line 1, which has U+201C, U+201D where old has other characters");
+        assert!(made("“a” “a”\n", "\"a\"", "b").is_err(), "two places");
+        assert_eq!(made("\"a\" “a”\n", "\"a\"", "b").unwrap().0, "b “a”\n", "the exact one first");
     }
 
     #[test]
