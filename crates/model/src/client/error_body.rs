@@ -333,8 +333,13 @@ const SCHEMAS: &[&str] = &[
 ];
 
 /// OpenAI's words about reasoning that does not fit to what follows it, or that is not kept there.
-const REASONING_ITEMS: &[&str] =
-    &["of type 'reasoning' was provided", "without its required 'reasoning' item", "item with id 'rs_"];
+const REASONING_ITEMS: &[&str] = &[
+    "of type 'reasoning' was provided",
+    "without its required 'reasoning' item",
+    "item with id 'rs_",
+    "encrypted content could not",
+    "encrypted content for item",
+];
 
 const MODEL: &[&str] = &[
     "model_not_found",
@@ -488,6 +493,21 @@ mod tests {
     fn reason(status: u16, message: &str) -> Reason {
         ErrorBody::in_value(&json!({ "error": { "message": message } }))
             .reason(StatusCode::from_u16(status).unwrap())
+    }
+
+    #[test]
+    fn reasoning_that_does_not_fit_or_cannot_be_read_is_known() {
+        for (status, words) in [
+            (404, "Item with id 'rs_1' not found. Items are not persisted when `store` is set to false."),
+            (400, "Item 'rs_1' of type 'reasoning' was provided without its required following item."),
+            (
+                400,
+                "The encrypted content for item rs_1 could not be verified. Reason: it could not be decrypted.",
+            ),
+            (400, "Encrypted content could not be decrypted or parsed."),
+        ] {
+            assert_eq!(reason(status, words), Reason::Unsupported(Feature::Reasoning), "{words}");
+        }
     }
 
     #[test]
