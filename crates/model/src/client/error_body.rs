@@ -84,6 +84,11 @@ impl ErrorBody {
     /// Returns what it means under `status`: the words correct the status, which is wrong too often.
     pub fn reason(&self, status: StatusCode) -> Reason {
         let words = self.reason_by_words();
+        if let (413 | 429, Some(overflow::Sizes { window, prompt })) =
+            (status.as_u16(), overflow::beyond_a_rate(&self.words))
+        {
+            return Reason::ContextOverflow { window, prompt };
+        }
         match (status.as_u16(), words) {
             (300..=399, _) => Reason::Redirected,
             (401, _) => Reason::KeyRefused,
@@ -493,6 +498,22 @@ mod tests {
     fn reason(status: u16, message: &str) -> Reason {
         ErrorBody::in_value(&json!({ "error": { "message": message } }))
             .reason(StatusCode::from_u16(status).unwrap())
+    }
+
+    /// It was sent again and again, although it never passes.
+    #[test]
+    fn a_request_that_is_larger_than_a_rate_allows_is_an_overflow() {
+        let words = "Request too large for model `llama` on tokens per minute (TPM): Limit 12000, Requested 14032, \
+                     please reduce your message size and try again.";
+        let expected = Reason::ContextOverflow { window: Some(12_000), prompt: Some(14_032) };
+        assert_eq!((reason(413, words), reason(429, words)), (expected, expected));
+        let passes = "Rate limit reached on tokens per min (TPM): Limit 30000, Used 29000, Requested 2000.";
+        assert_eq!(reason(429, passes), Reason::Busy);
+        assert_eq!(
+            reason(429, &passes.replace("2000", "40000")),
+            Reason::Busy,
+            "it is not said to be too large"
+        );
     }
 
     #[test]
