@@ -138,7 +138,7 @@ fn an_answer_that_announces_a_call_and_has_none_is_asked_about_once() {
     assert_eq!(finished.stdout, "Done.\n");
     let asked = model.requests()[1].messages();
     assert!(asked.last().unwrap()["content"].as_str().unwrap().contains("no call arrived"), "{asked:?}");
-    // Some servers say so of every answer.
+    // Some servers end every answer with that reason.
     let model = announced().repeat_last().start();
     let finished = agent().endpoint(&model).args(["run", "-q", "go"]).run().expect_code(0);
     assert_eq!((finished.stdout.as_str(), model.requests().len()), ("I will look.\n", 2));

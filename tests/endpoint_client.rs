@@ -180,7 +180,7 @@ async fn calls_in_odd_pieces() {
     ];
     assert_eq!(calls_of(&zero).await, [a.clone(), b.clone()]);
 
-    // The second call begins with the first one's index, and goes on with its own.
+    // The second call begins with the first one's index, and continues with its own.
     let miscounted = [
         call(json!(0), json!("a"), json!("read_file"), json!(r#"{"path":"x"}"#)),
         call(json!(0), json!("b"), json!("run_commands"), json!(r#"{"comm"#)),

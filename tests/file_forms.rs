@@ -108,6 +108,28 @@ fn a_file_that_is_rewritten_keeps_its_form() {
     assert_eq!(bytes(&done, "bad.txt"), b"\xc3\xb6 \xc3\xa4 \xc3\xbc\nx \xff y\nend\n");
 }
 
+/// New files had LF in projects of CRLF, and showed as changed from their first line to their last in other tools.
+#[test]
+fn a_new_file_has_the_line_ends_that_the_settings_say() {
+    let call = agent()
+        .file(".editorconfig", "root = true\n[*]\nend_of_line = crlf\n[*.sh]\nend_of_line = lf\n")
+        .file(".gitattributes", "*.bat text eol=crlf\n*.py text eol=lf\n");
+    let file = |path: &str| ("write_file", json!({ "path": path, "data": "a\nb\n" }));
+    let one = json!({ "path": "one.txt", "data": "one line" });
+    let (done, results) =
+        ran(call, &[file("n.cs"), file("n.sh"), file("n.bat"), file("n.py"), ("write_file", one)]);
+    assert!(results[0].contains("with CRLF line ends as the project's settings say"), "{}", results[0]);
+    for (name, expected) in [
+        ("n.cs", "a\r\nb\r\n"),
+        ("n.sh", "a\nb\n"),
+        ("n.bat", "a\r\nb\r\n"),
+        ("n.py", "a\nb\n"),
+        ("one.txt", "one line"),
+    ] {
+        assert_eq!(bytes(&done, name), expected.as_bytes(), "{name}");
+    }
+}
+
 /// Bugs: names with special spaces or decomposed characters could not be opened, and the error listed names that looked the same.
 #[test]
 fn a_name_that_looks_the_same_is_found_and_named() {

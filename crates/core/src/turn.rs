@@ -204,7 +204,7 @@ impl Conversation {
             let was_pointed_out = std::mem::replace(&mut watch.was_pointed_out, true);
             return (!was_pointed_out).then_some(text);
         }
-        // Some servers say so of every answer: the same once more is one.
+        // Some servers end every answer with that reason: the same once more is one.
         if reply.lacks_calls() && !std::mem::replace(&mut watch.was_pointed_out, true) {
             return Some(NO_CALL.to_owned());
         }

@@ -84,6 +84,11 @@ impl ErrorBody {
     /// Returns what it means under `status`: the words correct the status, which is wrong too often.
     pub fn reason(&self, status: StatusCode) -> Reason {
         let words = self.reason_by_words();
+        if let (413 | 429, Some(overflow::Sizes { window, prompt })) =
+            (status.as_u16(), overflow::beyond_a_rate(&self.words))
+        {
+            return Reason::ContextOverflow { window, prompt };
+        }
         match (status.as_u16(), words) {
             (300..=399, _) => Reason::Redirected,
             (401, _) => Reason::KeyRefused,
@@ -333,8 +338,13 @@ const SCHEMAS: &[&str] = &[
 ];
 
 /// OpenAI's words about reasoning that does not fit to what follows it, or that is not kept there.
-const REASONING_ITEMS: &[&str] =
-    &["of type 'reasoning' was provided", "without its required 'reasoning' item", "item with id 'rs_"];
+const REASONING_ITEMS: &[&str] = &[
+    "of type 'reasoning' was provided",
+    "without its required 'reasoning' item",
+    "item with id 'rs_",
+    "encrypted content could not",
+    "encrypted content for item",
+];
 
 const MODEL: &[&str] = &[
     "model_not_found",
@@ -488,6 +498,37 @@ mod tests {
     fn reason(status: u16, message: &str) -> Reason {
         ErrorBody::in_value(&json!({ "error": { "message": message } }))
             .reason(StatusCode::from_u16(status).unwrap())
+    }
+
+    /// It was sent again and again, although it never passes.
+    #[test]
+    fn a_request_that_is_larger_than_a_rate_allows_is_an_overflow() {
+        let words = "Request too large for model `llama` on tokens per minute (TPM): Limit 12000, Requested 14032, \
+                     please reduce your message size and try again.";
+        let expected = Reason::ContextOverflow { window: Some(12_000), prompt: Some(14_032) };
+        assert_eq!((reason(413, words), reason(429, words)), (expected, expected));
+        let passes = "Rate limit reached on tokens per min (TPM): Limit 30000, Used 29000, Requested 2000.";
+        assert_eq!(reason(429, passes), Reason::Busy);
+        assert_eq!(
+            reason(429, &passes.replace("2000", "40000")),
+            Reason::Busy,
+            "it is not said to be too large"
+        );
+    }
+
+    #[test]
+    fn reasoning_that_does_not_fit_or_cannot_be_read_is_known() {
+        for (status, words) in [
+            (404, "Item with id 'rs_1' not found. Items are not persisted when `store` is set to false."),
+            (400, "Item 'rs_1' of type 'reasoning' was provided without its required following item."),
+            (
+                400,
+                "The encrypted content for item rs_1 could not be verified. Reason: it could not be decrypted.",
+            ),
+            (400, "Encrypted content could not be decrypted or parsed."),
+        ] {
+            assert_eq!(reason(status, words), Reason::Unsupported(Feature::Reasoning), "{words}");
+        }
     }
 
     #[test]

@@ -116,6 +116,8 @@ const BEFORE_A_BOUND: &[&str] = &[
 ];
 /// The greatest distance at which they stand in front of a number, in bytes.
 const NEAR: usize = 60;
+/// The same behind a word.
+const NEAR_AFTER: usize = 4;
 /// Smaller numbers are not windows: positions, codes, counts of messages.
 const SMALLEST: u64 = 512;
 
@@ -139,6 +141,19 @@ pub fn is_one(words: &str) -> bool {
         return false;
     }
     has_any(words, TOO_MUCH) || has_any(words, BOUNDS) && numbers(words).next().is_some()
+}
+
+/// The sizes in a text (in lower case) about a request that alone is larger than the tokens of a whole minute: it never passes, and a
+/// smaller one does.
+pub fn beyond_a_rate(words: &str) -> Option<Sizes> {
+    let after = |word: &str| {
+        let at = words.find(word)? + word.len();
+        numbers(&words[at..]).next().filter(|(from, _)| *from <= NEAR_AFTER).map(|(_, number)| number)
+    };
+    let (limit, requested) = (after("limit ")?, after("requested ")?);
+    let is_said = has_any(words, &["must be reduced", "reduce your message", "reduce the message"]);
+    let is_larger = is_about_a_rate(words) && is_said && requested > limit;
+    is_larger.then_some(Sizes { window: Some(limit), prompt: Some(requested) })
 }
 
 /// The window and the prompt in such a text: of two numbers the larger one is what does not fit.

@@ -31,13 +31,14 @@ pub enum Thinking {
 }
 
 /// Tags that open and close the reasoning, in the templates of different models.
-const TAGS: [(&str, &str); 16] = [
+const TAGS: [(&str, &str); 17] = [
     ("<think>", "</think>"),
     ("<thinking>", "</thinking>"),
     ("<thought>", "</thought>"),
     ("<seed:think>", "</seed:think>"),
     ("<mm:think>", "</mm:think>"),
     ("[THINK]", "[/THINK]"),
+    ("◁think▷", "◁/think▷"),
     ("<|START_THINKING|>", "<|END_THINKING|>"),
     ("<|channel>thought", "<channel|>"),
     ("<|inner_prefix|>", "<|inner_suffix|>"),
@@ -66,11 +67,22 @@ const UNOPENED: [(&str, &str); 8] = [
 /// The reasoning and the answer in a text whose reasoning was opened by the prompt, and the mark between them.
 pub fn unopened(text: &str) -> Option<(&str, &str, &'static str)> {
     UNOPENED.iter().find_map(|(open, close)| {
-        let (before, after) = text.split_once(close)?;
+        let at =
+            text.match_indices(close).map(|(at, _)| at).find(|at| !is_mentioned(text, *at, close.len()))?;
+        let (before, after) = (&text[..at], &text[at + close.len()..]);
         let before =
             if *close == "[BEGIN FINAL RESPONSE]" { before.trim_start_matches(open) } else { before };
         (!before.contains(open)).then_some((before, after, *close))
     })
+}
+
+/// Returns whether the mark at `at` is one that the answer writes about: in code, or in quotation marks.
+fn is_mentioned(text: &str, at: usize, length: usize) -> bool {
+    let (before, after) = (&text[..at], &text[at + length..]);
+    let is_quoted = ['`', '"', '\''].iter().any(|mark| before.ends_with(*mark) && after.starts_with(*mark));
+    let line = before.rsplit('\n').next().unwrap_or(before);
+    let fences = before.lines().filter(|line| line.trim_start().starts_with("```")).count();
+    is_quoted || line.matches('`').count() % 2 == 1 || fences % 2 == 1
 }
 
 impl Thinking {
@@ -129,12 +141,31 @@ impl Thinking {
 
 /// Returns the number of bytes at the end of `text` that are the beginning of `tag`.
 fn partial_suffix(text: &str, tag: &str) -> usize {
-    (1..tag.len()).rev().find(|n| text.ends_with(&tag[..*n])).unwrap_or(0)
+    let mut starts = (1..tag.len()).rev().filter(|n| tag.is_char_boundary(*n));
+    starts.find(|n| text.ends_with(&tag[..*n])).unwrap_or(0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// All of the answer before the mark was gone.
+    #[test]
+    fn an_answer_about_the_marks_is_not_reasoning() {
+        for answer in [
+            "Use `</think>` to end it.",
+            "It ends with \"</think>\".",
+            "The form is `<x></think>` there.",
+            "Like this:\n```xml\nhm\n</think>\n```\n",
+        ] {
+            assert_eq!(unopened(answer), None, "{answer}");
+        }
+        assert_eq!(
+            unopened("I write `</think>`.\n</think>\n\nDone."),
+            Some(("I write `</think>`.\n", "\n\nDone.", "</think>"))
+        );
+        assert_eq!(unopened("hm</think>Done."), Some(("hm", "Done.", "</think>")));
+    }
 
     #[test]
     fn reasoning_is_told_from_the_answer_in_every_form_wherever_it_is_cut() {

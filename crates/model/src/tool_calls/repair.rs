@@ -125,12 +125,28 @@ fn repair_object(arguments: &mut Map<String, Value>, schema: &Value, notes: &mut
             *value = better;
         }
     }
+    if let Some(value) =
+        arguments.get_mut("path").filter(|_| schema["properties"]["path"]["type"] == "string")
+        && let Some(bare) = value.as_str().and_then(bare_path)
+    {
+        let bare = Value::from(bare);
+        note(format!("{} as \"path\", taken as {}", shown(value), shown(&bare)));
+        *value = bare;
+    }
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
         if let Some(Value::Array(list)) = arguments.get_mut(name).filter(|_| property["items"].is_object()) {
             let objects = list.iter_mut().filter_map(Value::as_object_mut);
             objects.for_each(|object| repair_object(object, &property["items"], notes));
         }
     }
+}
+
+/// A path without the line ends around it, and without the quotation marks of a text in which it stands; `None` where it has neither.
+fn bare_path(path: &str) -> Option<&str> {
+    let line = path.trim_matches(['\n', '\r']);
+    let quoted = ['`', '"', '\''].iter().find_map(|mark| line.strip_prefix(*mark)?.strip_suffix(*mark));
+    let bare = quoted.filter(|inner| !inner.contains(['`', '"', '\''])).unwrap_or(line);
+    (!bare.is_empty() && bare != path).then_some(bare)
 }
 
 /// Puts the text of a program right that was escaped once too often.
@@ -294,6 +310,16 @@ mod tests {
             ("run_commands", json!({ "arguments": "{\"command\": \"ls\"}" }), json!({ "command": "ls" })),
             ("write_file", json!({ "file_path": "a", "content": "b" }), json!({ "path": "a", "data": "b" })),
             ("write_file", json!({ "path": "a", "text": "b" }), json!({ "path": "a", "data": "b" })),
+            (
+                "write_file",
+                json!({ "path": "\na b\n", "data": "b\n" }),
+                json!({ "path": "a b", "data": "b\n" }),
+            ),
+            (
+                "write_file",
+                json!({ "path": "`a.rs`", "data": "`b`" }),
+                json!({ "path": "a.rs", "data": "`b`" }),
+            ),
         ] {
             assert_eq!(fixed(name, arguments), Some(expected));
         }
@@ -319,6 +345,9 @@ mod tests {
             ("run_commands", json!({ "type": "object", "properties": { "command": { "type": "string" } } })),
             ("write_file", json!({ "paths": ["a", "b"], "data": "c" })),
             ("unknown", json!({ "commands": ["ls"] })),
+            ("write_file", json!({ "path": " it's 'a' file", "data": "b" })),
+            ("write_file", json!({ "path": "a\nb", "data": "b" })),
+            ("write_file", json!({ "path": "'a' and 'b'", "data": "b" })),
         ] {
             assert_eq!(fixed(name, arguments.clone()), None, "{arguments}");
         }

@@ -265,7 +265,8 @@ fn take(bytes: &[u8]) -> Taken {
 fn is_answer(introducer: u8, rest: &[u8]) -> Option<bool> {
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let begins = |wanted: &[u8]| match rest.len() < wanted.len() {
-        true => wanted.starts_with(rest).then_some(None).unwrap_or(Some(false)),
+        true if wanted.starts_with(rest) => None,
+        true => Some(false),
         false => Some(rest.starts_with(wanted)),
     };
     match (introducer, rest.get(digits)) {

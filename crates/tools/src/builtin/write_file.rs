@@ -1,6 +1,6 @@
 //! `write_file`: a whole file.
 
-use super::declared_encoding::text_file;
+use super::declared_encoding::{new_text_file, text_file};
 use super::describe;
 use super::location::{Located, locate, name, targets};
 use super::replacement::{Replacement, replace};
@@ -149,10 +149,19 @@ async fn prepare(sandbox: &Sandbox, file: Arguments) -> Result<Prepared> {
         Err(error) if error.kind() == Kind::InSandbox => (Some(Vec::new()), true),
         Err(error) => return Err(error),
     };
+    let mut settings_note = "";
     let (Replacement { bytes, mut note }, edit, former) = match former {
         Some(former) => {
-            let former = text_file(sandbox, &path, former, &file.data).await;
-            let (data, name) = (file.data, name(sandbox, &path));
+            let (former, takes_crlf) = match is_new {
+                true => new_text_file(sandbox, &path).await,
+                false => (text_file(sandbox, &path, former, &file.data).await, false),
+            };
+            let takes_crlf = takes_crlf && file.data.contains('\n') && !file.data.contains('\r');
+            let data = if takes_crlf { file.data.replace('\n', "\r\n") } else { file.data };
+            if takes_crlf {
+                settings_note = ", with CRLF line ends as the project's settings say";
+            }
+            let name = name(sandbox, &path);
             let replaced = tokio::task::spawn_blocking(move || {
                 let made = replace(&former, &data)?;
                 let edit = excerpt::of(&name, (!is_new).then(|| former.bytes()), &made.bytes);
@@ -166,6 +175,7 @@ async fn prepare(sandbox: &Sandbox, file: Arguments) -> Result<Prepared> {
         }
         None => (Replacement { bytes: file.data.into_bytes(), note: String::new() }, None, None),
     };
+    note.push_str(settings_note);
     note.extend(meant.map(|meant| format!(" ({meant})")));
     let written = Written { bytes: bytes.len(), note, edit };
     let node = Node::Regular(bytes);
