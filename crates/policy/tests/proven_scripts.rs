@@ -22,7 +22,7 @@ const ASKED: &str = "\
     sh bash dash eval trap exec command builtin . source alias unalias let hash shopt getopts mapfile readarray enable complete compgen bind \
     caller declare typeset export readonly unset local read printf test [ set wait fc history times suspend logout disown help fg bg time env xargs timeout nice find sed";
 /// Words of scripts.
-const WORDS: [&str; 68] = [
+const WORDS: [&str; 84] = [
     "a",
     "b",
     "0",
@@ -91,6 +91,22 @@ const WORDS: [&str; 68] = [
     "${x+b}",
     "${@:1}",
     "<(pw)",
+    "$_",
+    "\"$_\"",
+    "${PWD}",
+    "$OLDPWD",
+    "~+",
+    "~-",
+    "~{-,+}",
+    "~{-,a}",
+    "a=~-",
+    "a=b:~+",
+    "$((_))",
+    "$((PWD+1))",
+    "\"${OLDPWD}p\"",
+    "#'",
+    "'a[$(pz)]'",
+    "'-exec pz ;'",
 ];
 /// Commands of real programs.
 const WRAPPERS: [&str; 20] = [
@@ -116,7 +132,7 @@ const WRAPPERS: [&str; 20] = [
     "sed -n -e 1p -e VALUE f",
 ];
 /// What scripts are made of, without a grammar.
-const TOKENS: [&str; 64] = [
+const TOKENS: [&str; 68] = [
     "a",
     "b",
     "pw",
@@ -181,6 +197,10 @@ const TOKENS: [&str; 64] = [
     "$((",
     "eval ",
     "x=",
+    "_=",
+    "$_",
+    "~{-,+}",
+    "#'",
 ];
 /// Bytes that are put into a script, or take the place of one.
 const INSERTED: &[u8] = b"\n\t;&|(){}[]<>$\\`\"'#!*?=~-+@:,0a \n";
@@ -231,7 +251,7 @@ impl Random {
         let quoted = |text: String| format!("'{}'", text.replace('\'', "'\\''"));
         let words = self.words(depth);
         let word = self.word(depth);
-        let command = match self.below(42) {
+        let command = match self.below(48) {
             0 => format!("x={word}"),
             1 => format!("n={}", self.of(&["5", "$((n + 1))", "$((2*3))", "$#", "a", "$x"])),
             2 => format!("echo{words}"),
@@ -265,6 +285,18 @@ impl Random {
                 self.of(&["a", "$x", "${x}", "$(pw a)", "a\n;pz\n", "\\$(pz)", "\"'", "`pz`", "${x:-b}"])
             ),
             24..=27 => self.wrapper(),
+            28 => format!("{}={word}", self.of(&["_", "PWD", "OLDPWD", "n"])),
+            29 => format!(": {word}"),
+            30 => {
+                format!("cd {}", self.of(&[".", "..", "'a[$(pz)]'", "'d -exec pz ;'", "\"$x\"", "~-", "-"]))
+            }
+            31 => format!(
+                "[[ {}#' ]]\n{word} ]]; pz #' ]]",
+                self.of(&["", "a && ", "a || ", "! ", "-n ", "a == ", "a &&"])
+            ),
+            32 => self
+                .of(&["[[ $_ -eq 1 ]]", "((_))", "((PWD++))", "local _=5", "declare -r OLDPWD=1"])
+                .to_owned(),
             _ => format!("{}{words}", self.of(&["pw", "px", "ls", "cat", "sort"])),
         };
         let is_document = command.ends_with('\n');
@@ -276,11 +308,16 @@ impl Random {
         let text = self.of(&WRAPPERS);
         let word = self.word(0);
         let (variable, value) = (
-            self.of(&["$e", "\"$e\"", "${k}", "\"$m\"", "$m", "5"]),
+            self.of(&[
+                "$e", "\"$e\"", "${k}", "\"$m\"", "$m", "5", "$_", "\"$_\"", "$PWD", "$OLDPWD", "~{-,+}",
+            ]),
             self.of(&["5", "a", "-a", "$x", "\"\""]),
         );
-        let before = match self.below(3) {
+        let before = match self.below(5) {
             0 => String::new(),
+            // The shell gives these another value than the script.
+            3 => format!("_={value}; PWD={value}; : {}; ", self.of(&["-exec", "1e pz", "'a[$(pz)]'", "pz"])),
+            4 => format!("OLDPWD={value}; PWD={value}; cd 'd -exec pz ;'; {}", self.of(&["", "cd ..; "])),
             1 => format!("e={value}; k={value}; m={value}; "),
             _ => format!("for e in a {value}; do k=$e; m={value}; "),
         };
@@ -302,7 +339,12 @@ impl Random {
                 self.of(&["px", "false", "[ $n -lt 2 ]"]),
                 self.list(less)
             ),
-            4 => format!("for x in{}; do {}; done", self.words(less), self.list(less)),
+            4 => format!(
+                "for {} in{}; do {}; done",
+                self.of(&["x", "x", "x", "_", "PWD", "OLDPWD"]),
+                self.words(less),
+                self.list(less)
+            ),
             5 => format!("for n in 1 2; do {}; done", self.list(less)),
             6 => format!(
                 "case {} in {}) {} ;; *) {};; esac",
@@ -415,7 +457,10 @@ impl Place {
         let work = self.directory.join("work");
         let _ = fs::remove_dir_all(&work);
         fs::create_dir(&work).expect("a directory");
-        for name in ["-v", "a[$(pz)]", ";pz", "f"] {
+        for name in ["a[$(pz)]", "d -exec pz ;"] {
+            fs::create_dir(work.join(name)).expect("a directory");
+        }
+        for name in ["-v", ";pz", "f"] {
             fs::write(work.join(name), "a[$(pz)]\npz\n-exec pz ;\n(pz)\n").expect("a file");
         }
         let log = self.directory.join(format!("log-{run}"));

@@ -58,11 +58,14 @@ impl<'s> Reader<'s, '_> {
                 Ok(true)
             }
             "unset" => self.unset(&all_fixed().unwrap_or_else(|| vec![String::new()])),
-            "read" | "wait" => self.reads(program, arguments.iter().flatten()),
+            "read" | "wait" => self.sets(program, arguments.iter().flatten()),
             "time" => {
-                let mut written = words.iter().skip(1).map(|(_, written)| *written);
-                let first = written.find(|word| !word.starts_with('-'));
-                if first.is_some_and(|word| RESERVED.contains(&word) || word.contains('=')) {
+                let is_option = |word: &&str| matches!(*word, "-p" | "--");
+                let mut written = words.iter().map(|(_, written)| *written).skip(1).skip_while(is_option);
+                let first = written.next();
+                // As a reserved word it takes no other options, and the next word is the program.
+                let is_program = words[0].1 == "time" && first.is_some_and(|word| word.starts_with('-'));
+                if is_program || first.is_some_and(|word| RESERVED.contains(&word) || word.contains('=')) {
                     return refuse("`time` of more than a program");
                 }
                 self.wrapped(&arguments)
@@ -78,13 +81,14 @@ impl<'s> Reader<'s, '_> {
         }
         for name in names {
             self.bind(name, Value::Any)?;
+            self.reads(name);
             self.shared.unset.insert(name.clone());
         }
         Ok(true)
     }
 
     /// Notes the variables that a built-in may set, by the words that may name one.
-    fn reads<'w>(&mut self, program: &str, words: impl Iterator<Item = &'w String>) -> Read<bool> {
+    fn sets<'w>(&mut self, program: &str, words: impl Iterator<Item = &'w String>) -> Read<bool> {
         for word in words {
             if program == "read" && word.starts_with('-') && word.contains('a') && !word.starts_with("--") {
                 return refuse("`read` of a list");

@@ -42,9 +42,12 @@ impl Reader<'_, '_> {
         self.blanks()?;
         if self.rest().starts_with("((") {
             self.at += 2;
-            for end in [";", ";", "))"] {
-                self.arithmetic(end)?;
-            }
+            self.arithmetic(";")?;
+            self.arithmetic(";")?;
+            // What comes last is evaluated behind the first turn.
+            let set = self.shared.set.len();
+            self.arithmetic("))")?;
+            self.shared.set.truncate(set);
         } else {
             let name = self.name();
             if !is_name(name) {

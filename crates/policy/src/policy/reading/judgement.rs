@@ -35,6 +35,10 @@ impl Shared {
         if self.numbers.iter().any(|name| value_of(name) != Value::Number) {
             return refuse("an expression that evaluates what a variable holds");
         }
+        let is_for_programs = |name: &&String| variables::looks_obeyed(name) && !self.read.contains(*name);
+        if self.values.keys().any(|name| is_for_programs(&name)) {
+            return refuse("a variable that only programs read");
+        }
         if self.functions.intersection(&self.unset).next().is_some() {
             return refuse("a function that is taken back");
         }

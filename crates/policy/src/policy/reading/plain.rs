@@ -11,8 +11,8 @@ const DIRECTORIES: [&str; 4] = ["/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/"];
 /// Programs and built-ins that start no other program, whatever their arguments are.
 const PLAIN: &str = "\
     : true false echo cd pwd pushd popd dirs return exit break continue shift fg bg kill umask ulimit \
-    times type which whereis cat tac head tail wc nl od xxd hexdump strings cut paste join tr uniq comm cmp rev fold fmt \
-    expand unexpand column shuf seq sleep yes tee ls dir vdir tree stat du df file touch mkdir rmdir rm cp mv ln unlink link chmod \
+    times type which whereis cat tac head tail wc nl od hexdump strings cut paste join tr uniq comm cmp diff rev fold fmt \
+    expand unexpand column shuf seq sleep yes tee ls dir vdir stat du df file touch mkdir rmdir rm cp mv ln unlink link chmod \
     chown chgrp truncate mktemp sync basename dirname realpath readlink pathchk cksum sum md5sum sha1sum sha224sum sha256sum \
     sha384sum sha512sum b2sum base32 base64 basenc gzip gunzip bzip2 bunzip2 xz unxz lzma zstd unzstd zcat bzcat xzcat unzip \
     grep egrep fgrep jq date cal uname arch hostname whoami id groups users who tty nproc uptime free ss netstat ps pgrep pkill pidof \
@@ -32,8 +32,11 @@ const EXCEPT: &[(&str, &[&str])] = &[
     ("jobs", &["-x"]),
     ("install", &["--strip-program", "-s"]),
     ("rg", &["--pre", "--hostname-bin", "--search-zip", "-z"]),
-    ("curl", &["--config", "-K", "--engine"]),
-    ("wget", &["--execute", "-e", "--config", "--use-askpass"]),
+    ("curl", &["--config", "-K", "--engine", "--ntlm-wb"]),
+    // Those of wget2 among them.
+    ("wget", &["--execute", "-e", "--config", "--use-askpass", "--plugin", "--local-plugin"]),
+    // Older versions write pages by a command of their own arguments.
+    ("tree", &["-R"]),
     ("zip", &["--unzip-command", "-T", "--test"]),
     (
         "tar",
@@ -86,8 +89,11 @@ const PROJECT: &str = "\
 /// Long options that are the beginning of another one.
 const WHOLE: [&str; 1] = ["--file"];
 
-/// Programs, beside those of projects, that only print their version where that is all they are asked for.
-const VERSIONED: &str = "python python3 node ruby perl php lua bash sed awk docker java deno bun";
+/// Programs that only print their version where that is all they are asked for. Of others (rustup's, yarn, mvn) a project's files choose it, and
+/// so the program; or they load what belongs to the project first (flake8, jest).
+const VERSIONED: &str = "\
+    python python3 node ruby perl php lua bash sed awk docker java deno bun make gmake cmake ctest ninja meson go gofmt npm npx pip pip3 uv \
+    ruff mypy black isort javac gcc g++ cc c++ clang clang++ ld just";
 
 /// Options that take no value, options that do, and operands before the command, of programs that run the command in their arguments and
 /// do nothing else.
@@ -108,10 +114,14 @@ const fn wrapper(
 }
 
 impl Wrapper {
-    /// Returns whether a word that follows an option is its value and nothing beside. What xargs makes of another option there is not known.
+    /// Returns whether a word that follows an option is its value and nothing beside.
     fn takes(&self, value: &Word) -> bool {
-        // What xargs puts its input in place of has to be known, too.
-        value.is_one() && (self.name != "xargs" || !value.is_flag() && (value.fixed || value.text == "{}"))
+        match self.name {
+            "env" => value.fixed && !super::variables::decides(&value.text),
+            // What xargs makes of another option there is not known, and what it puts its input in place of has to be.
+            "xargs" => !value.is_flag() && (value.fixed || value.text == "{}") && value.is_one(),
+            _ => value.is_one(),
+        }
     }
 }
 
@@ -131,8 +141,9 @@ const WRAPPERS: [Wrapper; 14] = [
     wrapper("command", &["-p"], &[], 0),
     wrapper("builtin", &[], &[], 0),
     // With -l a shell reads the files of a login.
-    wrapper("exec", &["-c"], &[], 0),
-    wrapper("env", &["-i", "-0", "-", "--ignore-environment"], &["-u", "--unset"], 0),
+    wrapper("exec", &[], &[], 0),
+    // Without PATH, bash looks for programs in the working directory, too: -i, and -u of some names.
+    wrapper("env", &["-0"], &["-u", "--unset"], 0),
     wrapper("sudo", &["-E", "-n", "-H", "-S"], &["-u", "-g"], 0),
     wrapper("busybox", &[], &[], 0),
     wrapper(
@@ -164,7 +175,7 @@ pub fn known(words: &[Word]) -> Known {
         false => Some(program.text.as_str()),
     };
     let Some(name) = name.filter(|name| program.fixed && !name.contains('/')) else { return Known::Nothing };
-    if (is_in(VERSIONED, name) || is_in(PROJECT, name)) && asks_version(name, arguments) {
+    if is_in(VERSIONED, name) && asks_version(name, arguments) {
         return Known::Plain;
     }
     if name == "command" && arguments.first().is_some_and(|word| matches!(word.text.as_str(), "-v" | "-V")) {
@@ -199,11 +210,9 @@ pub fn known(words: &[Word]) -> Known {
         "[" => {
             plain_if(arguments.split_last().is_some_and(|(end, rest)| end.text == "]" && is_plain_test(rest)))
         }
-        // It prints pages by another program.
-        "diff" => plain_if(arguments.iter().all(|word| {
-            let is_group = !word.text.starts_with("--") && word.text.contains('l');
-            !word.is_flag() || !is_group && !word.text.starts_with("--pa")
-        })),
+        // At a computed place it writes to the memory of a process, as dd does.
+        "xxd" if lacks(arguments, &["-r", "--revert"]) => Known::Plain,
+        "xxd" => plain_if(arguments.iter().all(|word| word.fixed)),
         "dd" => plain_if(arguments.iter().all(|word| word.fixed && !word.text.contains("seek"))),
         "printf" => plain_if(is_plain_format(arguments)),
         // A description of a terminal names the program that prepares it.
@@ -305,7 +314,6 @@ fn asks_version(name: &str, arguments: &[Word]) -> bool {
         "node" | "npm" => only.text == "-v",
         "go" => only.text == "version",
         "java" => only.text == "-version",
-        "cargo" | "rustc" => only.text == "-V",
         _ => false,
     };
     only.fixed && (is_short || only.text == "--version")
@@ -316,8 +324,8 @@ fn wrapped(wrapper: &Wrapper, arguments: &[Word]) -> Option<Option<usize>> {
     let (mut at, mut operands) = (0, wrapper.operands);
     while let Some(word) = arguments.get(at) {
         let text = word.text.as_str();
-        let (name, has_value) = text.split_once('=').map_or((text, false), |(name, _)| (name, true));
         if wrapper.name == "env" && super::wrappers::is_assignment(text) {
+            let name = text.split('=').next().unwrap_or_default();
             let value = text.split_once('=').map(|(_, value)| value).filter(|_| word.fixed);
             let is_obeyed =
                 !super::variables::is_harmless(name) || super::variables::changes_encoding(name, value);
@@ -330,14 +338,15 @@ fn wrapped(wrapper: &Wrapper, arguments: &[Word]) -> Option<Option<usize>> {
         } else if text == "--" {
             let (between, rest) = arguments[at + 1..].split_at_checked(operands)?;
             return between.iter().all(Word::is_one).then(|| rest.first().map(|_| at + 1 + operands));
-        } else if wrapper.flags.contains(&text) || (has_value && wrapper.values.contains(&name)) {
+        } else if wrapper.flags.contains(&text) {
             at += 1;
         } else if wrapper.values.contains(&text) {
             if !arguments.get(at + 1).is_none_or(|value| wrapper.takes(value)) {
                 return None;
             }
             at += 2;
-        } else if wrapper.values.iter().any(|value| joins(value, text)) || is_group(wrapper, text) {
+        } else if joined(wrapper, word).is_some_and(|value| wrapper.takes(&value)) || is_group(wrapper, text)
+        {
             at += 1;
         } else if word.is_flag() {
             return None;
@@ -389,9 +398,14 @@ fn is_group(wrapper: &Wrapper, text: &str) -> bool {
     text.strip_prefix('-').is_some_and(|letters| !letters.is_empty() && letters.chars().all(is_flag))
 }
 
-/// `-n1`, `-10` of `nice`.
-fn joins(value: &str, text: &str) -> bool {
-    value.len() == 2 && text.len() > 2 && text.starts_with(value) && !text.starts_with("--")
+/// The value of `-n1`, `--adjustment=1`.
+fn joined(wrapper: &Wrapper, word: &Word) -> Option<Word> {
+    let of = |option: &&str| match option.len() {
+        2 => word.text.strip_prefix(*option).filter(|value| !value.is_empty()),
+        _ => word.text.strip_prefix(*option)?.strip_prefix('='),
+    };
+    let text = wrapper.values.iter().find_map(of)?.to_owned();
+    Some(Word { text, ..word.clone() })
 }
 
 /// Returns whether none of the options is given, in any spelling that they have. Two dashes may be the value of an option before them, so
@@ -445,12 +459,15 @@ fn is_plain_git(arguments: &[Word]) -> bool {
             "-C" if arguments.get(at + 1).is_none_or(Word::is_one) => 2,
             "--no-pager" | "-P" => 1,
             "-c" if arguments.get(at + 1).is_some_and(is_plain_git_setting) => 2,
-            "--version" => return true,
             _ => break,
         };
     }
     let Some((subcommand, rest)) = arguments.get(at..).and_then(<[Word]>::split_first) else { return true };
-    if !subcommand.fixed || !is_in(GIT, &subcommand.text) {
+    if subcommand.text == "--version" {
+        return rest.is_empty();
+    }
+    // Help is shown by another program.
+    if !subcommand.fixed || !is_in(GIT, &subcommand.text) || rest.iter().any(|word| word.text == "--help") {
         return false;
     }
     match subcommand.text.as_str() {

@@ -73,6 +73,8 @@ pub struct Shared {
     /// Variables that are given lists, and those whose value a declaration may read again as one.
     pub(super) lists: HashSet<String>,
     pub(super) declared: HashSet<String>,
+    /// Variables that the script itself reads, or takes back.
+    pub(super) read: HashSet<String>,
     /// Variables that expressions evaluate.
     pub(super) numbers: Vec<String>,
     /// Variables that have been given a value for sure, so that what they hold is not from outside of the script.
@@ -467,13 +469,19 @@ impl<'s> Reader<'s, '_> {
         if is_end { Ok(None) } else { refuse("a word behind a construct") }
     }
 
-    pub fn is_set(&self, name: &str) -> bool {
-        self.shared.set.iter().any(|set| set == name)
+    /// Notes that the script reads a variable. Returns whether it holds what the script has given it for sure.
+    pub fn reads(&mut self, name: &str) -> bool {
+        self.shared.read.insert(name.to_owned());
+        self.is_set(name)
+    }
+
+    fn is_set(&self, name: &str) -> bool {
+        !variables::is_overwritten(name) && self.shared.set.iter().any(|set| set == name)
     }
 
     /// Notes that an expression evaluates what a variable holds.
     pub fn evaluates(&mut self, name: String) -> Read<()> {
-        if !self.is_set(&name) && !variables::NUMBERS.contains(&name.as_str()) {
+        if !self.reads(&name) && !variables::NUMBERS.contains(&name.as_str()) {
             return refuse("an expression that evaluates what a variable holds");
         }
         self.shared.numbers.push(name);
@@ -492,6 +500,7 @@ impl<'s> Reader<'s, '_> {
             return refuse("a variable that decides what runs");
         }
         self.shared.alters = true;
+        let value = if variables::is_overwritten(name) { Value::Any } else { value };
         let entry = self.shared.values.entry(name.to_owned()).or_insert(value);
         *entry = value.max(*entry);
         Ok(())

@@ -131,6 +131,12 @@ enum Quotes {
     Document,
 }
 
+/// Returns whether a tilde behind this beginning of a word is a directory: `NAME=`, `NAME=x:`.
+fn is_value(written: &str) -> bool {
+    written.ends_with(['=', ':'])
+        && written.split_once('=').is_some_and(|(name, _)| is_name(name.strip_suffix('+').unwrap_or(name)))
+}
+
 /// Returns whether an expression may divide by zero, or have a negative exponent.
 fn may_fail(expression: &str) -> bool {
     expression.contains(['/', '%']) || expression.contains("**")
@@ -153,6 +159,9 @@ impl<'s> Reader<'s, '_> {
         while let Some(byte) = self.peek() {
             match byte {
                 b' ' | b'\t' | b'\n' | b';' | b'&' | b'|' | b'<' | b'>' | b'(' | b')' => break,
+                b'#' if self.at == start && !self.text[..start].ends_with('=') => {
+                    return refuse("a remark in another place than behind a command");
+                }
                 b'\\' if self.peek_at(1) == Some(b'\n') => {
                     // Shells differ about what is joined; with a blank behind it nothing is.
                     if !matches!(self.peek_at(2), Some(b' ' | b'\t')) {
@@ -188,6 +197,11 @@ impl<'s> Reader<'s, '_> {
                 b'~' if self.at == start && shell::is_directory_of_stack(self.rest()) => {
                     self.at += 1;
                     draft.parts.push(Part::Changed { written: "~".to_owned(), becomes: Becomes::Any });
+                }
+                // Bash takes any word that looks like an assignment for one.
+                b'~' if is_value(&self.text[start..self.at]) => {
+                    self.at += 1;
+                    draft.parts.push(Part::Changed { written: "~".to_owned(), becomes: Becomes::One });
                 }
                 // A directory, whose name begins with a slash.
                 b'~' if self.at == start => {
@@ -324,7 +338,7 @@ impl<'s> Reader<'s, '_> {
                 if self.rest().starts_with("\\\n") {
                     return refuse("a word that is continued on the next line");
                 }
-                let is_set = self.is_set(&name);
+                let is_set = self.reads(&name);
                 Part::Name { name, written: written(self), is_quoted, is_set }
             }
             _ => return refuse("an expansion that only some shells have"),
@@ -366,6 +380,7 @@ impl<'s> Reader<'s, '_> {
             }
         }
         let name = self.text[first..self.at].to_owned();
+        let is_set = self.reads(&name);
         if !is_special && !is_name(&name) && !is_number(&name) {
             return refused();
         }
@@ -400,8 +415,7 @@ impl<'s> Reader<'s, '_> {
         Ok(match () {
             () if counts || matches!(name.as_str(), "#" | "?" | "$") => Part::Number(written),
             () if is_alone && (is_name(&name) || name == "!") => {
-                let is_set = name == "!" || self.is_set(&name);
-                Part::Name { name, written, is_quoted, is_set }
+                Part::Name { is_set: is_set || name == "!", name, written, is_quoted }
             }
             () => Part::Changed { written, becomes },
         })
@@ -416,7 +430,8 @@ impl<'s> Reader<'s, '_> {
         let value = Draft { parts: vec![Part::Fixed(self.text[start..self.at].to_owned())] };
         self.notes_encoding(name, Some(&value));
         // What it holds already may come from outside of the script.
-        self.bind(name, if self.is_set(name) { value.value() } else { Value::Any })
+        let is_set = self.reads(name);
+        self.bind(name, if is_set { value.value() } else { Value::Any })
     }
 
     /// What follows the name in `${NAME…}`: a default, a pattern, a part. Its text is plain, or names further variables.
@@ -439,6 +454,8 @@ impl<'s> Reader<'s, '_> {
                         .is_some_and(|next| next == b'_' || next.is_ascii_alphanumeric()) =>
                     {
                         self.at += 1;
+                        let name = self.name().to_owned();
+                        self.reads(&name);
                     }
                     b'#' | b'[' | b']' | b'^' if operator.starts_with(['%', '#', '/']) => self.at += 1,
                     _ if is_plain(byte) => self.at += 1,
