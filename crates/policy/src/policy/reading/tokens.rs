@@ -131,12 +131,6 @@ enum Quotes {
     Document,
 }
 
-/// Returns whether a tilde behind this beginning of a word is a directory: `NAME=`, `NAME=x:`.
-fn is_value(written: &str) -> bool {
-    written.ends_with(['=', ':'])
-        && written.split_once('=').is_some_and(|(name, _)| is_name(name.strip_suffix('+').unwrap_or(name)))
-}
-
 /// Returns whether an expression may divide by zero, or have a negative exponent.
 fn may_fail(expression: &str) -> bool {
     expression.contains(['/', '%']) || expression.contains("**")
@@ -194,20 +188,7 @@ impl<'s> Reader<'s, '_> {
                     self.at += 1;
                     draft.parts.push(Part::Alike("{".to_owned()));
                 }
-                b'~' if self.at == start && shell::is_directory_of_stack(self.rest()) => {
-                    self.at += 1;
-                    draft.parts.push(Part::Changed { written: "~".to_owned(), becomes: Becomes::Any });
-                }
-                // Bash takes any word that looks like an assignment for one.
-                b'~' if is_value(&self.text[start..self.at]) => {
-                    self.at += 1;
-                    draft.parts.push(Part::Changed { written: "~".to_owned(), becomes: Becomes::One });
-                }
-                // A directory, whose name begins with a slash.
-                b'~' if self.at == start => {
-                    self.at += 1;
-                    draft.parts.push(Part::Changed { written: "~".to_owned(), becomes: Becomes::Plain });
-                }
+                b'~' => self.tilde(start, &mut draft),
                 _ => {
                     let Some(text) = self.character() else { return refuse("a control character") };
                     draft.fixed_text(text);
@@ -226,6 +207,27 @@ impl<'s> Reader<'s, '_> {
                 }
                 Ok(draft)
             }
+        }
+    }
+
+    /// 2.6.1, in the word that begins at `start`.
+    fn tilde(&mut self, start: usize, draft: &mut Draft) {
+        let before = &self.text[start..self.at];
+        // Bash takes any word that looks like an assignment for one.
+        let is_value = before.ends_with(['=', ':'])
+            && before
+                .split_once('=')
+                .is_some_and(|(name, _)| is_name(name.strip_suffix('+').unwrap_or(name)));
+        let becomes = match before {
+            "" if shell::is_directory_of_stack(self.rest()) => Becomes::Any,
+            // A directory, whose name begins with a slash.
+            "" => Becomes::Plain,
+            _ => Becomes::One,
+        };
+        self.at += 1;
+        match before.is_empty() || is_value {
+            true => draft.parts.push(Part::Changed { written: "~".to_owned(), becomes }),
+            false => draft.fixed_text("~"),
         }
     }
 
