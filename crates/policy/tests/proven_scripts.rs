@@ -22,7 +22,7 @@ const ASKED: &str = "\
     sh bash dash eval trap exec command builtin . source alias unalias let hash shopt getopts mapfile readarray enable complete compgen bind \
     caller declare typeset export readonly unset local read printf test [ set wait fc history times suspend logout disown help fg bg time env xargs timeout nice find sed";
 /// Words of scripts.
-const WORDS: [&str; 84] = [
+const WORDS: [&str; 90] = [
     "a",
     "b",
     "0",
@@ -107,6 +107,12 @@ const WORDS: [&str; 84] = [
     "#'",
     "'a[$(pz)]'",
     "'-exec pz ;'",
+    "$(wc -l < f)",
+    "$(seq 1 2)",
+    "\"$(date +%F)\"",
+    "a/$x",
+    "\"$e/a\"",
+    "d*/$n",
 ];
 /// Commands of real programs.
 const WRAPPERS: [&str; 20] = [
@@ -253,7 +259,23 @@ impl Random {
         let word = self.word(depth);
         let command = match self.below(48) {
             0 => format!("x={word}"),
-            1 => format!("n={}", self.of(&["5", "$((n + 1))", "$((2*3))", "$#", "a", "$x"])),
+            1 => format!(
+                "n={}",
+                self.of(&[
+                    "5",
+                    "$((n + 1))",
+                    "$((2*3))",
+                    "$#",
+                    "a",
+                    "$x",
+                    "$(wc -l < f)",
+                    "$(seq 1)",
+                    "$n",
+                    "$e",
+                    "a$((1/0))",
+                    "-$n"
+                ])
+            ),
             2 => format!("echo{words}"),
             3 => format!("printf '%s'{words}"),
             4 => format!("[ {word} = {} ]", self.word(depth)),
@@ -309,9 +331,26 @@ impl Random {
         let word = self.word(0);
         let (variable, value) = (
             self.of(&[
-                "$e", "\"$e\"", "${k}", "\"$m\"", "$m", "5", "$_", "\"$_\"", "$PWD", "$OLDPWD", "~{-,+}",
+                "$e", "\"$e\"", "${k}", "\"$m\"", "$m", "5", "$e/a", "\"$k/a\"", "\"$e\"a", "$m-exec", "$_",
+                "\"$_\"", "$PWD", "$OLDPWD", "~{-,+}",
             ]),
-            self.of(&["5", "a", "-a", "$x", "\"\""]),
+            self.of(&[
+                "5",
+                "a",
+                "-a",
+                "$x",
+                "\"\"",
+                "a/$x",
+                "$e/b",
+                "\"$k\"",
+                "$(seq 1 2)",
+                "$(wc -l < f)",
+                "$((0-1))",
+                "./*",
+                "d*",
+                "a$((1/0))",
+                "$m",
+            ]),
         );
         let before = match self.below(5) {
             0 => String::new(),
@@ -443,7 +482,7 @@ impl Place {
             fs::write(&file, text).expect("a stub");
             fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("a mode");
         }
-        let own = ["env", "xargs", "timeout", "nice", "find", "sed"].map(|name| (name, name));
+        let own = ["env", "xargs", "timeout", "nice", "find", "sed", "seq", "date"].map(|name| (name, name));
         for (name, program) in own.into_iter().chain([("bash", "bash"), ("sh", "dash")]) {
             if let Some(shell) = installed(program) {
                 symlink(shell, directory.join("bin").join(name)).expect("a link");

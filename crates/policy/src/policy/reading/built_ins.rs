@@ -1,7 +1,8 @@
 //! Built-ins of the shell in a script that is proven: POSIX.1-2017, Shell Command Language, 2.14, and those of bash that set variables.
 
 use super::proven::{RESERVED, Read, Reader, refuse};
-use super::tokens::{Draft, Part, Value, is_name};
+use super::tokens::{Draft, Part, is_name};
+use super::values::Value;
 use super::variables;
 use super::wrappers::is_assignment;
 
@@ -157,7 +158,7 @@ impl<'s> Reader<'s, '_> {
                 self.shared.declared.insert(name.to_owned());
             }
             self.notes_encoding(name, Some(&value));
-            self.bind(name, value.value())?;
+            self.bind_draft(name, &value, false)?;
             self.shared.set.push(name.to_owned());
         }
         Ok(())

@@ -4,7 +4,8 @@
 use super::built_ins::OF_SHELL;
 use super::plain;
 use super::proven::{Input, RESERVED, Read, Reader, refuse};
-use super::tokens::{Draft, Part, Value, is_name};
+use super::tokens::{Draft, Part, is_name};
+use super::values::Value;
 use super::variables;
 
 impl Reader<'_, '_> {
@@ -54,26 +55,29 @@ impl Reader<'_, '_> {
                 return refuse("a loop without a variable");
             }
             self.blanks()?;
-            let mut value = Value::Any;
+            let mut words = None;
             if self.lines()? && self.reserved() != Some("do") {
                 return refuse("a loop whose words are on another line");
             }
             if self.reserved() == Some("in") {
                 self.at += 2;
-                value = Value::Number;
+                let words = words.insert(Vec::new());
                 loop {
                     self.blanks()?;
                     if self.peek().is_none_or(|byte| matches!(byte, b';' | b'\n' | b'#')) {
                         break;
                     }
-                    value = value.max(self.word()?.value());
+                    words.push(self.word()?);
                 }
                 if self.peek() == Some(b'#') {
                     return refuse("a remark behind the words of a loop");
                 }
             }
             self.notes_encoding(name, None);
-            self.bind(name, value)?;
+            match words {
+                Some(words) => words.iter().try_for_each(|word| self.bind_draft(name, word, true))?,
+                None => self.bind(name, Value::Any)?,
+            }
             self.shared.set.push(name.to_owned());
         }
         self.blanks()?;
@@ -186,7 +190,7 @@ impl Reader<'_, '_> {
         }
         for operand in operands {
             match operand.parts.as_slice() {
-                _ if operand.value() == Value::Number => {}
+                _ if operand.value(&|_| Value::Any, false) <= Value::Count => {}
                 [Part::Name { name, .. }] => self.evaluates(name.clone())?,
                 _ => return refuse("an expression of other things than numbers"),
             }

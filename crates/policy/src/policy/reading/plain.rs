@@ -201,11 +201,9 @@ pub fn known(words: &[Word]) -> Known {
         "set" => plain_if(arguments.iter().all(is_plain_setting)),
         // These evaluate the subscripts of a variable's name: `read 'x[$(rm y)]'`, `test -v …`, `printf -v …`.
         "read" => plain_if(arguments.iter().all(is_plain_name)),
-        "wait" => plain_if(
-            arguments
-                .iter()
-                .all(|word| matches!(word.becomes, Becomes::Operand | Becomes::Plain) || is_plain_name(word)),
-        ),
+        "wait" => {
+            plain_if(arguments.iter().all(|word| word.becomes == Becomes::Operand || is_plain_name(word)))
+        }
         "test" => plain_if(is_plain_test(arguments)),
         "[" => {
             plain_if(arguments.split_last().is_some_and(|(end, rest)| end.text == "]" && is_plain_test(rest)))
@@ -383,7 +381,9 @@ pub fn wrapped_words(words: &[Word], at: usize) -> Vec<Word> {
             // What a variable holds may be the place.
             let put_in = |word: &Word| match put_in(word) {
                 word if word.becomes == Becomes::Plain => Word { becomes: Becomes::One, ..word },
-                word if word.becomes == Becomes::Operand => Word { becomes: Becomes::Any, ..word },
+                word if matches!(word.becomes, Becomes::Operand | Becomes::Operands) => {
+                    Word { becomes: Becomes::Any, ..word }
+                }
                 word => word,
             };
             command.iter().map(put_in).chain(added).collect()

@@ -8,7 +8,8 @@
 
 use super::heredocs::Body;
 use super::shell::Run;
-use super::tokens::{Draft, Value};
+use super::tokens::{Draft, Part};
+use super::values::{Link, Value};
 use super::variables;
 use super::wrappers::Shell;
 use std::collections::{HashMap, HashSet};
@@ -67,6 +68,8 @@ pub struct Shared {
     pub(super) commands: Vec<Command>,
     pub(super) bodies: Vec<Option<Body>>,
     pub(super) values: HashMap<String, Value>,
+    /// Variables that are given what others hold.
+    pub(super) links: Vec<Link>,
     pub(super) functions: HashSet<String>,
     /// Names that are taken back: of variables, or else of functions.
     pub(super) unset: HashSet<String>,
@@ -496,13 +499,24 @@ impl<'s> Reader<'s, '_> {
     /// Notes what a variable is given. One that decides what runs is refused.
     pub fn bind(&mut self, name: &str, value: Value) -> Read<()> {
         let is_obeyed = variables::decides(name) && !variables::is_harmless(name);
-        if is_obeyed || variables::is_integer(name) && value != Value::Number {
+        if is_obeyed || variables::is_integer(name) && value > Value::Number {
             return refuse("a variable that decides what runs");
         }
         self.shared.alters = true;
         let value = if variables::is_overwritten(name) { Value::Any } else { value };
         let entry = self.shared.values.entry(name.to_owned()).or_insert(value);
-        *entry = value.max(*entry);
+        *entry = value.or(*entry);
+        Ok(())
+    }
+
+    /// The same of a word, or of what it is divided into.
+    pub fn bind_draft(&mut self, name: &str, draft: &Draft, is_divided: bool) -> Read<()> {
+        let reads = draft.parts.iter().any(|part| matches!(part, Part::Name { is_set: true, .. }));
+        if !reads || variables::is_integer(name) {
+            return self.bind(name, draft.value(&|_| Value::Any, is_divided));
+        }
+        self.bind(name, Value::Digits)?;
+        self.shared.links.push(Link { name: name.to_owned(), draft: draft.clone(), is_divided });
         Ok(())
     }
 }
