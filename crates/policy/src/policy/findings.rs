@@ -86,7 +86,8 @@ impl Word {
             name.starts_with("--") && name.bytes().all(|byte| byte == b'-' || byte.is_ascii_alphanumeric())
         });
         let begins = self.text.starts_with(['$', '`', '*', '?', '[', '{', '<']);
-        let is_changed = begins || self.text.starts_with('-') && !(is_long && self.is_one());
+        let is_changed = begins
+            || self.text.starts_with('-') && !(is_long && (self.is_one() || self.becomes == Becomes::Alike));
         let is_operand = matches!(self.becomes, Becomes::Plain | Becomes::Operand | Becomes::Operands);
         !self.fixed && !is_operand && (is_changed || self.becomes == Becomes::Any)
     }

@@ -15,7 +15,7 @@ const PLAIN: &str = "\
     expand unexpand column shuf seq sleep yes tee ls dir vdir stat du df file touch mkdir rmdir rm cp mv ln unlink link chmod \
     chown chgrp truncate mktemp sync basename dirname realpath readlink pathchk cksum sum md5sum sha1sum sha224sum sha256sum \
     sha384sum sha512sum b2sum base32 base64 basenc gzip gunzip bzip2 bunzip2 xz unxz lzma zstd unzstd zcat bzcat xzcat unzip \
-    grep egrep fgrep jq date cal uname arch hostname whoami id groups users who tty nproc uptime free ss netstat ps pgrep pkill pidof \
+    grep egrep fgrep jq date cal uname arch hostname whoami id groups users who tty nproc uptime free ss netstat lsof ping bc uuidgen ps pgrep pkill pidof \
     printenv getconf locale clear expr factor numfmt tsort";
 
 /// Those of them that take nothing from standard input, whatever their arguments are.
@@ -65,12 +65,12 @@ const EXCEPT: &[(&str, &[&str])] = &[
 const GIT: &str = "\
     add apply blame branch cat-file check-ignore checkout cherry clean commit config describe diff for-each-ref grep init log ls-files \
     ls-tree merge-base mv name-rev reflog remote reset restore rev-list rev-parse rm shortlog show show-ref stash status switch tag version \
-    worktree";
+    worktree count-objects diff-files diff-index diff-tree format-patch hash-object merge-tree submodule symbolic-ref whatchanged";
 /// Options of `git commit` and `git tag` that neither take a value nor open an editor.
 const COMMIT: &str = "\
     -a --all -q --quiet -s --signoff -n --no-verify -v --verbose --amend --allow-empty --allow-empty-message --no-gpg-sign --no-status \
     --short --porcelain -o --only --include";
-const TAG: &str = "-f --force -d --delete -l --list -n -n1";
+const TAG: &str = "-f --force -d --delete -l --list -n -n1 --contains --no-contains --merged --no-merged --points-at --column";
 /// Settings of git that name no program.
 const GIT_SETTINGS: &str = "\
     user.name user.email init.defaultBranch color.ui core.quotepath core.autocrlf core.filemode commit.gpgsign pull.rebase \
@@ -85,6 +85,34 @@ const PROJECT: &str = "\
     cargo rustc rustfmt make gmake cmake ctest ninja meson go gofmt npm npx yarn pnpm tsc eslint prettier jest vitest mocha webpack \
     vite pip pip3 pytest tox nox uv poetry ruff mypy black isort flake8 javac mvn gradle gcc g++ cc c++ clang clang++ ld dotnet rake \
     bundle mix just bazel";
+
+/// Options that take a value in every version: letters, which it may be joined to, and long ones, behind which it may stand.
+const VALUED: &[(&str, &str, &str)] = &[
+    (
+        "rg",
+        "eABCgtTmjMrfE",
+        "--regexp --glob --iglob --type --type-not --max-count --context --after-context --before-context --replace --file --sort",
+    ),
+    (
+        "curl",
+        "AbcCdDeEFHmoPQrtTuUwxXyYz",
+        "--header --data --data-raw --data-binary --data-urlencode --request --output --user --user-agent --url --max-time --connect-timeout \
+         --cookie --cookie-jar --form --upload-file --write-out --retry --proxy --referer",
+    ),
+    ("wget", "OPoUT", "--output-document --directory-prefix --output-file --user-agent --timeout --header"),
+    ("sort", "koStT", ""),
+    ("install", "mogt", ""),
+    (
+        "git log",
+        "SGn",
+        "--since --until --after --before --author --committer --grep --max-count --skip --date",
+    ),
+    ("git show", "SGn", ""),
+    ("git diff", "SG", ""),
+    ("git rev-list", "n", "--since --until --after --before --author --committer --grep --max-count --skip"),
+    ("git grep", "eABC", ""),
+    ("git blame", "L", ""),
+];
 
 /// Long options that are the beginning of another one.
 const WHOLE: [&str; 1] = ["--file"];
@@ -191,7 +219,7 @@ pub fn known(words: &[Word]) -> Known {
         });
     }
     if let Some((_, options)) = EXCEPT.iter().find(|(known, _)| *known == name) {
-        return plain_if(lacks(arguments, options) && (name != "tar" || is_local_archive(arguments)));
+        return plain_if(lacks(name, arguments, options) && (name != "tar" || is_local_archive(arguments)));
     }
     match name {
         "find" => plain_if(arguments.iter().all(|word| word.text == "{}" || !word.may_be_option())),
@@ -209,7 +237,7 @@ pub fn known(words: &[Word]) -> Known {
             plain_if(arguments.split_last().is_some_and(|(end, rest)| end.text == "]" && is_plain_test(rest)))
         }
         // At a computed place it writes to the memory of a process, as dd does.
-        "xxd" if lacks(arguments, &["-r", "--revert"]) => Known::Plain,
+        "xxd" if lacks(name, arguments, &["-r", "--revert"]) => Known::Plain,
         "xxd" => plain_if(arguments.iter().all(|word| word.fixed)),
         "dd" => plain_if(arguments.iter().all(|word| word.fixed && !word.text.contains("seek"))),
         "printf" => plain_if(is_plain_format(arguments)),
@@ -297,7 +325,7 @@ pub fn reads_no_input(words: &[Word]) -> bool {
     let asks = ["-i", "-I", "--interactive"];
     program.fixed
         && match program.text.as_str() {
-            "cp" | "mv" | "rm" | "ln" | "chmod" | "chown" => lacks(arguments, &asks),
+            name @ ("cp" | "mv" | "rm" | "ln" | "chmod" | "chown") => lacks(name, arguments, &asks),
             name => is_in(WITHOUT_INPUT, name),
         }
 }
@@ -408,21 +436,49 @@ fn joined(wrapper: &Wrapper, word: &Word) -> Option<Word> {
     Some(Word { text, ..word.clone() })
 }
 
-/// Returns whether none of the options is given, in any spelling that they have. Two dashes may be the value of an option before them, so
-/// that only what the shell puts in after them is taken for an operand, and only where nothing before them may take a value.
-fn lacks(arguments: &[Word], options: &[&str]) -> bool {
-    let end = arguments.iter().position(|word| word.text == "--").unwrap_or(arguments.len());
-    let takes_value = |word: &Word| word.text.starts_with('-') && !SWITCHES.contains(&word.text.as_str());
-    let is_end = !arguments[..end].last().is_some_and(takes_value);
-    arguments.iter().enumerate().all(|(at, word)| {
-        let given = word.text.split('=').next().unwrap_or_default();
+/// Returns whether none of the options is given, in any spelling that they have, by the options of `name` that take a value. Two dashes may be
+/// the value of another option before them, so that only what the shell puts in after them is taken for an operand, and only where nothing
+/// before them may take a value.
+fn lacks(name: &str, arguments: &[Word], options: &[&str]) -> bool {
+    let valued = VALUED.iter().find(|(known, ..)| *known == name).map_or(("", ""), |row| (row.1, row.2));
+    let (mut after_flag, mut only_operands) = (false, false);
+    let mut rest = arguments.iter();
+    while let Some(word) = rest.next() {
+        let text = word.text.as_str();
+        let given = text.split('=').next().unwrap_or_default();
+        // The first letter that takes a value ends the group.
+        let group = text.strip_prefix('-').filter(|group| !group.starts_with('-') && word.is_one());
+        let value_at = group.and_then(|group| group.find(|letter| valued.0.contains(letter)));
+        let letters = match (group, value_at) {
+            (Some(group), Some(at)) if group[..at].bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
+                &group[..at]
+            }
+            _ => given.strip_prefix('-').filter(|letters| !letters.starts_with('-')).unwrap_or_default(),
+        };
         let is_it = |option: &&str| match option.strip_prefix("--") {
             Some(_) => given.len() > 2 && option.starts_with(given) && !WHOLE.contains(&given),
-            None => given.starts_with('-') && !given.starts_with("--") && given.contains(&option[1..]),
+            None => letters.contains(&option[1..]),
         };
-        let is_operand = is_end && at > end;
-        (is_operand || !word.may_be_option()) && !options.iter().any(is_it)
-    })
+        let has_value = value_at.is_some_and(|at| letters.len() == at);
+        if options.iter().any(is_it) || word.may_be_option() && !only_operands && !has_value {
+            return false;
+        }
+        let takes_next = match value_at {
+            Some(at) if has_value => text.len() == at + 2,
+            _ => is_in(valued.1, text),
+        };
+        // Behind two dashes it takes none, and the next word may be any option to a version that takes them for a value.
+        if takes_next && word.fixed && !only_operands {
+            if !rest.next().is_none_or(Word::is_one) {
+                return false;
+            }
+            after_flag = false;
+        } else {
+            only_operands |= text == "--" && !after_flag;
+            after_flag = text.starts_with('-') && !SWITCHES.contains(&text);
+        }
+    }
+    true
 }
 
 /// Returns whether tar is given no archive on another host, no letter of its first word starts a program, and no word may become an option:
@@ -470,7 +526,8 @@ fn is_plain_git(arguments: &[Word]) -> bool {
     if !subcommand.fixed || !is_in(GIT, &subcommand.text) || rest.iter().any(|word| word.text == "--help") {
         return false;
     }
-    match subcommand.text.as_str() {
+    let name = subcommand.text.as_str();
+    match name {
         "commit" => is_plain_commit(rest),
         "tag" => is_plain_tag(rest),
         "config" => is_plain_config(rest),
@@ -485,19 +542,22 @@ fn is_plain_git(arguments: &[Word]) -> bool {
             Some("get-url") => rest[1..].iter().all(|word| word.fixed),
             Some(_) => false,
         },
-        "worktree" => {
-            rest.first().is_some_and(|word| word.text == "list") && rest[1..].iter().all(|word| word.fixed)
+        "worktree" | "submodule" => {
+            rest.first().is_some_and(|word| {
+                matches!((name, word.text.as_str()), ("worktree", "list") | ("submodule", "status"))
+            }) && rest[1..].iter().all(|word| word.fixed)
         }
-        name => lacks(rest, &GIT_EXCEPT) && !opens_editor(name, rest),
+        _ => lacks(&format!("git {name}"), rest, &GIT_EXCEPT) && !opens_editor(name, rest),
     }
 }
 
 /// Returns whether git may open an editor, which takes commands from what it reads, or asks about each part of a change in one.
 fn opens_editor(subcommand: &str, arguments: &[Word]) -> bool {
     match subcommand {
-        "branch" => !lacks(arguments, &["--edit-description"]),
+        "branch" => !lacks(subcommand, arguments, &["--edit-description"]),
+        "stash" if arguments.first().is_some_and(|word| word.text == "show") => false,
         "add" | "stash" | "checkout" | "restore" | "reset" => {
-            !lacks(arguments, &["--edit", "--patch", "--interactive", "-e", "-p", "-i"])
+            !lacks(subcommand, arguments, &["--edit", "--patch", "--interactive", "-e", "-p", "-i"])
         }
         _ => false,
     }
@@ -577,6 +637,9 @@ fn is_plain_config(arguments: &[Word]) -> bool {
 }
 
 fn is_plain_git_setting(setting: &Word) -> bool {
+    if setting.fixed && setting.text == "core.pager=cat" {
+        return true;
+    }
     let keys = ["user.name=", "user.email=", "color.ui=", "core.quotepath=", "commit.gpgsign=false"];
     setting.is_one() && keys.iter().any(|key| setting.text.starts_with(key))
 }
