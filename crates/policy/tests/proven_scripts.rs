@@ -19,7 +19,7 @@ const USUAL: u64 = 1_000;
 const STUBS: [&str; 12] = ["pw", "px", "pz", "ls", "cat", "sort", "wc", "a", "b", "0", "foo", "ab"];
 /// Commands that are asked about and may run anything: a script with one of them is not proven.
 const ASKED: &str = "\
-    sh bash dash eval trap exec command builtin . source alias unalias let hash shopt getopts mapfile readarray enable complete compgen bind \
+    sh bash dash ash eval trap exec command builtin . source alias unalias let hash shopt getopts mapfile readarray enable complete compgen bind \
     caller declare typeset export readonly unset local read printf test [ set wait fc history times suspend logout disown help fg bg time env xargs timeout nice find sed";
 /// Words of scripts.
 const WORDS: [&str; 90] = [
@@ -307,22 +307,29 @@ impl Random {
                 self.of(&["a", "$x", "${x}", "$(pw a)", "a\n;pz\n", "\\$(pz)", "\"'", "`pz`", "${x:-b}"])
             ),
             24..=27 => self.wrapper(),
-            28 => format!("{}={word}", self.of(&["_", "PWD", "OLDPWD", "n"])),
-            29 => format!(": {word}"),
-            30 => {
-                format!("cd {}", self.of(&[".", "..", "'a[$(pz)]'", "'d -exec pz ;'", "\"$x\"", "~-", "-"]))
-            }
-            31 => format!(
-                "[[ {}#' ]]\n{word} ]]; pz #' ]]",
-                self.of(&["", "a && ", "a || ", "! ", "-n ", "a == ", "a &&"])
-            ),
-            32 => self
-                .of(&["[[ $_ -eq 1 ]]", "((_))", "((PWD++))", "local _=5", "declare -r OLDPWD=1"])
-                .to_owned(),
+            28..=32 => self.of_shell(&word),
             _ => format!("{}{words}", self.of(&["pw", "px", "ls", "cat", "sort"])),
         };
         let is_document = command.ends_with('\n');
         if is_document { command } else { command + &self.redirect() }
+    }
+
+    /// What gives the shell's own variables another value, and remarks where a word may begin.
+    fn of_shell(&mut self, word: &str) -> String {
+        match self.below(5) {
+            0 => format!("{}={word}", self.of(&["_", "PWD", "OLDPWD", "n"])),
+            1 => format!(": {word}"),
+            2 => {
+                format!("cd {}", self.of(&[".", "..", "'a[$(pz)]'", "'d -exec pz ;'", "\"$x\"", "~-", "-"]))
+            }
+            3 => format!(
+                "[[ {}#' ]]\n{word} ]]; pz #' ]]",
+                self.of(&["", "a && ", "a || ", "! ", "-n ", "a == ", "a &&"])
+            ),
+            _ => self
+                .of(&["[[ $_ -eq 1 ]]", "((_))", "((PWD++))", "local _=5", "declare -r OLDPWD=1"])
+                .to_owned(),
+        }
     }
 
     /// A program of this machine that may run another one, given what a variable holds.

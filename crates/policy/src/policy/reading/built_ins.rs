@@ -60,6 +60,13 @@ impl<'s> Reader<'s, '_> {
             }
             "unset" => self.unset(&all_fixed().unwrap_or_else(|| vec![String::new()])),
             "read" | "wait" => self.sets(program, arguments.iter().flatten()),
+            "mapfile" | "readarray" => {
+                for name in arguments.iter().flatten().filter(|word| is_name(word)) {
+                    self.bind(name, Value::Any)?;
+                    self.shared.lists.insert(name.clone());
+                }
+                Ok(false)
+            }
             "time" => {
                 let is_option = |word: &&str| matches!(*word, "-p" | "--");
                 let mut written = words.iter().map(|(_, written)| *written).skip(1).skip_while(is_option);
@@ -90,13 +97,15 @@ impl<'s> Reader<'s, '_> {
 
     /// Notes the variables that a built-in may set, by the words that may name one.
     fn sets<'w>(&mut self, program: &str, words: impl Iterator<Item = &'w String>) -> Read<bool> {
+        let mut is_list = false;
         for word in words {
-            if program == "read" && word.starts_with('-') && word.contains('a') && !word.starts_with("--") {
-                return refuse("`read` of a list");
-            }
+            is_list |= program == "read" && word.starts_with('-') && word.contains('a');
             for name in variables::names_in(word).filter(|name| is_name(name)) {
                 self.notes_encoding(name, None);
                 self.shared.values.insert(name.to_owned(), Value::Any);
+                if is_list {
+                    self.shared.lists.insert(name.to_owned());
+                }
             }
         }
         Ok(false)

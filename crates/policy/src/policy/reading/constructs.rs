@@ -184,7 +184,7 @@ impl Reader<'_, '_> {
     /// Numbers are compared as expressions, and all else as texts.
     fn compared(&mut self, operator: &str, operands: [Draft; 2]) -> Read<()> {
         match operator {
-            "=" | "==" | "!=" | "-nt" | "-ot" | "-ef" => return Ok(()),
+            "=" | "==" | "!=" | "=~" | "-nt" | "-ot" | "-ef" => return Ok(()),
             "-eq" | "-ne" | "-lt" | "-le" | "-gt" | "-ge" => {}
             _ => return refuse("a test that may evaluate what it is about"),
         }

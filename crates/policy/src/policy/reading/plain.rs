@@ -229,6 +229,10 @@ pub fn known(words: &[Word]) -> Known {
         "set" => plain_if(arguments.iter().all(is_plain_setting)),
         // These evaluate the subscripts of a variable's name: `read 'x[$(rm y)]'`, `test -v …`, `printf -v …`.
         "read" => plain_if(arguments.iter().all(is_plain_name)),
+        // Other options evaluate what they are given.
+        "mapfile" | "readarray" => plain_if(
+            matches!(arguments, [option, name] if option.fixed && option.text == "-t" && is_plain_name(name) && !name.is_flag()),
+        ),
         "wait" => {
             plain_if(arguments.iter().all(|word| word.becomes == Becomes::Operand || is_plain_name(word)))
         }

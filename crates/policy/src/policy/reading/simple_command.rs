@@ -112,8 +112,11 @@ impl<'s> Reader<'s, '_> {
 
     /// Notes what a command assigns: to variables of the shell, or to those of the program that it runs.
     fn assign(&mut self, assigned: &[(&'s str, Option<Draft>)], program: Option<&str>) -> Read<()> {
-        let is_for_program =
-            |name: &str| variables::is_harmless(name) || name == "IFS" && program == Some("read");
+        let is_for_program = |name: &str, value: Option<String>| {
+            variables::is_harmless(name)
+                || name == "IFS" && program == Some("read")
+                || matches!(name, "PAGER" | "GIT_PAGER") && value.as_deref() == Some("cat")
+        };
         for (name, value) in assigned {
             if program.is_none() {
                 match value {
@@ -121,7 +124,7 @@ impl<'s> Reader<'s, '_> {
                     None => self.bind(name, Value::Any)?,
                 }
                 self.shared.set.push((*name).to_owned());
-            } else if !is_for_program(name) {
+            } else if !is_for_program(name, value.as_ref().and_then(Draft::fixed)) {
                 return refuse("a variable of a program");
             }
             self.shared.alters = true;

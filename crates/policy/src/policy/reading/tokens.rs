@@ -399,6 +399,12 @@ impl<'s> Reader<'s, '_> {
                         let name = self.name().to_owned();
                         self.reads(&name);
                     }
+                    b'"' => match self.rest()[1..].split_once('"') {
+                        Some((text, _)) if text.bytes().all(|byte| is_plain(byte) && byte != b' ') => {
+                            self.at += text.len() + 2;
+                        }
+                        _ => break,
+                    },
                     b'#' | b'[' | b']' | b'^' if operator.starts_with(['%', '#', '/']) => self.at += 1,
                     _ if is_plain(byte) => self.at += 1,
                     _ => break,
