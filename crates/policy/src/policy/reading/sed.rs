@@ -65,7 +65,7 @@ impl Script {
                 return true;
             }
             let Some(command) = self.after_addresses(rest) else { return false };
-            // What is left of a pattern that ended in its brackets is no command.
+            // A pattern that ended in its brackets leaves this behind, which names no command.
             if !self.knows_brackets && command.starts_with(']') {
                 return true;
             }

@@ -158,7 +158,7 @@ impl Draft {
             };
             word.fixed &= becomes.is_none();
         }
-        if !word.fixed && self.begins_plain(value_of) {
+        if !word.fixed && !begins && self.begins_plain(value_of) {
             word.becomes = match word.becomes {
                 Becomes::One => Becomes::Plain,
                 Becomes::Alike => Becomes::Operands,
