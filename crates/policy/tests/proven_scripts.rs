@@ -320,7 +320,7 @@ impl Random {
             0 => format!("{}={word}", self.of(&["_", "PWD", "OLDPWD", "n"])),
             1 => format!(": {word}"),
             2 => {
-                format!("cd {}", self.of(&[".", "..", "'a[$(pz)]'", "'d -exec pz ;'", "\"$x\"", "~-", "-"]))
+                format!("cd {}", self.of(&[".", "..", "'d[$(pz)]'", "'d -exec pz ;'", "\"$x\"", "~-", "-"]))
             }
             3 => format!(
                 "[[ {}#' ]]\n{word} ]]; pz #' ]]",
@@ -503,10 +503,10 @@ impl Place {
         let work = self.directory.join("work");
         let _ = fs::remove_dir_all(&work);
         fs::create_dir(&work).expect("a directory");
-        for name in ["a[$(pz)]", "d -exec pz ;"] {
+        for name in ["d[$(pz)]", "d -exec pz ;"] {
             fs::create_dir(work.join(name)).expect("a directory");
         }
-        for name in ["-v", ";pz", "f"] {
+        for name in ["-v", "a[$(pz)]", ";pz", "f"] {
             fs::write(work.join(name), "a[$(pz)]\npz\n-exec pz ;\n(pz)\n").expect("a file");
         }
         let log = self.directory.join(format!("log-{run}"));
