@@ -19,10 +19,10 @@ const USUAL: u64 = 1_000;
 const STUBS: [&str; 12] = ["pw", "px", "pz", "ls", "cat", "sort", "wc", "a", "b", "0", "foo", "ab"];
 /// Commands that are asked about and may run anything: a script with one of them is not proven.
 const ASKED: &str = "\
-    sh bash dash eval trap exec command builtin . source alias unalias let hash shopt getopts mapfile readarray enable complete compgen bind \
+    sh bash dash ash eval trap exec command builtin . source alias unalias let hash shopt getopts mapfile readarray enable complete compgen bind \
     caller declare typeset export readonly unset local read printf test [ set wait fc history times suspend logout disown help fg bg time env xargs timeout nice find sed";
 /// Words of scripts.
-const WORDS: [&str; 68] = [
+const WORDS: [&str; 90] = [
     "a",
     "b",
     "0",
@@ -91,6 +91,28 @@ const WORDS: [&str; 68] = [
     "${x+b}",
     "${@:1}",
     "<(pw)",
+    "$_",
+    "\"$_\"",
+    "${PWD}",
+    "$OLDPWD",
+    "~+",
+    "~-",
+    "~{-,+}",
+    "~{-,a}",
+    "a=~-",
+    "a=b:~+",
+    "$((_))",
+    "$((PWD+1))",
+    "\"${OLDPWD}p\"",
+    "#'",
+    "'a[$(pz)]'",
+    "'-exec pz ;'",
+    "$(wc -l < f)",
+    "$(seq 1 2)",
+    "\"$(date +%F)\"",
+    "a/$x",
+    "\"$e/a\"",
+    "d*/$n",
 ];
 /// Commands of real programs.
 const WRAPPERS: [&str; 20] = [
@@ -116,7 +138,7 @@ const WRAPPERS: [&str; 20] = [
     "sed -n -e 1p -e VALUE f",
 ];
 /// What scripts are made of, without a grammar.
-const TOKENS: [&str; 64] = [
+const TOKENS: [&str; 68] = [
     "a",
     "b",
     "pw",
@@ -181,6 +203,10 @@ const TOKENS: [&str; 64] = [
     "$((",
     "eval ",
     "x=",
+    "_=",
+    "$_",
+    "~{-,+}",
+    "#'",
 ];
 /// Bytes that are put into a script, or take the place of one.
 const INSERTED: &[u8] = b"\n\t;&|(){}[]<>$\\`\"'#!*?=~-+@:,0a \n";
@@ -231,9 +257,25 @@ impl Random {
         let quoted = |text: String| format!("'{}'", text.replace('\'', "'\\''"));
         let words = self.words(depth);
         let word = self.word(depth);
-        let command = match self.below(42) {
+        let command = match self.below(48) {
             0 => format!("x={word}"),
-            1 => format!("n={}", self.of(&["5", "$((n + 1))", "$((2*3))", "$#", "a", "$x"])),
+            1 => format!(
+                "n={}",
+                self.of(&[
+                    "5",
+                    "$((n + 1))",
+                    "$((2*3))",
+                    "$#",
+                    "a",
+                    "$x",
+                    "$(wc -l < f)",
+                    "$(seq 1)",
+                    "$n",
+                    "$e",
+                    "a$((1/0))",
+                    "-$n"
+                ])
+            ),
             2 => format!("echo{words}"),
             3 => format!("printf '%s'{words}"),
             4 => format!("[ {word} = {} ]", self.word(depth)),
@@ -265,10 +307,29 @@ impl Random {
                 self.of(&["a", "$x", "${x}", "$(pw a)", "a\n;pz\n", "\\$(pz)", "\"'", "`pz`", "${x:-b}"])
             ),
             24..=27 => self.wrapper(),
+            28..=32 => self.of_shell(&word),
             _ => format!("{}{words}", self.of(&["pw", "px", "ls", "cat", "sort"])),
         };
         let is_document = command.ends_with('\n');
         if is_document { command } else { command + &self.redirect() }
+    }
+
+    /// What gives the shell's own variables another value, and remarks where a word may begin.
+    fn of_shell(&mut self, word: &str) -> String {
+        match self.below(5) {
+            0 => format!("{}={word}", self.of(&["_", "PWD", "OLDPWD", "n"])),
+            1 => format!(": {word}"),
+            2 => {
+                format!("cd {}", self.of(&[".", "..", "'d[$(pz)]'", "'d -exec pz ;'", "\"$x\"", "~-", "-"]))
+            }
+            3 => format!(
+                "[[ {}#' ]]\n{word} ]]; pz #' ]]",
+                self.of(&["", "a && ", "a || ", "! ", "-n ", "a == ", "a &&"])
+            ),
+            _ => self
+                .of(&["[[ $_ -eq 1 ]]", "((_))", "((PWD++))", "local _=5", "declare -r OLDPWD=1"])
+                .to_owned(),
+        }
     }
 
     /// A program of this machine that may run another one, given what a variable holds.
@@ -276,11 +337,33 @@ impl Random {
         let text = self.of(&WRAPPERS);
         let word = self.word(0);
         let (variable, value) = (
-            self.of(&["$e", "\"$e\"", "${k}", "\"$m\"", "$m", "5"]),
-            self.of(&["5", "a", "-a", "$x", "\"\""]),
+            self.of(&[
+                "$e", "\"$e\"", "${k}", "\"$m\"", "$m", "5", "$e/a", "\"$k/a\"", "\"$e\"a", "$m-exec", "$_",
+                "\"$_\"", "$PWD", "$OLDPWD", "~{-,+}",
+            ]),
+            self.of(&[
+                "5",
+                "a",
+                "-a",
+                "$x",
+                "\"\"",
+                "a/$x",
+                "$e/b",
+                "\"$k\"",
+                "$(seq 1 2)",
+                "$(wc -l < f)",
+                "$((0-1))",
+                "./*",
+                "d*",
+                "a$((1/0))",
+                "$m",
+            ]),
         );
-        let before = match self.below(3) {
+        let before = match self.below(5) {
             0 => String::new(),
+            // The shell gives these another value than the script.
+            3 => format!("_={value}; PWD={value}; : {}; ", self.of(&["-exec", "1e pz", "'a[$(pz)]'", "pz"])),
+            4 => format!("OLDPWD={value}; PWD={value}; cd 'd -exec pz ;'; {}", self.of(&["", "cd ..; "])),
             1 => format!("e={value}; k={value}; m={value}; "),
             _ => format!("for e in a {value}; do k=$e; m={value}; "),
         };
@@ -302,7 +385,12 @@ impl Random {
                 self.of(&["px", "false", "[ $n -lt 2 ]"]),
                 self.list(less)
             ),
-            4 => format!("for x in{}; do {}; done", self.words(less), self.list(less)),
+            4 => format!(
+                "for {} in{}; do {}; done",
+                self.of(&["x", "x", "x", "_", "PWD", "OLDPWD"]),
+                self.words(less),
+                self.list(less)
+            ),
             5 => format!("for n in 1 2; do {}; done", self.list(less)),
             6 => format!(
                 "case {} in {}) {} ;; *) {};; esac",
@@ -401,7 +489,7 @@ impl Place {
             fs::write(&file, text).expect("a stub");
             fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("a mode");
         }
-        let own = ["env", "xargs", "timeout", "nice", "find", "sed"].map(|name| (name, name));
+        let own = ["env", "xargs", "timeout", "nice", "find", "sed", "seq", "date"].map(|name| (name, name));
         for (name, program) in own.into_iter().chain([("bash", "bash"), ("sh", "dash")]) {
             if let Some(shell) = installed(program) {
                 symlink(shell, directory.join("bin").join(name)).expect("a link");
@@ -415,6 +503,9 @@ impl Place {
         let work = self.directory.join("work");
         let _ = fs::remove_dir_all(&work);
         fs::create_dir(&work).expect("a directory");
+        for name in ["d[$(pz)]", "d -exec pz ;"] {
+            fs::create_dir(work.join(name)).expect("a directory");
+        }
         for name in ["-v", "a[$(pz)]", ";pz", "f"] {
             fs::write(work.join(name), "a[$(pz)]\npz\n-exec pz ;\n(pz)\n").expect("a file");
         }

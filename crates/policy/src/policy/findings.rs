@@ -55,6 +55,8 @@ pub enum Becomes {
     One,
     /// At most one word, and not an option.
     Operand,
+    /// Several, none of which is an option.
+    Operands,
     /// Several that begin as it does: a glob, or braces.
     Alike,
     /// Any words: an expansion outside quotes is divided.
@@ -84,8 +86,9 @@ impl Word {
             name.starts_with("--") && name.bytes().all(|byte| byte == b'-' || byte.is_ascii_alphanumeric())
         });
         let begins = self.text.starts_with(['$', '`', '*', '?', '[', '{', '<']);
-        let is_changed = begins || self.text.starts_with('-') && !(is_long && self.is_one());
-        let is_operand = matches!(self.becomes, Becomes::Plain | Becomes::Operand);
+        let is_changed = begins
+            || self.text.starts_with('-') && !(is_long && (self.is_one() || self.becomes == Becomes::Alike));
+        let is_operand = matches!(self.becomes, Becomes::Plain | Becomes::Operand | Becomes::Operands);
         !self.fixed && !is_operand && (is_changed || self.becomes == Becomes::Any)
     }
 

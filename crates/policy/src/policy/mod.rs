@@ -30,6 +30,7 @@ mod reading {
     }
 }
 pub mod rules;
+mod spellings;
 
 pub use rules::Rules;
 

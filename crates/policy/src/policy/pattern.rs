@@ -1,6 +1,7 @@
 //! The pattern of a rule: a program with words it is called with, or a module or built-in.
 
 use super::findings::Word;
+use super::spellings::Flag;
 use serde::Deserialize;
 
 /// A program and, where given, subcommands and flags: `rm -rf`, `git push --force`.
@@ -75,8 +76,17 @@ impl CommandPattern {
             Some((first, rest)) if names_toolchain(first) => rest,
             _ => arguments,
         };
-        let flags = self.flags.iter().map(|flag| flag_likeness(&self.program, arguments, flag));
+        // To tar the first word is letters of options, with and without a dash.
+        let bundle = arguments.first().filter(|word| self.program == "tar" && !word.text.starts_with('-'));
+        let bundle = bundle.map(|word| Word { text: format!("-{}", word.text), ..word.clone() });
+        let options: Vec<Word> = bundle.into_iter().chain(arguments.iter().cloned()).collect();
+        let flags = self.options().map(|option| option.likeness(&options));
         flags.chain([self.operands_likeness(arguments)]).min().unwrap_or(Likeness::No)
+    }
+
+    fn options(&self) -> impl Iterator<Item = Flag<'_>> {
+        let subcommand = self.operands.first().map_or("", String::as_str);
+        self.flags.iter().map(move |flag| Flag { program: &self.program, subcommand, flag })
     }
 
     /// Reads the arguments in every way at once: a word after a flag may be that flag's value or an operand.
@@ -93,10 +103,15 @@ impl CommandPattern {
             }
             if !only_operands && word.is_flag() {
                 after_flag = !word.text.contains('=');
+                for n in (0..wanted).rev() {
+                    if self.options().any(|option| option.has_value(word, &self.operands[n])) {
+                        matched[n + 1] = matched[n + 1].max(matched[n]);
+                    }
+                }
                 continue;
             }
             for n in (0..wanted).rev() {
-                let here = match (word.text == self.operands[n], word.fixed) {
+                let here = match (is_same(&word.text, &self.operands[n]), word.fixed) {
                     (true, true) => matched[n],
                     (_, false) => matched[n].min(Likeness::Maybe),
                     (false, true) => Likeness::No,
@@ -129,73 +144,25 @@ pub fn without_version(base: &str) -> &str {
     if name.len() < base.len() { name.trim_end_matches('-') } else { name }
 }
 
+/// Returns whether an operand is the wanted one; a path from the root may be written with more slashes and dots.
+fn is_same(given: &str, wanted: &str) -> bool {
+    let parts = |path: &str| {
+        let mut parts: Vec<String> = Vec::new();
+        for part in path.split('/') {
+            match part {
+                "" | "." => {}
+                ".." => drop(parts.pop()),
+                _ => parts.push(part.to_owned()),
+            }
+        }
+        parts
+    };
+    given == wanted || wanted.starts_with('/') && given.starts_with('/') && parts(given) == parts(wanted)
+}
+
 /// Programs that rustup stands in front of.
 const TOOLCHAIN: [&str; 7] =
     ["cargo", "rustc", "rustfmt", "rustdoc", "cargo-fmt", "cargo-clippy", "rust-analyzer"];
-/// Spellings that mean the same to a program, by its manual.
-const SYNONYMS: [(&str, &[&str]); 10] = [
-    ("rm", &["-r", "-R", "--recursive"]),
-    ("rm", &["-f", "--force"]),
-    ("cp", &["-r", "-R", "--recursive"]),
-    ("cp", &["-f", "--force"]),
-    ("mv", &["-f", "--force"]),
-    ("chmod", &["-R", "--recursive"]),
-    ("chown", &["-R", "--recursive"]),
-    ("chgrp", &["-R", "--recursive"]),
-    ("scp", &["-r", "-R"]),
-    ("sed", &["-i", "--in-place"]),
-];
-
-/// Returns how sure it is that a flag is given: a word that the shell puts in may be one, and so may one behind two dashes that may be the
-/// value of an option. To `find`, no dashes end anything.
-fn flag_likeness(program: &str, arguments: &[Word], flag: &str) -> Likeness {
-    let end = arguments.iter().position(|word| word.text == "--" && program != "find");
-    let (before, after) = arguments.split_at(end.unwrap_or(arguments.len()));
-    let is_value = before.last().is_some_and(Word::is_flag);
-    match has_flag(program, before, flag) {
-        true => Likeness::Yes,
-        false if before.iter().any(Word::may_be_option) => Likeness::Maybe,
-        false if is_value && has_flag(program, after, flag) => Likeness::Maybe,
-        false => Likeness::No,
-    }
-}
-
-fn has_flag(program: &str, arguments: &[Word], flag: &str) -> bool {
-    match single_letters(flag) {
-        None => is_given(program, arguments, flag),
-        // As a whole it may be a long option with one dash.
-        Some(letters) => {
-            arguments.iter().any(|word| word.is_flag() && word.text == flag)
-                || letters.chars().all(|letter| is_given(program, arguments, &format!("-{letter}")))
-        }
-    }
-}
-
-/// Returns whether an option is among the arguments, in any of its spellings.
-fn is_given(program: &str, arguments: &[Word], flag: &str) -> bool {
-    let same = SYNONYMS.iter().find(|(known, same)| *known == program && same.contains(&flag));
-    let spellings = same.map_or(&[][..], |(_, same)| same).iter().copied().chain([flag]);
-    let flags = || arguments.iter().filter(|word| word.is_flag()).map(|word| word.text.as_str());
-    spellings.into_iter().any(|flag| {
-        // A long one counts by its beginning too, as programs take it.
-        let is_written = |word: &str| {
-            let given = word.split('=').next().unwrap_or_default();
-            given == flag || given.len() > 2 && given.starts_with("--") && flag.starts_with(given)
-        };
-        let is_in_group = |word: &str| match single_letters(flag) {
-            Some(letter) => !word.starts_with("--") && word[1..].contains(letter),
-            None => false,
-        };
-        flags().any(|word| is_written(word) || is_in_group(word))
-    })
-}
-
-/// The letters of `-rf`, where it is short enough to be letters and no word like `-delete`.
-fn single_letters(flag: &str) -> Option<&str> {
-    let letters = flag.strip_prefix('-')?;
-    (letters.len() <= 3 && letters.chars().all(|c| c.is_ascii_alphanumeric())).then_some(letters)
-}
-
 /// A module or built-in: itself and everything below it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]

@@ -22,15 +22,84 @@ pub fn runs_nothing(arguments: &[Word]) -> bool {
     program.is_none_or(|word| word.fixed && is_plain(&word.text))
 }
 
-/// What is a string, a regular expression or a remark depends on what is before it, so nothing is left out but the strings of a program
-/// that has neither of the others. A word of awk's is not divided by a backslash in any version known, and is not let through with one.
+/// Reads what stands outside of strings, regular expressions and remarks, where it is sure what they are. A word of awk's is not divided by a
+/// backslash in any version known, and is not let through with one.
 fn is_plain(program: &str) -> bool {
-    let is_hidden = program.contains("system") || program.contains('@') || program.contains("\\\n");
-    let outside = match program.contains(['/', '\\', '#']) {
-        true => program.to_owned(),
-        false => program.split('"').step_by(2).collect(),
+    let outside = match outside(program) {
+        Some(outside) => outside,
+        None if program.contains("system") || program.contains(['@', '/', '\\', '#']) => program.to_owned(),
+        None => program.split('"').step_by(2).collect(),
     };
-    !is_hidden && !outside.replace("||", "").contains('|') && !program.contains("getline")
+    let is_word = |word: &&str| outside.contains(*word);
+    !["system", "getline", "@", "\\\n"].iter().any(is_word) && !outside.replace("||", "").contains('|')
+}
+
+/// The program without what it only compares or prints; nothing where versions may read it otherwise.
+fn outside(program: &str) -> Option<String> {
+    let (mut outside, mut rest) = (String::new(), program);
+    while let Some(at) = rest.find(['"', '/', '#', '\\']) {
+        let (before, after) = (&rest[..at], &rest[at + 1..]);
+        outside += before;
+        match rest.as_bytes()[at] {
+            b'#' => rest = &after[after.find('\n').unwrap_or(after.len())..],
+            b'"' => {
+                rest = after_delimited(after, '"')?;
+                outside.push('"');
+            }
+            b'/' => {
+                let written = outside.trim_end_matches([' ', '\t']);
+                match written.chars().next_back() {
+                    None | Some('{' | '}' | '(' | ',' | ';' | '!' | '~' | '&' | '\n') => {
+                        rest = after_delimited(after, '/')?;
+                        outside.push('"');
+                    }
+                    // Behind a value it divides, if no word is one of awk's, and nothing may be the end of a regular expression.
+                    Some(_) if !after.contains('/') => {
+                        rest = after;
+                        outside.push('/');
+                    }
+                    Some(_) => return None,
+                }
+            }
+            _ => return None,
+        }
+    }
+    Some(outside + rest)
+}
+
+/// What follows the end of a string or a regular expression.
+fn after_delimited(text: &str, delimiter: char) -> Option<&str> {
+    let mut rest = text;
+    loop {
+        let at = rest.find(['\n', '\\', '[', delimiter])?;
+        let after = &rest[at + 1..];
+        rest = match rest[at..].chars().next()? {
+            c if c == delimiter => return Some(after),
+            '\\' => &after[after.chars().next().filter(|next| *next != '\n')?.len_utf8()..],
+            '[' if delimiter == '/' => after_bracket(after)?,
+            '[' => after,
+            _ => return None,
+        };
+    }
+}
+
+/// What follows brackets that were opened before `text`, where all versions see the same end of them and of the regular expression.
+fn after_bracket(text: &str) -> Option<&str> {
+    let first = text.strip_prefix('^').unwrap_or(text);
+    if first.starts_with(']') {
+        return None;
+    }
+    let mut rest = first;
+    loop {
+        let at = rest.find(['[', ']', '/', '\\', '\n'])?;
+        rest = match rest.get(at..at + 2) {
+            _ if rest[at..].starts_with(']') => return Some(&rest[at + 1..]),
+            Some("[:") => {
+                rest[at + 2..].trim_start_matches(|c: char| c.is_ascii_alphabetic()).strip_prefix(":]")?
+            }
+            _ => return None,
+        };
+    }
 }
 
 #[cfg(test)]
@@ -54,6 +123,22 @@ mod tests {
             "@load \"x\"",
             "BEGIN{sys\\\ntem(\"x\")}",
             "{print \"\\\"\" | \"sh\"}",
+            "/a/ {print | \"sh\"}",
+            "/[/]/ {print | \"sh\"} #/",
+            "/[]/]/ {print | \"sh\"}",
+            "/[^]/]/ {print | \"sh\"}",
+            "/[[:alpha:]/]/ {print | \"sh\"}",
+            "/[[./.]]/ {print | \"sh\"}",
+            "/[\\]/]/ {print | \"sh\"}",
+            "{x = a / b; print | \"sh\"} /y/",
+            "{print a /b\"/ 2; print \"c\" | \"sh\"}",
+            "{if (x) /\"/; print | \"sh\" /\"/}",
+            "$1 ~ /x/ {system(\"rm x\")}",
+            "/x/ {\"date\" | getline}",
+            "/a\n|b/",
+            "{print \"a\\\n\" | \"sh\"}",
+            "# \" \n{print | \"sh\"} # \"",
+            "{print \"#\" | \"sh\"}",
         ] {
             assert!(!is_harmless(&[program]), "{program}");
         }
@@ -62,7 +147,20 @@ mod tests {
 
     #[test]
     fn usual_programs_are_harmless() {
-        for program in ["{print $1}", "$1 > 2 || /x/", "{print $1 \"|\" $2}", "END{print NR}"] {
+        for program in [
+            "/a|b/",
+            "/a|b/ {print $1}",
+            "{gsub(/foo|bar/, \"x\"); print}",
+            "/system/ {print}",
+            "/^[[:space:]]*[a-z]|x/",
+            "$1 ~ /^(a|b)$/ && !/c|d/ { n++ } END { print n / 2 }",
+            "{print \"a | b\", $1 / 2} # x | y",
+            "{ s = s \"a\\n|\" } END { print s }",
+            "{print $1}",
+            "$1 > 2 || /x/",
+            "{print $1 \"|\" $2}",
+            "END{print NR}",
+        ] {
             assert!(is_harmless(&["-F", "|", "-v", "x=1", program, "file"]), "{program}");
         }
     }

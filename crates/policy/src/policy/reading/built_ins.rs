@@ -1,7 +1,8 @@
 //! Built-ins of the shell in a script that is proven: POSIX.1-2017, Shell Command Language, 2.14, and those of bash that set variables.
 
 use super::proven::{RESERVED, Read, Reader, refuse};
-use super::tokens::{Draft, Part, Value, is_name};
+use super::tokens::{Draft, Part, is_name};
+use super::values::Value;
 use super::variables;
 use super::wrappers::is_assignment;
 
@@ -58,11 +59,21 @@ impl<'s> Reader<'s, '_> {
                 Ok(true)
             }
             "unset" => self.unset(&all_fixed().unwrap_or_else(|| vec![String::new()])),
-            "read" | "wait" => self.reads(program, arguments.iter().flatten()),
+            "read" | "wait" => self.sets(program, arguments.iter().flatten()),
+            "mapfile" | "readarray" => {
+                for name in arguments.iter().flatten().filter(|word| is_name(word)) {
+                    self.bind(name, Value::Any)?;
+                    self.shared.lists.insert(name.clone());
+                }
+                Ok(false)
+            }
             "time" => {
-                let mut written = words.iter().skip(1).map(|(_, written)| *written);
-                let first = written.find(|word| !word.starts_with('-'));
-                if first.is_some_and(|word| RESERVED.contains(&word) || word.contains('=')) {
+                let is_option = |word: &&str| matches!(*word, "-p" | "--");
+                let mut written = words.iter().map(|(_, written)| *written).skip(1).skip_while(is_option);
+                let first = written.next();
+                // As a reserved word it takes no other options, and the next word is the program.
+                let is_program = words[0].1 == "time" && first.is_some_and(|word| word.starts_with('-'));
+                if is_program || first.is_some_and(|word| RESERVED.contains(&word) || word.contains('=')) {
                     return refuse("`time` of more than a program");
                 }
                 self.wrapped(&arguments)
@@ -78,20 +89,23 @@ impl<'s> Reader<'s, '_> {
         }
         for name in names {
             self.bind(name, Value::Any)?;
+            self.reads(name);
             self.shared.unset.insert(name.clone());
         }
         Ok(true)
     }
 
     /// Notes the variables that a built-in may set, by the words that may name one.
-    fn reads<'w>(&mut self, program: &str, words: impl Iterator<Item = &'w String>) -> Read<bool> {
+    fn sets<'w>(&mut self, program: &str, words: impl Iterator<Item = &'w String>) -> Read<bool> {
+        let mut is_list = false;
         for word in words {
-            if program == "read" && word.starts_with('-') && word.contains('a') && !word.starts_with("--") {
-                return refuse("`read` of a list");
-            }
+            is_list |= program == "read" && word.starts_with('-') && word.contains('a');
             for name in variables::names_in(word).filter(|name| is_name(name)) {
                 self.notes_encoding(name, None);
                 self.shared.values.insert(name.to_owned(), Value::Any);
+                if is_list {
+                    self.shared.lists.insert(name.to_owned());
+                }
             }
         }
         Ok(false)
@@ -153,7 +167,7 @@ impl<'s> Reader<'s, '_> {
                 self.shared.declared.insert(name.to_owned());
             }
             self.notes_encoding(name, Some(&value));
-            self.bind(name, value.value())?;
+            self.bind_draft(name, &value, false)?;
             self.shared.set.push(name.to_owned());
         }
         Ok(())

@@ -4,7 +4,8 @@
 use super::built_ins::OF_SHELL;
 use super::plain;
 use super::proven::{Input, RESERVED, Read, Reader, refuse};
-use super::tokens::{Draft, Part, Value, is_name};
+use super::tokens::{Draft, Part, is_name};
+use super::values::Value;
 use super::variables;
 
 impl Reader<'_, '_> {
@@ -42,35 +43,41 @@ impl Reader<'_, '_> {
         self.blanks()?;
         if self.rest().starts_with("((") {
             self.at += 2;
-            for end in [";", ";", "))"] {
-                self.arithmetic(end)?;
-            }
+            self.arithmetic(";")?;
+            self.arithmetic(";")?;
+            // What comes last is evaluated behind the first turn.
+            let set = self.shared.set.len();
+            self.arithmetic("))")?;
+            self.shared.set.truncate(set);
         } else {
             let name = self.name();
             if !is_name(name) {
                 return refuse("a loop without a variable");
             }
             self.blanks()?;
-            let mut value = Value::Any;
+            let mut words = None;
             if self.lines()? && self.reserved() != Some("do") {
                 return refuse("a loop whose words are on another line");
             }
             if self.reserved() == Some("in") {
                 self.at += 2;
-                value = Value::Number;
+                let words = words.insert(Vec::new());
                 loop {
                     self.blanks()?;
                     if self.peek().is_none_or(|byte| matches!(byte, b';' | b'\n' | b'#')) {
                         break;
                     }
-                    value = value.max(self.word()?.value());
+                    words.push(self.word()?);
                 }
                 if self.peek() == Some(b'#') {
                     return refuse("a remark behind the words of a loop");
                 }
             }
             self.notes_encoding(name, None);
-            self.bind(name, value)?;
+            match words {
+                Some(words) => words.iter().try_for_each(|word| self.bind_draft(name, word, true))?,
+                None => self.bind(name, Value::Any)?,
+            }
             self.shared.set.push(name.to_owned());
         }
         self.blanks()?;
@@ -177,13 +184,13 @@ impl Reader<'_, '_> {
     /// Numbers are compared as expressions, and all else as texts.
     fn compared(&mut self, operator: &str, operands: [Draft; 2]) -> Read<()> {
         match operator {
-            "=" | "==" | "!=" | "-nt" | "-ot" | "-ef" => return Ok(()),
+            "=" | "==" | "!=" | "=~" | "-nt" | "-ot" | "-ef" => return Ok(()),
             "-eq" | "-ne" | "-lt" | "-le" | "-gt" | "-ge" => {}
             _ => return refuse("a test that may evaluate what it is about"),
         }
         for operand in operands {
             match operand.parts.as_slice() {
-                _ if operand.value() == Value::Number => {}
+                _ if operand.value(&|_| Value::Any, false) <= Value::Count => {}
                 [Part::Name { name, .. }] => self.evaluates(name.clone())?,
                 _ => return refuse("an expression of other things than numbers"),
             }

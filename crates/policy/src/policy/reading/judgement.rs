@@ -4,7 +4,8 @@ use super::super::findings::Word;
 use super::plain;
 use super::proven::{Input, Proven, Read, Shared, refuse};
 use super::shell::{self, Run, Stdin};
-use super::tokens::{Draft, Value};
+use super::tokens::Draft;
+use super::values::{self, Value};
 use super::variables;
 
 /// Stages between a text and the command that reads it.
@@ -25,15 +26,14 @@ const ABOUT_MACHINE: [&str; 9] = [
 impl Shared {
     /// Judges what waited for the whole script: the values of variables.
     pub(super) fn proven(self) -> Read<Proven> {
-        let value_of = |name: &str| match self.values.get(name) {
-            _ if name == "!" => Value::Number,
-            _ if variables::is_harmless(name) => Value::Any,
-            Some(value) => *value,
-            None if variables::NUMBERS.contains(&name) => Value::Number,
-            None => Value::Any,
-        };
-        if self.numbers.iter().any(|name| value_of(name) != Value::Number) {
+        let values = values::resolved(self.values.clone(), &self.links);
+        let value_of = |name: &str| values::of(&values, name);
+        if self.numbers.iter().any(|name| value_of(name) > Value::Count) {
             return refuse("an expression that evaluates what a variable holds");
+        }
+        let is_for_programs = |name: &&String| variables::looks_obeyed(name) && !self.read.contains(*name);
+        if self.values.keys().any(|name| is_for_programs(&name)) {
+            return refuse("a variable that only programs read");
         }
         if self.functions.intersection(&self.unset).next().is_some() {
             return refuse("a function that is taken back");

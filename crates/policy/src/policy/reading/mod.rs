@@ -14,6 +14,7 @@ mod heredocs;
 mod javascript;
 mod judgement;
 mod names;
+mod outputs;
 mod plain;
 mod proven;
 mod python;
@@ -25,6 +26,7 @@ mod shell;
 mod simple_command;
 mod tokens;
 pub mod tree;
+mod values;
 mod variables;
 mod wrappers;
 

@@ -11,11 +11,11 @@ const DIRECTORIES: [&str; 4] = ["/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/"];
 /// Programs and built-ins that start no other program, whatever their arguments are.
 const PLAIN: &str = "\
     : true false echo cd pwd pushd popd dirs return exit break continue shift fg bg kill umask ulimit \
-    times type which whereis cat tac head tail wc nl od xxd hexdump strings cut paste join tr uniq comm cmp rev fold fmt \
-    expand unexpand column shuf seq sleep yes tee ls dir vdir tree stat du df file touch mkdir rmdir rm cp mv ln unlink link chmod \
+    times type which whereis cat tac head tail wc nl od hexdump strings cut paste join tr uniq comm cmp diff rev fold fmt \
+    expand unexpand column shuf seq sleep yes tee ls dir vdir stat du df file touch mkdir rmdir rm cp mv ln unlink link chmod \
     chown chgrp truncate mktemp sync basename dirname realpath readlink pathchk cksum sum md5sum sha1sum sha224sum sha256sum \
     sha384sum sha512sum b2sum base32 base64 basenc gzip gunzip bzip2 bunzip2 xz unxz lzma zstd unzstd zcat bzcat xzcat unzip \
-    grep egrep fgrep jq date cal uname arch hostname whoami id groups users who tty nproc uptime free ss netstat ps pgrep pkill pidof \
+    grep egrep fgrep jq date cal uname arch hostname whoami id groups users who tty nproc uptime free ss netstat lsof ping bc uuidgen ps pgrep pkill pidof \
     printenv getconf locale clear expr factor numfmt tsort";
 
 /// Those of them that take nothing from standard input, whatever their arguments are.
@@ -32,8 +32,11 @@ const EXCEPT: &[(&str, &[&str])] = &[
     ("jobs", &["-x"]),
     ("install", &["--strip-program", "-s"]),
     ("rg", &["--pre", "--hostname-bin", "--search-zip", "-z"]),
-    ("curl", &["--config", "-K", "--engine"]),
-    ("wget", &["--execute", "-e", "--config", "--use-askpass"]),
+    ("curl", &["--config", "-K", "--engine", "--ntlm-wb"]),
+    // Those of wget2 among them.
+    ("wget", &["--execute", "-e", "--config", "--use-askpass", "--plugin", "--local-plugin"]),
+    // Older versions write pages by a command of their own arguments.
+    ("tree", &["-R"]),
     ("zip", &["--unzip-command", "-T", "--test"]),
     (
         "tar",
@@ -62,12 +65,12 @@ const EXCEPT: &[(&str, &[&str])] = &[
 const GIT: &str = "\
     add apply blame branch cat-file check-ignore checkout cherry clean commit config describe diff for-each-ref grep init log ls-files \
     ls-tree merge-base mv name-rev reflog remote reset restore rev-list rev-parse rm shortlog show show-ref stash status switch tag version \
-    worktree";
+    worktree count-objects diff-files diff-index diff-tree format-patch hash-object merge-tree submodule symbolic-ref whatchanged";
 /// Options of `git commit` and `git tag` that neither take a value nor open an editor.
 const COMMIT: &str = "\
     -a --all -q --quiet -s --signoff -n --no-verify -v --verbose --amend --allow-empty --allow-empty-message --no-gpg-sign --no-status \
     --short --porcelain -o --only --include";
-const TAG: &str = "-f --force -d --delete -l --list -n -n1";
+const TAG: &str = "-f --force -d --delete -l --list -n -n1 --contains --no-contains --merged --no-merged --points-at --column";
 /// Settings of git that name no program.
 const GIT_SETTINGS: &str = "\
     user.name user.email init.defaultBranch color.ui core.quotepath core.autocrlf core.filemode commit.gpgsign pull.rebase \
@@ -83,11 +86,42 @@ const PROJECT: &str = "\
     vite pip pip3 pytest tox nox uv poetry ruff mypy black isort flake8 javac mvn gradle gcc g++ cc c++ clang clang++ ld dotnet rake \
     bundle mix just bazel";
 
+/// Options that take a value in every version: letters, which it may be joined to, and long ones, behind which it may stand.
+const VALUED: &[(&str, &str, &str)] = &[
+    (
+        "rg",
+        "eABCgtTmjMrfE",
+        "--regexp --glob --iglob --type --type-not --max-count --context --after-context --before-context --replace --file --sort",
+    ),
+    (
+        "curl",
+        "AbcCdDeEFHmoPQrtTuUwxXyYz",
+        "--header --data --data-raw --data-binary --data-urlencode --request --output --user --user-agent --url --max-time --connect-timeout \
+         --cookie --cookie-jar --form --upload-file --write-out --retry --proxy --referer",
+    ),
+    ("wget", "OPoUT", "--output-document --directory-prefix --output-file --user-agent --timeout --header"),
+    ("sort", "koStT", ""),
+    ("install", "mogt", ""),
+    (
+        "git log",
+        "SGn",
+        "--since --until --after --before --author --committer --grep --max-count --skip --date",
+    ),
+    ("git show", "SGn", ""),
+    ("git diff", "SG", ""),
+    ("git rev-list", "n", "--since --until --after --before --author --committer --grep --max-count --skip"),
+    ("git grep", "eABC", ""),
+    ("git blame", "L", ""),
+];
+
 /// Long options that are the beginning of another one.
 const WHOLE: [&str; 1] = ["--file"];
 
-/// Programs, beside those of projects, that only print their version where that is all they are asked for.
-const VERSIONED: &str = "python python3 node ruby perl php lua bash sed awk docker java deno bun";
+/// Programs that only print their version where that is all they are asked for. Of others (rustup's, yarn, mvn) a project's files choose it, and
+/// so the program; or they load what belongs to the project first (flake8, jest).
+const VERSIONED: &str = "\
+    python python3 node ruby perl php lua bash sed awk docker java deno bun make gmake cmake ctest ninja meson go gofmt npm npx pip pip3 uv \
+    ruff mypy black isort javac gcc g++ cc c++ clang clang++ ld just";
 
 /// Options that take no value, options that do, and operands before the command, of programs that run the command in their arguments and
 /// do nothing else.
@@ -108,10 +142,14 @@ const fn wrapper(
 }
 
 impl Wrapper {
-    /// Returns whether a word that follows an option is its value and nothing beside. What xargs makes of another option there is not known.
+    /// Returns whether a word that follows an option is its value and nothing beside.
     fn takes(&self, value: &Word) -> bool {
-        // What xargs puts its input in place of has to be known, too.
-        value.is_one() && (self.name != "xargs" || !value.is_flag() && (value.fixed || value.text == "{}"))
+        match self.name {
+            "env" => value.fixed && !super::variables::decides(&value.text),
+            // What xargs makes of another option there is not known, and what it puts its input in place of has to be.
+            "xargs" => !value.is_flag() && (value.fixed || value.text == "{}") && value.is_one(),
+            _ => value.is_one(),
+        }
     }
 }
 
@@ -131,8 +169,9 @@ const WRAPPERS: [Wrapper; 14] = [
     wrapper("command", &["-p"], &[], 0),
     wrapper("builtin", &[], &[], 0),
     // With -l a shell reads the files of a login.
-    wrapper("exec", &["-c"], &[], 0),
-    wrapper("env", &["-i", "-0", "-", "--ignore-environment"], &["-u", "--unset"], 0),
+    wrapper("exec", &[], &[], 0),
+    // Without PATH, bash looks for programs in the working directory, too: -i, and -u of some names.
+    wrapper("env", &["-0"], &["-u", "--unset"], 0),
     wrapper("sudo", &["-E", "-n", "-H", "-S"], &["-u", "-g"], 0),
     wrapper("busybox", &[], &[], 0),
     wrapper(
@@ -164,7 +203,7 @@ pub fn known(words: &[Word]) -> Known {
         false => Some(program.text.as_str()),
     };
     let Some(name) = name.filter(|name| program.fixed && !name.contains('/')) else { return Known::Nothing };
-    if (is_in(VERSIONED, name) || is_in(PROJECT, name)) && asks_version(name, arguments) {
+    if is_in(VERSIONED, name) && asks_version(name, arguments) {
         return Known::Plain;
     }
     if name == "command" && arguments.first().is_some_and(|word| matches!(word.text.as_str(), "-v" | "-V")) {
@@ -180,7 +219,7 @@ pub fn known(words: &[Word]) -> Known {
         });
     }
     if let Some((_, options)) = EXCEPT.iter().find(|(known, _)| *known == name) {
-        return plain_if(lacks(arguments, options) && (name != "tar" || is_local_archive(arguments)));
+        return plain_if(lacks(name, arguments, options) && (name != "tar" || is_local_archive(arguments)));
     }
     match name {
         "find" => plain_if(arguments.iter().all(|word| word.text == "{}" || !word.may_be_option())),
@@ -190,20 +229,20 @@ pub fn known(words: &[Word]) -> Known {
         "set" => plain_if(arguments.iter().all(is_plain_setting)),
         // These evaluate the subscripts of a variable's name: `read 'x[$(rm y)]'`, `test -v …`, `printf -v …`.
         "read" => plain_if(arguments.iter().all(is_plain_name)),
-        "wait" => plain_if(
-            arguments
-                .iter()
-                .all(|word| matches!(word.becomes, Becomes::Operand | Becomes::Plain) || is_plain_name(word)),
+        // Other options evaluate what they are given.
+        "mapfile" | "readarray" => plain_if(
+            matches!(arguments, [option, name] if option.fixed && option.text == "-t" && is_plain_name(name) && !name.is_flag()),
         ),
+        "wait" => {
+            plain_if(arguments.iter().all(|word| word.becomes == Becomes::Operand || is_plain_name(word)))
+        }
         "test" => plain_if(is_plain_test(arguments)),
         "[" => {
             plain_if(arguments.split_last().is_some_and(|(end, rest)| end.text == "]" && is_plain_test(rest)))
         }
-        // It prints pages by another program.
-        "diff" => plain_if(arguments.iter().all(|word| {
-            let is_group = !word.text.starts_with("--") && word.text.contains('l');
-            !word.is_flag() || !is_group && !word.text.starts_with("--pa")
-        })),
+        // At a computed place it writes to the memory of a process, as dd does.
+        "xxd" if lacks(name, arguments, &["-r", "--revert"]) => Known::Plain,
+        "xxd" => plain_if(arguments.iter().all(|word| word.fixed)),
         "dd" => plain_if(arguments.iter().all(|word| word.fixed && !word.text.contains("seek"))),
         "printf" => plain_if(is_plain_format(arguments)),
         // A description of a terminal names the program that prepares it.
@@ -290,7 +329,7 @@ pub fn reads_no_input(words: &[Word]) -> bool {
     let asks = ["-i", "-I", "--interactive"];
     program.fixed
         && match program.text.as_str() {
-            "cp" | "mv" | "rm" | "ln" | "chmod" | "chown" => lacks(arguments, &asks),
+            name @ ("cp" | "mv" | "rm" | "ln" | "chmod" | "chown") => lacks(name, arguments, &asks),
             name => is_in(WITHOUT_INPUT, name),
         }
 }
@@ -305,7 +344,6 @@ fn asks_version(name: &str, arguments: &[Word]) -> bool {
         "node" | "npm" => only.text == "-v",
         "go" => only.text == "version",
         "java" => only.text == "-version",
-        "cargo" | "rustc" => only.text == "-V",
         _ => false,
     };
     only.fixed && (is_short || only.text == "--version")
@@ -316,8 +354,8 @@ fn wrapped(wrapper: &Wrapper, arguments: &[Word]) -> Option<Option<usize>> {
     let (mut at, mut operands) = (0, wrapper.operands);
     while let Some(word) = arguments.get(at) {
         let text = word.text.as_str();
-        let (name, has_value) = text.split_once('=').map_or((text, false), |(name, _)| (name, true));
         if wrapper.name == "env" && super::wrappers::is_assignment(text) {
+            let name = text.split('=').next().unwrap_or_default();
             let value = text.split_once('=').map(|(_, value)| value).filter(|_| word.fixed);
             let is_obeyed =
                 !super::variables::is_harmless(name) || super::variables::changes_encoding(name, value);
@@ -330,14 +368,15 @@ fn wrapped(wrapper: &Wrapper, arguments: &[Word]) -> Option<Option<usize>> {
         } else if text == "--" {
             let (between, rest) = arguments[at + 1..].split_at_checked(operands)?;
             return between.iter().all(Word::is_one).then(|| rest.first().map(|_| at + 1 + operands));
-        } else if wrapper.flags.contains(&text) || (has_value && wrapper.values.contains(&name)) {
+        } else if wrapper.flags.contains(&text) {
             at += 1;
         } else if wrapper.values.contains(&text) {
             if !arguments.get(at + 1).is_none_or(|value| wrapper.takes(value)) {
                 return None;
             }
             at += 2;
-        } else if wrapper.values.iter().any(|value| joins(value, text)) || is_group(wrapper, text) {
+        } else if joined(wrapper, word).is_some_and(|value| wrapper.takes(&value)) || is_group(wrapper, text)
+        {
             at += 1;
         } else if word.is_flag() {
             return None;
@@ -374,7 +413,9 @@ pub fn wrapped_words(words: &[Word], at: usize) -> Vec<Word> {
             // What a variable holds may be the place.
             let put_in = |word: &Word| match put_in(word) {
                 word if word.becomes == Becomes::Plain => Word { becomes: Becomes::One, ..word },
-                word if word.becomes == Becomes::Operand => Word { becomes: Becomes::Any, ..word },
+                word if matches!(word.becomes, Becomes::Operand | Becomes::Operands) => {
+                    Word { becomes: Becomes::Any, ..word }
+                }
                 word => word,
             };
             command.iter().map(put_in).chain(added).collect()
@@ -389,26 +430,59 @@ fn is_group(wrapper: &Wrapper, text: &str) -> bool {
     text.strip_prefix('-').is_some_and(|letters| !letters.is_empty() && letters.chars().all(is_flag))
 }
 
-/// `-n1`, `-10` of `nice`.
-fn joins(value: &str, text: &str) -> bool {
-    value.len() == 2 && text.len() > 2 && text.starts_with(value) && !text.starts_with("--")
+/// The value of `-n1`, `--adjustment=1`.
+fn joined(wrapper: &Wrapper, word: &Word) -> Option<Word> {
+    let of = |option: &&str| match option.len() {
+        2 => word.text.strip_prefix(*option).filter(|value| !value.is_empty()),
+        _ => word.text.strip_prefix(*option)?.strip_prefix('='),
+    };
+    let text = wrapper.values.iter().find_map(of)?.to_owned();
+    Some(Word { text, ..word.clone() })
 }
 
-/// Returns whether none of the options is given, in any spelling that they have. Two dashes may be the value of an option before them, so
-/// that only what the shell puts in after them is taken for an operand, and only where nothing before them may take a value.
-fn lacks(arguments: &[Word], options: &[&str]) -> bool {
-    let end = arguments.iter().position(|word| word.text == "--").unwrap_or(arguments.len());
-    let takes_value = |word: &Word| word.text.starts_with('-') && !SWITCHES.contains(&word.text.as_str());
-    let is_end = !arguments[..end].last().is_some_and(takes_value);
-    arguments.iter().enumerate().all(|(at, word)| {
-        let given = word.text.split('=').next().unwrap_or_default();
+/// Returns whether none of the options is given, in any spelling that they have, by the options of `name` that take a value. Two dashes may be
+/// the value of another option before them, so that only what the shell puts in after them is taken for an operand, and only where nothing
+/// before them may take a value.
+fn lacks(name: &str, arguments: &[Word], options: &[&str]) -> bool {
+    let valued = VALUED.iter().find(|(known, ..)| *known == name).map_or(("", ""), |row| (row.1, row.2));
+    let (mut after_flag, mut only_operands) = (false, false);
+    let mut rest = arguments.iter();
+    while let Some(word) = rest.next() {
+        let text = word.text.as_str();
+        let given = text.split('=').next().unwrap_or_default();
+        // The first letter that takes a value ends the group.
+        let group = text.strip_prefix('-').filter(|group| !group.starts_with('-') && word.is_one());
+        let value_at = group.and_then(|group| group.find(|letter| valued.0.contains(letter)));
+        let letters = match (group, value_at) {
+            (Some(group), Some(at)) if group[..at].bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
+                &group[..at]
+            }
+            _ => given.strip_prefix('-').filter(|letters| !letters.starts_with('-')).unwrap_or_default(),
+        };
         let is_it = |option: &&str| match option.strip_prefix("--") {
             Some(_) => given.len() > 2 && option.starts_with(given) && !WHOLE.contains(&given),
-            None => given.starts_with('-') && !given.starts_with("--") && given.contains(&option[1..]),
+            None => letters.contains(&option[1..]),
         };
-        let is_operand = is_end && at > end;
-        (is_operand || !word.may_be_option()) && !options.iter().any(is_it)
-    })
+        let has_value = value_at.is_some_and(|at| letters.len() == at);
+        if options.iter().any(is_it) || word.may_be_option() && !only_operands && !has_value {
+            return false;
+        }
+        let takes_next = match value_at {
+            Some(at) if has_value => text.len() == at + 2,
+            _ => is_in(valued.1, text),
+        };
+        // Behind two dashes it takes none, and the next word may be any option to a version that takes them for a value.
+        if takes_next && word.fixed && !only_operands {
+            if !rest.next().is_none_or(Word::is_one) {
+                return false;
+            }
+            after_flag = false;
+        } else {
+            only_operands |= text == "--" && !after_flag;
+            after_flag = text.starts_with('-') && !SWITCHES.contains(&text);
+        }
+    }
+    true
 }
 
 /// Returns whether tar is given no archive on another host, no letter of its first word starts a program, and no word may become an option:
@@ -445,15 +519,19 @@ fn is_plain_git(arguments: &[Word]) -> bool {
             "-C" if arguments.get(at + 1).is_none_or(Word::is_one) => 2,
             "--no-pager" | "-P" => 1,
             "-c" if arguments.get(at + 1).is_some_and(is_plain_git_setting) => 2,
-            "--version" => return true,
             _ => break,
         };
     }
     let Some((subcommand, rest)) = arguments.get(at..).and_then(<[Word]>::split_first) else { return true };
-    if !subcommand.fixed || !is_in(GIT, &subcommand.text) {
+    if subcommand.text == "--version" {
+        return rest.is_empty();
+    }
+    // Help is shown by another program.
+    if !subcommand.fixed || !is_in(GIT, &subcommand.text) || rest.iter().any(|word| word.text == "--help") {
         return false;
     }
-    match subcommand.text.as_str() {
+    let name = subcommand.text.as_str();
+    match name {
         "commit" => is_plain_commit(rest),
         "tag" => is_plain_tag(rest),
         "config" => is_plain_config(rest),
@@ -468,19 +546,22 @@ fn is_plain_git(arguments: &[Word]) -> bool {
             Some("get-url") => rest[1..].iter().all(|word| word.fixed),
             Some(_) => false,
         },
-        "worktree" => {
-            rest.first().is_some_and(|word| word.text == "list") && rest[1..].iter().all(|word| word.fixed)
+        "worktree" | "submodule" => {
+            rest.first().is_some_and(|word| {
+                matches!((name, word.text.as_str()), ("worktree", "list") | ("submodule", "status"))
+            }) && rest[1..].iter().all(|word| word.fixed)
         }
-        name => lacks(rest, &GIT_EXCEPT) && !opens_editor(name, rest),
+        _ => lacks(&format!("git {name}"), rest, &GIT_EXCEPT) && !opens_editor(name, rest),
     }
 }
 
 /// Returns whether git may open an editor, which takes commands from what it reads, or asks about each part of a change in one.
 fn opens_editor(subcommand: &str, arguments: &[Word]) -> bool {
     match subcommand {
-        "branch" => !lacks(arguments, &["--edit-description"]),
+        "branch" => !lacks(subcommand, arguments, &["--edit-description"]),
+        "stash" if arguments.first().is_some_and(|word| word.text == "show") => false,
         "add" | "stash" | "checkout" | "restore" | "reset" => {
-            !lacks(arguments, &["--edit", "--patch", "--interactive", "-e", "-p", "-i"])
+            !lacks(subcommand, arguments, &["--edit", "--patch", "--interactive", "-e", "-p", "-i"])
         }
         _ => false,
     }
@@ -560,6 +641,9 @@ fn is_plain_config(arguments: &[Word]) -> bool {
 }
 
 fn is_plain_git_setting(setting: &Word) -> bool {
+    if setting.fixed && setting.text == "core.pager=cat" {
+        return true;
+    }
     let keys = ["user.name=", "user.email=", "color.ui=", "core.quotepath=", "commit.gpgsign=false"];
     setting.is_one() && keys.iter().any(|key| setting.text.starts_with(key))
 }

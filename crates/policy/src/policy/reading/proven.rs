@@ -8,7 +8,8 @@
 
 use super::heredocs::Body;
 use super::shell::Run;
-use super::tokens::{Draft, Value};
+use super::tokens::{Draft, Part};
+use super::values::{Link, Value};
 use super::variables;
 use super::wrappers::Shell;
 use std::collections::{HashMap, HashSet};
@@ -67,12 +68,16 @@ pub struct Shared {
     pub(super) commands: Vec<Command>,
     pub(super) bodies: Vec<Option<Body>>,
     pub(super) values: HashMap<String, Value>,
+    /// Variables that are given what others hold.
+    pub(super) links: Vec<Link>,
     pub(super) functions: HashSet<String>,
     /// Names that are taken back: of variables, or else of functions.
     pub(super) unset: HashSet<String>,
     /// Variables that are given lists, and those whose value a declaration may read again as one.
     pub(super) lists: HashSet<String>,
     pub(super) declared: HashSet<String>,
+    /// Variables that the script itself reads, or takes back.
+    pub(super) read: HashSet<String>,
     /// Variables that expressions evaluate.
     pub(super) numbers: Vec<String>,
     /// Variables that have been given a value for sure, so that what they hold is not from outside of the script.
@@ -467,13 +472,19 @@ impl<'s> Reader<'s, '_> {
         if is_end { Ok(None) } else { refuse("a word behind a construct") }
     }
 
-    pub fn is_set(&self, name: &str) -> bool {
-        self.shared.set.iter().any(|set| set == name)
+    /// Notes that the script reads a variable. Returns whether it holds what the script has given it for sure.
+    pub fn reads(&mut self, name: &str) -> bool {
+        self.shared.read.insert(name.to_owned());
+        self.is_set(name)
+    }
+
+    fn is_set(&self, name: &str) -> bool {
+        !variables::is_overwritten(name) && self.shared.set.iter().any(|set| set == name)
     }
 
     /// Notes that an expression evaluates what a variable holds.
     pub fn evaluates(&mut self, name: String) -> Read<()> {
-        if !self.is_set(&name) && !variables::NUMBERS.contains(&name.as_str()) {
+        if !self.reads(&name) && !variables::NUMBERS.contains(&name.as_str()) {
             return refuse("an expression that evaluates what a variable holds");
         }
         self.shared.numbers.push(name);
@@ -488,12 +499,24 @@ impl<'s> Reader<'s, '_> {
     /// Notes what a variable is given. One that decides what runs is refused.
     pub fn bind(&mut self, name: &str, value: Value) -> Read<()> {
         let is_obeyed = variables::decides(name) && !variables::is_harmless(name);
-        if is_obeyed || variables::is_integer(name) && value != Value::Number {
+        if is_obeyed || variables::is_integer(name) && value > Value::Number {
             return refuse("a variable that decides what runs");
         }
         self.shared.alters = true;
+        let value = if variables::is_overwritten(name) { Value::Any } else { value };
         let entry = self.shared.values.entry(name.to_owned()).or_insert(value);
-        *entry = value.max(*entry);
+        *entry = value.or(*entry);
+        Ok(())
+    }
+
+    /// The same of a word, or of what it is divided into.
+    pub fn bind_draft(&mut self, name: &str, draft: &Draft, is_divided: bool) -> Read<()> {
+        let reads = draft.parts.iter().any(|part| matches!(part, Part::Name { is_set: true, .. }));
+        if !reads || variables::is_integer(name) {
+            return self.bind(name, draft.value(&|_| Value::Any, is_divided));
+        }
+        self.bind(name, Value::Digits)?;
+        self.shared.links.push(Link { name: name.to_owned(), draft: draft.clone(), is_divided });
         Ok(())
     }
 }

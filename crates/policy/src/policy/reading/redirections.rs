@@ -1,7 +1,8 @@
 //! Redirections of a script that is proven: POSIX.1-2017, Shell Command Language, 2.7.
 
 use super::proven::{Input, Read, Reader, Waiting, refuse};
-use super::tokens::{Draft, Value};
+use super::tokens::Draft;
+use super::values::Value;
 
 /// Devices that may be written to and read from.
 const DEVICES: [&str; 8] = [

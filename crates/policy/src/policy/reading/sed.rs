@@ -2,121 +2,167 @@
 
 use super::super::findings::Word;
 
-/// Options without and with a value, none of which names a program or a file of commands.
-const FLAGS: [&str; 16] = [
-    "-n",
-    "-E",
-    "-r",
-    "-s",
-    "-u",
-    "-z",
-    "-i",
-    "-ni",
-    "-nE",
-    "-nr",
-    "-Ei",
-    "-iE",
-    "-ri",
-    "--quiet",
-    "--in-place",
-    "--regexp-extended",
-];
+/// Long options without a value; letters of short ones, any of which may stand together.
+const FLAGS: [&str; 3] = ["--quiet", "--in-place", "--regexp-extended"];
+const LETTERS: &str = "nErsuz";
+
+/// Returns whether a word is an option that neither names a program nor a file of commands. What is joined to `-i` is for names of files.
+fn is_flag(word: &Word) -> bool {
+    let group =
+        word.text.strip_prefix('-').map(|group| group.trim_start_matches(|letter| LETTERS.contains(letter)));
+    FLAGS.contains(&word.text.as_str())
+        || word.is_one()
+            && (word.text.starts_with("--in-place=") || group.is_some_and(|rest| rest.starts_with('i')))
+        || word.fixed && word.is_flag() && group == Some("")
+}
 
 /// Returns whether sed with these arguments runs no program: its scripts are written out, and have no command that runs one.
 pub fn runs_nothing(arguments: &[Word]) -> bool {
-    let (mut scripts, mut rest) = (Vec::new(), arguments.iter());
-    let mut operands = Vec::new();
+    let (mut scripts, mut operands) = (Vec::new(), Vec::new());
+    let mut rest = arguments.iter();
     while let Some(word) = rest.next() {
-        let text = word.text.as_str();
-        if text == "-e" || text == "--expression" {
+        if word.fixed && word.text == "--" {
+            operands.extend(rest.by_ref().map(|word| (word, false)));
+        } else if word.text == "-e" || word.text == "--expression" {
             let Some(script) = rest.next() else { return false };
             scripts.push(script);
-        } else if FLAGS.contains(&text)
-            || word.is_one() && (text.starts_with("-i.") || text.starts_with("--in-place="))
-        {
         } else if word.is_flag() {
-            return false;
+            if !is_flag(word) {
+                return false;
+            }
         } else {
-            operands.push(word);
+            // What the shell puts in may be an option, too.
+            operands.push((word, word.may_be_option()));
         }
     }
     if scripts.is_empty() {
         if operands.is_empty() {
             return true;
         }
-        scripts.push(operands.remove(0));
+        scripts.push(operands.remove(0).0);
     }
-    // What the shell puts in may be an option, too.
-    !operands.iter().any(|word| word.may_be_option())
-        && scripts.iter().all(|script| script.fixed && is_plain(&script.text))
+    let is_script = |script: &&Word| {
+        script.fixed
+            && [true, false].iter().all(|knows| Script { knows_brackets: *knows }.is_plain(&script.text))
+    };
+    !operands.iter().any(|(_, may_be_option)| *may_be_option) && scripts.iter().all(is_script)
 }
 
-/// Reads commands as far as they are known to be harmless.
-fn is_plain(script: &str) -> bool {
-    let mut rest = script;
-    loop {
-        rest = rest.trim_start_matches([' ', '\t', '\n', ';', '}']);
-        if rest.is_empty() {
-            return true;
+/// A version of sed. Some take a delimiter in brackets for a character, and others for the end; a script that one of them refuses runs nothing
+/// in that one.
+#[derive(Clone, Copy)]
+struct Script {
+    knows_brackets: bool,
+}
+
+impl Script {
+    /// Reads commands as far as they are known to be harmless.
+    fn is_plain(self, script: &str) -> bool {
+        let mut rest = script;
+        loop {
+            rest = rest.trim_start_matches([' ', '\t', '\n', ';', '}']);
+            if rest.is_empty() {
+                return true;
+            }
+            let Some(command) = self.after_addresses(rest) else { return false };
+            // A pattern that ended in its brackets leaves this behind, which names no command.
+            if !self.knows_brackets && command.starts_with(']') {
+                return true;
+            }
+            match self.after_command(command) {
+                Some(next) => rest = next,
+                None => return false,
+            }
         }
-        match after_addresses(rest).and_then(after_command) {
-            Some(next) => rest = next,
-            None => return false,
+    }
+
+    /// `2`, `$`, `/x/I`, `1,/y/`, `0~4`, `2,+3`, and `!`.
+    fn after_addresses(self, script: &str) -> Option<&str> {
+        let mut rest = script;
+        loop {
+            rest = match rest.chars().next()? {
+                '/' => self.after_pattern(&rest[1..], '/')?.trim_start_matches(['I', 'M']),
+                '0'..='9' | '$' | ',' | '~' | '+' | ' ' | '!' => &rest[1..],
+                _ => return Some(rest),
+            };
+        }
+    }
+
+    fn after_command(self, rest: &str) -> Option<&str> {
+        let command = rest.chars().next()?;
+        let after = &rest[command.len_utf8()..];
+        match command {
+            '{' => Some(after),
+            'p' | 'd' | 'D' | 'P' | 'n' | 'N' | 'g' | 'G' | 'h' | 'H' | 'x' | '=' | 'z' | 'q' | 'Q' | 'l' => {
+                let next = after.trim_start_matches([' ', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9']);
+                (next.is_empty() || next.starts_with([';', '\n', '}'])).then_some(next)
+            }
+            's' | 'y' => {
+                let delimiter = after.chars().next().filter(|c| c.is_ascii_punctuation() && *c != '\\')?;
+                let pattern = match command {
+                    's' => self.after_pattern(&after[1..], delimiter)?,
+                    _ => after_delimited(&after[1..], delimiter).filter(|_| !after.contains('['))?,
+                };
+                let flags = after_delimited(pattern, delimiter)?;
+                let next = flags.trim_start_matches([
+                    'g', 'p', 'i', 'I', 'm', 'M', '1', '2', '3', '4', '5', '6', '7', '8', '9', ' ',
+                ]);
+                // No version has such a flag.
+                if !self.knows_brackets && !next.starts_with(|c| "eEwW;}# \t\n".contains(c)) {
+                    return Some("");
+                }
+                (next.is_empty() || next.starts_with([';', '\n', '}'])).then_some(next)
+            }
+            '#' => Some(after.split_once('\n').map_or("", |(_, next)| next)),
+            // Where a version takes more for the label, less of it is commands.
+            ':' | 'b' | 't' | 'T' => {
+                let end = after.find([';', '\n']).unwrap_or(after.len());
+                let label = after[..end].trim();
+                label.bytes().all(|byte| byte.is_ascii_alphanumeric()).then_some(&after[end..])
+            }
+            // Text to the end of the script, or of the next line.
+            'a' | 'i' | 'c' => match (after.strip_prefix("\\\n"), after.contains('\n')) {
+                (_, false) => Some(""),
+                (Some(text), true) => {
+                    let (line, next) = text.split_once('\n').unwrap_or((text, ""));
+                    (!line.contains('\\')).then_some(next)
+                }
+                (None, true) => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// What follows a pattern, where all versions see the same brackets in it.
+    fn after_pattern(self, text: &str, delimiter: char) -> Option<&str> {
+        let mut rest = text;
+        loop {
+            let at = rest.find(['[', '\\', delimiter])?;
+            let after = &rest[at + 1..];
+            rest = match rest[at..].chars().next()? {
+                c if c == delimiter => {
+                    return (!text[..text.len() - after.len()].contains('\n')).then_some(after);
+                }
+                '\\' => &after[after.chars().next()?.len_utf8()..],
+                _ => {
+                    let inside = bracket(after)?;
+                    match inside.contains(delimiter) {
+                        true if inside.contains(['[', ']', '\\']) => return None,
+                        true if self.knows_brackets => &after[inside.len() + 1..],
+                        _ => after,
+                    }
+                }
+            };
         }
     }
 }
 
-/// `2`, `$`, `/x/I`, `1,/y/`, `0~4`, `2,+3`, and `!`.
-fn after_addresses(script: &str) -> Option<&str> {
-    let mut rest = script;
-    loop {
-        rest = match rest.chars().next()? {
-            '/' => after_delimited(&rest[1..], '/')?.trim_start_matches(['I', 'M']),
-            '0'..='9' | '$' | ',' | '~' | '+' | ' ' | '!' => &rest[1..],
-            _ => return Some(rest),
-        };
-    }
-}
-
-fn after_command(rest: &str) -> Option<&str> {
-    let command = rest.chars().next()?;
-    let after = &rest[command.len_utf8()..];
-    match command {
-        '{' => Some(after),
-        'p' | 'd' | 'D' | 'P' | 'n' | 'N' | 'g' | 'G' | 'h' | 'H' | 'x' | '=' | 'z' | 'q' | 'Q' | 'l' => {
-            let next = after.trim_start_matches([' ', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9']);
-            (next.is_empty() || next.starts_with([';', '\n', '}'])).then_some(next)
-        }
-        's' | 'y' => {
-            let delimiter = after.chars().next().filter(|c| c.is_ascii_punctuation() && *c != '\\')?;
-            let pattern = after_delimited(&after[1..], delimiter)?;
-            let flags = after_delimited(pattern, delimiter)?;
-            let next = flags.trim_start_matches([
-                'g', 'p', 'i', 'I', 'm', 'M', '1', '2', '3', '4', '5', '6', '7', '8', '9', ' ',
-            ]);
-            (next.is_empty() || next.starts_with([';', '\n', '}'])).then_some(next)
-        }
-        '#' => Some(after.split_once('\n').map_or("", |(_, next)| next)),
-        // Where a version takes more for the label, less of it is commands.
-        ':' | 'b' | 't' | 'T' => {
-            let end = after.find([';', '\n']).unwrap_or(after.len());
-            let label = after[..end].trim();
-            label.bytes().all(|byte| byte.is_ascii_alphanumeric()).then_some(&after[end..])
-        }
-        // Text to the end of the script, or of the line.
-        'a' | 'i' | 'c' if !after.contains('\n') => Some(""),
-        _ => None,
-    }
-}
-
-/// What follows the next delimiter that is not behind a backslash. Where versions may differ about it, nothing: a newline, or a delimiter
-/// in brackets.
+/// What follows the next delimiter that is not behind a backslash, on the same line.
 fn after_delimited(text: &str, delimiter: char) -> Option<&str> {
     let mut is_escaped = false;
     for (at, c) in text.char_indices() {
         match c {
             '\n' => return None,
-            '[' if !is_escaped && bracket(&text[at + 1..])?.contains(delimiter) => return None,
             _ if is_escaped => is_escaped = false,
             '\\' => is_escaped = true,
             _ if c == delimiter => return Some(&text[at + c.len_utf8()..]),
@@ -164,6 +210,16 @@ mod tests {
             "s,a,b,;s|a|rm|e",
             "w x",
             "s/[/]/b/e",
+            "s/[/]/[/;e x]/",
+            "s/[/]x/e;e rm/e",
+            "s/a/[/;e x]/",
+            "s/[a/]e/;e/",
+            "s/[\\/]/b/",
+            "s/[[:alpha:]/]/b/",
+            "/[/e]/p",
+            "y/[/]/a/b/;e",
+            "1i\\\nx\ne",
+            "1i\\\nx\\\ny\ne",
             "s/a\\/b/c/e",
             "y/a/b/\ne",
             "a x\ne rm",
@@ -208,6 +264,12 @@ mod tests {
             "/^#/!p",
             "1i # e",
             "s/[^,]*//",
+            "s/[^/]*$//",
+            "s/.*[/]x/y/",
+            "s|[^|/]*|[|g;p",
+            "/[^/]*x/d",
+            "1i\\\nheader",
+            "1i\\\nheader e\n$d",
             "s/[[:space:]]*$//",
             "s/[]x]/y/",
             "s/\\/e/b/g",
@@ -215,8 +277,8 @@ mod tests {
             ":a;N;$!ba;s/\\n/ /g",
             "",
         ] {
-            assert!(is_harmless(&["-n", script, "file"]), "{script}");
-            assert!(is_harmless(&["-i", "-e", script, "file"]), "{script}");
+            assert!(is_harmless(&["-rn", script, "file"]), "{script}");
+            assert!(is_harmless(&["-i", "-e", script, "--", "-file"]), "{script}");
         }
     }
 }

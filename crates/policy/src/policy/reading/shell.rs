@@ -318,10 +318,11 @@ pub fn word(source: &Source<'_>, node: Node<'_>, depth: usize) -> Word {
     }
 }
 
-/// Returns whether a text begins with `~+`, `~-` or `~1`: directories that a script was in, or says that it was in.
+/// Returns whether a text begins with `~+`, `~-` or `~1`, or may become one by its braces: directories that a script was in, or says that it
+/// was in.
 pub fn is_directory_of_stack(text: &str) -> bool {
     text.strip_prefix('~')
-        .is_some_and(|rest| rest.starts_with(|c: char| "+-".contains(c) || c.is_ascii_digit()))
+        .is_some_and(|rest| rest.starts_with(|c: char| "+-{".contains(c) || c.is_ascii_digit()))
 }
 
 /// A word outside quotes, without expansions.

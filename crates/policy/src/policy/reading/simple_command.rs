@@ -2,7 +2,8 @@
 
 use super::super::findings::Becomes;
 use super::proven::{Command, Input, Read, Reader, refuse};
-use super::tokens::{Draft, Part, Value, is_name};
+use super::tokens::{Draft, Part, is_name};
+use super::values::Value;
 use super::variables;
 
 /// Commands of a script.
@@ -12,7 +13,8 @@ const MAX_RUNS: usize = 10_000;
 #[derive(Default)]
 struct Simple<'s> {
     words: Vec<(Draft, &'s str)>,
-    assigned: Vec<(&'s str, Value)>,
+    /// Variables, and what they are given where that is known.
+    assigned: Vec<(&'s str, Option<Draft>)>,
     inputs: Vec<Input>,
     targets: Vec<Draft>,
 }
@@ -109,14 +111,20 @@ impl<'s> Reader<'s, '_> {
     }
 
     /// Notes what a command assigns: to variables of the shell, or to those of the program that it runs.
-    fn assign(&mut self, assigned: &[(&'s str, Value)], program: Option<&str>) -> Read<()> {
-        let is_for_program =
-            |name: &str| variables::is_harmless(name) || name == "IFS" && program == Some("read");
+    fn assign(&mut self, assigned: &[(&'s str, Option<Draft>)], program: Option<&str>) -> Read<()> {
+        let is_for_program = |name: &str, value: Option<String>| {
+            variables::is_harmless(name)
+                || name == "IFS" && program == Some("read")
+                || matches!(name, "PAGER" | "GIT_PAGER") && value.as_deref() == Some("cat")
+        };
         for (name, value) in assigned {
             if program.is_none() {
-                self.bind(name, *value)?;
+                match value {
+                    Some(value) => self.bind_draft(name, value, false)?,
+                    None => self.bind(name, Value::Any)?,
+                }
                 self.shared.set.push((*name).to_owned());
-            } else if !is_for_program(name) {
+            } else if !is_for_program(name, value.as_ref().and_then(Draft::fixed)) {
                 return refuse("a variable of a program");
             }
             self.shared.alters = true;
@@ -125,7 +133,7 @@ impl<'s> Reader<'s, '_> {
     }
 
     /// `NAME=value`, `NAME+=value`, and in bash `NAME=(…)`. Returns whether there is one.
-    fn assignment(&mut self, assigned: &mut Vec<(&'s str, Value)>) -> Read<bool> {
+    fn assignment(&mut self, assigned: &mut Vec<(&'s str, Option<Draft>)>) -> Read<bool> {
         let start = self.at;
         let name = self.name();
         let adds = self.rest().starts_with("+=");
@@ -145,15 +153,15 @@ impl<'s> Reader<'s, '_> {
                 self.at += 1;
                 self.items()?;
                 self.shared.lists.insert(name.to_owned());
-                Value::Any
+                None
             }
             _ => {
                 let draft = self.value()?;
                 self.notes_encoding(name, draft.as_ref());
-                draft.map_or(Value::Any, |draft| draft.value())
+                draft
             }
         };
-        assigned.push((name, if adds { Value::Any } else { value }));
+        assigned.push((name, value.filter(|_| !adds)));
         Ok(true)
     }
 

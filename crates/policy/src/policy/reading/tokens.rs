@@ -4,6 +4,7 @@
 use super::super::findings::{Becomes, Word};
 use super::proven::{Read, Reader, refuse};
 use super::shell;
+use super::values::Value;
 
 /// A part of a word.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub enum Part {
     Name { name: String, written: String, is_quoted: bool, is_set: bool },
     /// An expansion that is a whole number: `$#`, `$((…))`.
     Number(String),
+    /// The output of commands of which something is known: as a whole, and of each word of it.
+    Output { written: String, is_quoted: bool, whole: Value, each: Value },
     /// Any other expansion, as it is written.
     Changed { written: String, becomes: Becomes },
 }
@@ -26,17 +29,6 @@ pub struct Draft {
     pub parts: Vec<Part>,
 }
 
-/// The values that the script gives to a variable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Value {
-    /// Whole numbers.
-    Number,
-    /// Text that stays one word, and not an option.
-    Plain,
-    /// Anything.
-    Any,
-}
-
 impl Draft {
     /// The text, where the shell changes nothing about it.
     pub fn fixed(&self) -> Option<String> {
@@ -45,66 +37,6 @@ impl Draft {
             _ => None,
         });
         texts.collect()
-    }
-
-    /// Returns what is known of it as the value of a variable.
-    pub fn value(&self) -> Value {
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_./@%,+-".contains(&byte);
-        match (self.fixed(), self.parts.as_slice()) {
-            // Where it fails, the variable keeps what it had.
-            (_, [Part::Number(written)]) if !may_fail(written) => Value::Number,
-            (_, [Part::Name { name, .. }]) if name == "!" => Value::Number,
-            (Some(text), _) if is_number(&text) => Value::Number,
-            (Some(text), _)
-                if !text.is_empty() && text.bytes().all(is_plain) && !text.starts_with(['-', '+']) =>
-            {
-                Value::Plain
-            }
-            _ => Value::Any,
-        }
-    }
-
-    /// The word, given what its variables hold, any of which may not be set after all. Where the program takes any number alike
-    /// (`takes_numbers`), one stands in place of each.
-    pub fn word(&self, value_of: &dyn Fn(&str) -> Value, takes_numbers: bool) -> Word {
-        let is_text = |part: &Part| matches!(part, Part::Fixed(text) if !text.is_empty());
-        let (is_alone, begins) = (self.parts.len() == 1, self.parts.first().is_some_and(is_text));
-        let mut word = Word::fixed("");
-        for part in &self.parts {
-            let (text, becomes) = match part {
-                Part::Fixed(text) => (text.as_str(), None),
-                Part::Alike(text) => (text.as_str(), Some(Becomes::Alike)),
-                Part::Number(_) if takes_numbers => ("1", None),
-                Part::Number(written) if is_alone => (written.as_str(), Some(Becomes::Plain)),
-                Part::Number(written) => (written.as_str(), Some(Becomes::One)),
-                Part::Changed { written, becomes } => (written.as_str(), Some(*becomes)),
-                Part::Name { name, written, is_quoted, is_set } => {
-                    match (if *is_set { value_of(name) } else { Value::Any }, is_quoted) {
-                        (Value::Number, true) if takes_numbers => ("1", None),
-                        (Value::Number, false) if takes_numbers && begins => ("1", None),
-                        (Value::Number | Value::Plain, false) if is_alone => {
-                            (written.as_str(), Some(Becomes::Operand))
-                        }
-                        (Value::Number | Value::Plain, true) if is_alone => {
-                            (written.as_str(), Some(Becomes::Plain))
-                        }
-                        (Value::Number | Value::Plain, false) if begins => {
-                            (written.as_str(), Some(Becomes::One))
-                        }
-                        (_, true) => (written.as_str(), Some(Becomes::One)),
-                        (_, false) => (written.as_str(), Some(Becomes::Any)),
-                    }
-                }
-            };
-            word.text += text;
-            word.becomes = match becomes {
-                Some(becomes) if word.fixed => becomes,
-                Some(becomes) => word.becomes.max(becomes),
-                None => word.becomes,
-            };
-            word.fixed &= becomes.is_none();
-        }
-        word
     }
 
     /// As [`Draft::word`], of the program of a command: of its name nothing may be left open.
@@ -132,7 +64,7 @@ enum Quotes {
 }
 
 /// Returns whether an expression may divide by zero, or have a negative exponent.
-fn may_fail(expression: &str) -> bool {
+pub fn may_fail(expression: &str) -> bool {
     expression.contains(['/', '%']) || expression.contains("**")
 }
 
@@ -153,6 +85,9 @@ impl<'s> Reader<'s, '_> {
         while let Some(byte) = self.peek() {
             match byte {
                 b' ' | b'\t' | b'\n' | b';' | b'&' | b'|' | b'<' | b'>' | b'(' | b')' => break,
+                b'#' if self.at == start && !self.text[..start].ends_with('=') => {
+                    return refuse("a remark in another place than behind a command");
+                }
                 b'\\' if self.peek_at(1) == Some(b'\n') => {
                     // Shells differ about what is joined; with a blank behind it nothing is.
                     if !matches!(self.peek_at(2), Some(b' ' | b'\t')) {
@@ -185,15 +120,7 @@ impl<'s> Reader<'s, '_> {
                     self.at += 1;
                     draft.parts.push(Part::Alike("{".to_owned()));
                 }
-                b'~' if self.at == start && shell::is_directory_of_stack(self.rest()) => {
-                    self.at += 1;
-                    draft.parts.push(Part::Changed { written: "~".to_owned(), becomes: Becomes::Any });
-                }
-                // A directory, whose name begins with a slash.
-                b'~' if self.at == start => {
-                    self.at += 1;
-                    draft.parts.push(Part::Changed { written: "~".to_owned(), becomes: Becomes::Plain });
-                }
+                b'~' => self.tilde(start, &mut draft),
                 _ => {
                     let Some(text) = self.character() else { return refuse("a control character") };
                     draft.fixed_text(text);
@@ -212,6 +139,27 @@ impl<'s> Reader<'s, '_> {
                 }
                 Ok(draft)
             }
+        }
+    }
+
+    /// 2.6.1, in the word that begins at `start`.
+    fn tilde(&mut self, start: usize, draft: &mut Draft) {
+        let before = &self.text[start..self.at];
+        // Bash takes any word that looks like an assignment for one.
+        let is_value = before.ends_with(['=', ':'])
+            && before
+                .split_once('=')
+                .is_some_and(|(name, _)| is_name(name.strip_suffix('+').unwrap_or(name)));
+        let becomes = match before {
+            "" if shell::is_directory_of_stack(self.rest()) => Becomes::Any,
+            // A directory, whose name begins with a slash.
+            "" => Becomes::Plain,
+            _ => Becomes::One,
+        };
+        self.at += 1;
+        match before.is_empty() || is_value {
+            true => draft.parts.push(Part::Changed { written: "~".to_owned(), becomes }),
+            false => draft.fixed_text("~"),
         }
     }
 
@@ -299,11 +247,16 @@ impl<'s> Reader<'s, '_> {
             }
             Some(b'(') => {
                 self.at += 1;
+                let first = self.shared.commands.len();
                 match quotes {
                     Quotes::Document => self.substitution_of_line()?,
                     _ => self.substitution()?,
                 }
-                Part::Changed { written: written(self), becomes: many }
+                let written = written(self);
+                match self.printed(first, &written) {
+                    (Value::Any, Value::Any) => Part::Changed { written, becomes: many },
+                    (whole, each) => Part::Output { written, is_quoted, whole, each },
+                }
             }
             Some(b'{') => self.parameter(start, quotes)?,
             Some(byte @ (b'@' | b'*' | b'0'..=b'9' | b'-')) => {
@@ -324,7 +277,7 @@ impl<'s> Reader<'s, '_> {
                 if self.rest().starts_with("\\\n") {
                     return refuse("a word that is continued on the next line");
                 }
-                let is_set = self.is_set(&name);
+                let is_set = self.reads(&name);
                 Part::Name { name, written: written(self), is_quoted, is_set }
             }
             _ => return refuse("an expansion that only some shells have"),
@@ -366,6 +319,7 @@ impl<'s> Reader<'s, '_> {
             }
         }
         let name = self.text[first..self.at].to_owned();
+        let is_set = self.reads(&name);
         if !is_special && !is_name(&name) && !is_number(&name) {
             return refused();
         }
@@ -400,8 +354,7 @@ impl<'s> Reader<'s, '_> {
         Ok(match () {
             () if counts || matches!(name.as_str(), "#" | "?" | "$") => Part::Number(written),
             () if is_alone && (is_name(&name) || name == "!") => {
-                let is_set = name == "!" || self.is_set(&name);
-                Part::Name { name, written, is_quoted, is_set }
+                Part::Name { is_set: is_set || name == "!", name, written, is_quoted }
             }
             () => Part::Changed { written, becomes },
         })
@@ -416,7 +369,11 @@ impl<'s> Reader<'s, '_> {
         let value = Draft { parts: vec![Part::Fixed(self.text[start..self.at].to_owned())] };
         self.notes_encoding(name, Some(&value));
         // What it holds already may come from outside of the script.
-        self.bind(name, if self.is_set(name) { value.value() } else { Value::Any })
+        let is_set = self.reads(name);
+        match is_set {
+            true => self.bind_draft(name, &value, false),
+            false => self.bind(name, Value::Any),
+        }
     }
 
     /// What follows the name in `${NAME…}`: a default, a pattern, a part. Its text is plain, or names further variables.
@@ -439,7 +396,15 @@ impl<'s> Reader<'s, '_> {
                         .is_some_and(|next| next == b'_' || next.is_ascii_alphanumeric()) =>
                     {
                         self.at += 1;
+                        let name = self.name().to_owned();
+                        self.reads(&name);
                     }
+                    b'"' => match self.rest()[1..].split_once('"') {
+                        Some((text, _)) if text.bytes().all(|byte| is_plain(byte) && byte != b' ') => {
+                            self.at += text.len() + 2;
+                        }
+                        _ => break,
+                    },
                     b'#' | b'[' | b']' | b'^' if operator.starts_with(['%', '#', '/']) => self.at += 1,
                     _ if is_plain(byte) => self.at += 1,
                     _ => break,
@@ -539,13 +504,11 @@ impl<'s> Reader<'s, '_> {
             return self.evaluates(name);
         }
         let mut draft = Draft::default();
-        if self.rest().starts_with("$(") {
-            return refuse("a substitution in an expression");
-        }
         self.dollar(&mut draft, Quotes::Double)?;
         match draft.parts.pop() {
             Some(Part::Number(_)) => Ok(()),
             Some(Part::Name { name, .. }) => self.evaluates(name),
+            Some(Part::Output { whole, .. }) if whole <= Value::Count => Ok(()),
             _ => refuse("an expression of other things than numbers"),
         }
     }

@@ -10,33 +10,21 @@ const OBEYED: &str = "\
     PATH IFS ENV HOME SHELL CDPATH PS0 PS1 PS2 PS3 PS4 PROMPT_COMMAND GLOBIGNORE EXECIGNORE SHELLOPTS FCEDIT HISTFILE INPUTRC \
     POSIXLY_CORRECT EDITOR VISUAL PAGER BROWSER TMPDIR CC CXX AR RUSTC_WRAPPER OPTARG REPLY TAPE ZIPOPT UNZIP GZIP \
     DIRSTACK FUNCNAME GROUPS PIPESTATUS MAPFILE COPROC COMPREPLY \
+    ZIP UNZIPOPT ZIPINFO ZIPINFOOPT WGETRC SYSTEM_WGETRC NETRC SSLKEYLOGFILE RSH GNUPGHOME \
+    GCONV_PATH GETCONF_DIR LOCPATH I18NPATH NLSPATH TZDIR HOSTALIASES LOCALDOMAIN RES_OPTIONS GLIBC_TUNABLES GMON_OUT_PREFIX \
+    TERMCAP TERMINFO TERMINFO_DIRS MANPATH MANPAGER MANOPT MANROFFOPT \
+    LD AS NM RANLIB STRIP CPP FC CFLAGS CXXFLAGS CPPFLAGS LDFLAGS LDLIBS COMPILER_PATH LIBRARY_PATH CPATH CLASSPATH VIRTUAL_ENV \
     GOFLAGS GOROOT GOPATH GOBIN GOENV GOTOOLCHAIN GOTOOLDIR GOTMPDIR GOPROXY GOSUMDB GONOSUMDB GONOSUMCHECK GONOPROXY GOPRIVATE GOINSECURE \
     GOVCS GOAUTH GOWORK GOMODCACHE GOCACHE GOCACHEPROG GO111MODULE GODEBUG GOEXPERIMENT GOFIPS140 GCCGO GCCGOTOOLDIR";
-const OBEYED_PREFIXES: [&str; 21] = [
-    "BASH",
-    "LD_",
-    "DYLD_",
-    "GIT_",
-    "PYTHON",
-    "PERL",
-    "RUBY",
-    "NODE_",
-    "npm_",
-    "NPM_",
-    "JAVA",
-    "MAKE",
-    "CARGO_",
-    "RUST",
-    "LESS",
-    "TAR_",
-    "XDG_",
-    "SSH_",
-    "SUDO_",
-    "GREP_",
-    "TEXTDOMAIN",
-];
+const OBEYED_PREFIXES: &str = "\
+    BASH LD_ DYLD_ GIT_ PYTHON PERL RUBY NODE_ npm_ NPM_ JAVA _JAVA JDK_ MAKE CARGO_ RUST LESS TAR_ XDG_ SSH_ SUDO_ GREP_ TEXTDOMAIN \
+    RIPGREP_ CURL_ OPENSSL_ SSL_ KRB5 GSS_ GPG_ AWK GAWK_ PKG_CONFIG GCC_ CMAKE_ CTEST_ MESON_ NINJA_ GRADLE_ MAVEN_ M2_ GEM_ BUNDLE_ \
+    PIP_ POETRY_ UV_ TOX_ NOX_ PYTEST_ MYPY YARN_ PNPM_ COREPACK_ VOLTA_ DENO_ BUN_ DOTNET_ MSBUILD NUGET_ BAZEL MIX_ ERL_ ELIXIR_ \
+    ASDF_ MISE_ PYENV_ RBENV_ DOCKER_ KUBECONFIG";
 /// Variables of the shell that hold whole numbers, so that what they are given is evaluated.
 const INTEGERS: [&str; 5] = ["RANDOM", "SRANDOM", "OPTIND", "HISTCMD", "SECONDS"];
+/// Variables that the shell gives other texts than the script does: of the last command, and of directories.
+const OVERWRITTEN: [&str; 3] = ["_", "PWD", "OLDPWD"];
 /// The longest option that a name may be joined to, in bytes with the name.
 pub const MAX_JOINED: usize = 32;
 /// Variables that hold a number where a script gives them nothing else.
@@ -49,8 +37,18 @@ pub fn is_harmless(name: &str) -> bool {
 
 /// Returns whether a variable of the shell decides what runs.
 pub fn decides(name: &str) -> bool {
-    OBEYED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    OBEYED_PREFIXES.split_ascii_whitespace().any(|prefix| name.starts_with(prefix))
         || OBEYED.split_ascii_whitespace().any(|known| known == name)
+}
+
+/// Returns whether a name is one that programs usually obey: of several capital letters.
+pub fn looks_obeyed(name: &str) -> bool {
+    name.len() > 1 && !name.bytes().any(|byte| byte.is_ascii_lowercase()) && !is_harmless(name)
+}
+
+/// Returns whether a variable may hold something else than the script has given it.
+pub fn is_overwritten(name: &str) -> bool {
+    OVERWRITTEN.contains(&name)
 }
 
 /// Returns whether the shell evaluates what this variable of its own is given.

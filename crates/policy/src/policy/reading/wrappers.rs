@@ -1,6 +1,6 @@
 //! Commands that run other commands, and interpreters that are given code.
 
-use super::super::findings::{Language, Word};
+use super::super::findings::{Becomes, Language, Word};
 use super::super::pattern::{base_name, without_version};
 use super::shell::Stdin;
 use std::collections::HashSet;
@@ -385,6 +385,12 @@ fn executed(arguments: &[Word]) -> Option<Vec<Vec<Word>>> {
         )
     };
     let starts = arguments.iter().enumerate().filter(|(_, word)| runs(word)).map(|(at, _)| at + 1);
+    // Its name begins as the directory does where the search begins.
+    let begins = |first: &Word| {
+        first.fixed && first.text.starts_with(|c: char| "./".contains(c) || c.is_ascii_alphanumeric())
+    };
+    let is_other = |word: &Word| word.text.starts_with("-files0") || word.text.ends_with("dir");
+    let is_path = arguments.first().is_some_and(begins) && !arguments.iter().skip(1).any(is_other);
     let command = |start: usize| {
         // A plus ends it behind the braces alone.
         let is_end = |at: &usize| match arguments[*at].text.as_str() {
@@ -394,7 +400,10 @@ fn executed(arguments: &[Word]) -> Option<Vec<Vec<Word>>> {
         };
         let end = (start..arguments.len()).find(is_end).unwrap_or(arguments.len());
         // A file's name takes the place of the braces.
-        let named = |word: &Word| Word { fixed: word.fixed && !word.text.contains("{}"), ..word.clone() };
+        let named = |word: &Word| match word.text.as_str() {
+            "{}" if is_path => Word::changed("{}", Becomes::Operands),
+            text => Word { fixed: word.fixed && !text.contains("{}"), ..word.clone() },
+        };
         arguments[start.min(end)..end].iter().map(named).collect()
     };
     let starts: Vec<usize> = starts.collect();

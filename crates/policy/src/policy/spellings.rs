@@ -1,0 +1,197 @@
+//! The spellings of an option that a rule names.
+
+use super::findings::Word;
+use super::pattern::Likeness;
+
+/// Spellings of an option, by a program's manual: the program with its subcommand, those that mean the same, and those that mean more than that.
+/// Behind a blank stands the value, or another option that is needed beside it.
+const SYNONYMS: &[(&str, &str, &[&str])] = &[
+    ("rm", "-r -R --recursive", &[]),
+    ("rm", "-f --force", &[]),
+    ("cp", "-r -R --recursive", &["-a", "--archive"]),
+    ("cp", "-f --force", &[]),
+    ("mv", "-f --force", &[]),
+    ("ln", "-f --force", &[]),
+    ("ln", "-s --symbolic", &[]),
+    ("chmod", "-R --recursive", &[]),
+    ("chown", "-R --recursive", &[]),
+    ("chgrp", "-R --recursive", &[]),
+    ("scp", "-r -R", &[]),
+    ("rsync", "-r --recursive", &["-a", "--archive"]),
+    (
+        "rsync",
+        "--delete",
+        &["--del", "--delete-after", "--delete-before", "--delete-during", "--delete-delay"],
+    ),
+    ("sed", "-i --in-place", &[]),
+    ("grep", "-r --recursive", &["-R", "--dereference-recursive"]),
+    ("sort", "-o --output", &[]),
+    ("tee", "-a --append", &[]),
+    ("find", "-exec", &["-execdir", "-ok", "-okdir"]),
+    ("tar", "-x --extract --get", &[]),
+    ("tar", "-c --create", &[]),
+    ("tar", "-r --append", &[]),
+    ("tar", "-u --update", &[]),
+    ("tar", "-t --list", &[]),
+    ("tar", "-P --absolute-names", &[]),
+    ("tar", "-C --directory", &[]),
+    ("tar", "-f --file", &[]),
+    ("zip", "-m --move", &[]),
+    (
+        "kill",
+        "-9 -KILL -SIGKILL",
+        &["-s KILL", "-s SIGKILL", "-s 9", "-n 9", "--signal KILL", "--signal SIGKILL", "--signal 9"],
+    ),
+    ("pkill", "-9 -KILL -SIGKILL", &["--signal KILL", "--signal SIGKILL", "--signal 9"]),
+    (
+        "killall",
+        "-9 -KILL -SIGKILL",
+        &["-s KILL", "-s SIGKILL", "-s 9", "--signal KILL", "--signal SIGKILL", "--signal 9"],
+    ),
+    ("curl", "-o --output", &[]),
+    ("curl", "-O --remote-name", &["--remote-name-all"]),
+    ("curl", "-X --request", &[]),
+    ("curl", "-d --data --data-ascii", &["--data-raw", "--data-binary", "--data-urlencode", "--json"]),
+    ("curl", "-F --form", &["--form-string"]),
+    ("curl", "-T --upload-file", &[]),
+    ("curl", "-k --insecure", &[]),
+    ("curl", "-u --user", &[]),
+    ("wget", "-O --output-document", &[]),
+    ("wget", "-r --recursive", &["-m", "--mirror"]),
+    ("sudo", "-i --login", &[]),
+    ("sudo", "-s --shell", &[]),
+    ("sudo", "-u --user", &[]),
+    ("npm", "-g --global", &["--location global"]),
+    ("npm", "-f --force", &[]),
+    ("node", "-e --eval", &["-p", "--print"]),
+    ("perl", "-e", &["-E"]),
+    ("make", "-f --file --makefile", &[]),
+    ("make", "-C --directory", &[]),
+    ("apt-get", "-y --yes --assume-yes", &[]),
+    ("docker run", "-v --volume", &["--mount"]),
+    ("docker rm", "-f --force", &[]),
+    ("docker rmi", "-f --force", &[]),
+    ("docker push", "-a --all-tags", &[]),
+    ("kubectl", "-f --filename", &[]),
+    ("git commit", "-n --no-verify", &[]),
+    ("git commit", "-a --all", &[]),
+    ("git add", "-f --force", &[]),
+    ("git add", "-A --all --no-ignore-removal", &[]),
+    ("git clean", "-f --force", &[]),
+    ("git branch", "-d --delete", &[]),
+    ("git branch", "-m --move", &[]),
+    ("git branch", "-c --copy", &[]),
+    ("git branch", "-f --force", &[]),
+    ("git branch", "-D", &["-d -f"]),
+    ("git branch", "-M", &["-m -f"]),
+    ("git branch", "-C", &["-c -f"]),
+    ("git checkout", "-f --force", &[]),
+    ("git switch", "-f --force --discard-changes", &[]),
+    ("git switch", "-c --create", &[]),
+    ("git switch", "-C --force-create", &[]),
+    ("git push", "-f --force", &[]),
+    ("git push", "-d --delete", &["--prune", "--mirror"]),
+    ("git tag", "-d --delete", &[]),
+    ("git tag", "-f --force", &[]),
+    ("git rm", "-f --force", &[]),
+    ("git mv", "-f --force", &[]),
+    ("git rebase", "-i --interactive", &[]),
+    ("git rebase", "-x --exec", &[]),
+    ("git worktree", "-f --force", &[]),
+    ("git submodule", "-f --force", &[]),
+];
+
+/// An option that a rule names.
+#[derive(Clone, Copy)]
+pub struct Flag<'p> {
+    pub program: &'p str,
+    pub subcommand: &'p str,
+    pub flag: &'p str,
+}
+
+impl Flag<'_> {
+    /// Returns how sure it is that it is given: a word that the shell puts in may be one, and so may one behind two dashes that may be the
+    /// value of an option. To `find`, no dashes end anything.
+    pub fn likeness(self, arguments: &[Word]) -> Likeness {
+        let end = arguments.iter().position(|word| word.text == "--" && self.program != "find");
+        let (before, after) = arguments.split_at(end.unwrap_or(arguments.len()));
+        let is_value = before.last().is_some_and(Word::is_flag);
+        match self.is_among(before) {
+            true => Likeness::Yes,
+            false if before.iter().any(Word::may_be_option) => Likeness::Maybe,
+            false if is_value && self.is_among(after) => Likeness::Maybe,
+            false => Likeness::No,
+        }
+    }
+
+    /// Returns whether a word is it with this value joined: `-XPOST`, `--request=POST`.
+    pub fn has_value(self, word: &Word, value: &str) -> bool {
+        self.spellings().any(|spelling| value_in(&word.text, spelling) == Some(value))
+    }
+
+    fn is_among(self, arguments: &[Word]) -> bool {
+        let is_whole = arguments.iter().any(|word| word.is_flag() && word.text == self.flag);
+        is_whole
+            || match single_letters(self.flag) {
+                None => self.is_given(arguments),
+                // As a whole it may be a long option with one dash.
+                Some(letters) => letters
+                    .chars()
+                    .all(|letter| Flag { flag: &format!("-{letter}"), ..self }.is_given(arguments)),
+            }
+    }
+
+    /// Returns whether it is among the arguments, in any of its spellings.
+    fn is_given(self, arguments: &[Word]) -> bool {
+        self.spellings().any(|spelling| match spelling.split_once(' ') {
+            None => arguments.iter().any(|word| is_written(word, spelling)),
+            Some((first, second)) if second.starts_with('-') => {
+                [first, second].iter().all(|flag| Flag { flag, ..self }.is_given(arguments))
+            }
+            Some((option, value)) => arguments.iter().enumerate().any(|(at, word)| {
+                let next = arguments.get(at + 1).is_some_and(|next| next.text == value);
+                value_in(&word.text, option) == Some(value) || next && is_written(word, option)
+            }),
+        })
+    }
+
+    fn spellings(&self) -> impl Iterator<Item = &str> {
+        let is_of = |known: &str| match known.split_once(' ') {
+            Some((program, subcommand)) => program == self.program && subcommand == self.subcommand,
+            None => known == self.program,
+        };
+        let rows = SYNONYMS.iter().filter(move |(known, same, _)| {
+            is_of(known) && same.split(' ').any(|spelling| spelling == self.flag)
+        });
+        rows.flat_map(|(_, same, more)| same.split(' ').chain(more.iter().copied())).chain([self.flag])
+    }
+}
+
+/// Returns whether a word is an option, in a group of letters, or with its value. A long one counts by its beginning too, as programs take it.
+fn is_written(word: &Word, flag: &str) -> bool {
+    let given = word.text.split('=').next().unwrap_or_default();
+    let is_long = given == flag || given.len() > 2 && given.starts_with("--") && flag.starts_with(given);
+    let is_in_group = || {
+        single_letters(flag)
+            .is_some_and(|letters| !given.starts_with("--") && word.text[1..].contains(letters))
+    };
+    word.is_flag() && (is_long || is_in_group())
+}
+
+/// The value that is joined to an option: of `-sXPOST` and `-X`, POST.
+fn value_in<'w>(word: &'w str, flag: &str) -> Option<&'w str> {
+    match (word.strip_prefix("--"), single_letters(flag)) {
+        (Some(_), _) => word
+            .split_once('=')
+            .filter(|(name, _)| name.len() > 2 && flag.starts_with(name))
+            .map(|(_, value)| value),
+        (None, Some(letter)) => Some(word.strip_prefix('-')?.split_once(letter)?.1),
+        (None, None) => None,
+    }
+}
+
+/// The letters of `-rf`, where it is short enough to be letters and no word like `-delete`.
+fn single_letters(flag: &str) -> Option<&str> {
+    let letters = flag.strip_prefix('-')?;
+    (letters.len() <= 3 && letters.chars().all(|c| c.is_ascii_alphanumeric())).then_some(letters)
+}
