@@ -91,6 +91,8 @@ pub struct Conversation {
     pub(super) turns: u64,
     /// Spent over the whole session, but for what sessions have spent that this process delegated to.
     pub(super) total: Spent,
+    /// Set if the endpoint ends every answer as if a call followed.
+    pub(super) announces_always: bool,
 }
 
 /// The conversation of an earlier process.
@@ -136,6 +138,7 @@ impl Conversation {
             prompt: 0,
             turns: 0,
             total: Spent::default(),
+            announces_always: false,
         }
     }
 

@@ -16,7 +16,8 @@ use agent_model::Reply;
 const MAX_BAD_ROUNDS: u32 = 3;
 
 const CONTINUE: &str = "Continue with the next step, or answer in a sentence.";
-const NO_CALL: &str = "Your message was to call a tool, but no call arrived. Send the call again, or answer.";
+const NO_CALL: &str =
+    "Your message announced a tool call but contained none. Send the call again, or answer.";
 const EMPTY: &str = "Your message was empty. Continue with the next step, or answer.";
 const ANOTHER_MODEL: &str = "another model may do better; `agent resume` continues from here";
 const ANSWER_CUT_OFF: &str =
@@ -34,8 +35,10 @@ const MAX_WORD: usize = 100;
 struct Watch {
     repetition: Repetition,
     bad_rounds: u32,
-    /// Set if a message with nothing in it, or without the call that it announces, was pointed out to the model.
-    was_pointed_out: bool,
+    /// Set if an empty message was pointed out to the model.
+    was_empty: bool,
+    /// The message without the call that it announces, which was pointed out to the model.
+    announced: Option<Reply>,
 }
 
 /// The consequence of a message of the model's.
@@ -172,12 +175,16 @@ impl Conversation {
         let reply = self.ask_within_window().await?;
         if reply.tool_calls.is_empty() {
             let Some(text) = self.asked_on(&reply, watch) else {
-                return self.ended_by(reply).map(Next::Answer);
+                // Some servers end every answer as if a call followed: then the first one was the answer.
+                self.announces_always |= watch.announced.is_some() && reply.lacks_calls();
+                let first = watch.announced.take().filter(|_| self.announces_always);
+                return self.ended_by(first.unwrap_or(reply)).map(Next::Answer);
             };
             self.emit(Event::Nudge { text: text.clone() })?;
             self.messages.push(Message::User { text });
             return Ok(Next::Ask);
         }
+        watch.announced = None;
         let round = self.run_tools(&reply, &mut watch.repetition).await?;
         self.checkpoint(Moment::BetweenTurns).await?;
         watch.bad_rounds = if round.all_bad { watch.bad_rounds + 1 } else { 0 };
@@ -201,11 +208,11 @@ impl Conversation {
             }
         };
         if let Some(text) = nothing.filter(|_| !reply.is_cut_off()) {
-            let was_pointed_out = std::mem::replace(&mut watch.was_pointed_out, true);
-            return (!was_pointed_out).then_some(text);
+            let was_empty = std::mem::replace(&mut watch.was_empty, true);
+            return (!was_empty).then_some(text);
         }
-        // Some servers end every answer with that reason: the same once more is one.
-        if reply.lacks_calls() && !std::mem::replace(&mut watch.was_pointed_out, true) {
+        if reply.lacks_calls() && !self.announces_always && watch.announced.is_none() {
+            watch.announced = Some(reply.clone());
             return Some(NO_CALL.to_owned());
         }
         self.setup.assist.answer(self.at(), reply)

@@ -64,11 +64,14 @@ const UNOPENED: [(&str, &str); 8] = [
     ("Here are my reasoning steps", "[BEGIN FINAL RESPONSE]"),
 ];
 
+/// Marks that an answer may write about, each of which costs a look at the text around it; the next one ends the reasoning.
+const MAX_MENTIONS: usize = 64;
+
 /// The reasoning and the answer in a text whose reasoning was opened by the prompt, and the mark between them.
 pub fn unopened(text: &str) -> Option<(&str, &str, &'static str)> {
     UNOPENED.iter().find_map(|(open, close)| {
-        let at =
-            text.match_indices(close).map(|(at, _)| at).find(|at| !is_mentioned(text, *at, close.len()))?;
+        let mut marks = text.match_indices(close).map(|(at, _)| at).enumerate();
+        let (_, at) = marks.find(|(n, at)| *n >= MAX_MENTIONS || !is_mentioned(text, *at, close.len()))?;
         let (before, after) = (&text[..at], &text[at + close.len()..]);
         let before =
             if *close == "[BEGIN FINAL RESPONSE]" { before.trim_start_matches(open) } else { before };
@@ -76,13 +79,21 @@ pub fn unopened(text: &str) -> Option<(&str, &str, &'static str)> {
     })
 }
 
-/// Returns whether the mark at `at` is one that the answer writes about: in code, or in quotation marks.
+/// Returns whether the mark at `at` is one that the answer writes about: in quotation marks, or in code that ends behind it. Code that
+/// does not end is reasoning that was broken off: what it drafts must not become the answer.
 fn is_mentioned(text: &str, at: usize, length: usize) -> bool {
     let (before, after) = (&text[..at], &text[at + length..]);
     let is_quoted = ['`', '"', '\''].iter().any(|mark| before.ends_with(*mark) && after.starts_with(*mark));
-    let line = before.rsplit('\n').next().unwrap_or(before);
-    let fences = before.lines().filter(|line| line.trim_start().starts_with("```")).count();
-    is_quoted || line.matches('`').count() % 2 == 1 || fences % 2 == 1
+    let (line, rest) = (before.rsplit('\n').next().unwrap_or(before), after.lines().next().unwrap_or(after));
+    let is_code = line.matches('`').count() % 2 == 1 && rest.contains('`');
+    // What follows may begin a block of its own, of a language.
+    let is_in_block = fences(before).count() % 2 == 1 && fences(after).next().is_some_and(|end| end == "```");
+    is_quoted || is_code || is_in_block && fences(after).count() % 2 == 1
+}
+
+/// The lines that begin or end a block of code.
+fn fences(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().map(str::trim).filter(|line| line.starts_with("```"))
 }
 
 impl Thinking {
@@ -165,6 +176,21 @@ mod tests {
             Some(("I write `</think>`.\n", "\n\nDone.", "</think>"))
         );
         assert_eq!(unopened("hm</think>Done."), Some(("hm", "Done.", "</think>")));
+    }
+
+    /// Drafts of calls in it ran.
+    #[test]
+    fn reasoning_that_breaks_off_in_code_is_reasoning() {
+        for reasoning in [
+            "I could run x. The file:\n```rust\nfn main() {\n",
+            "maybe `git reset",
+            "```\na\n```\nand\n```\nb\n",
+        ] {
+            let text = format!("{reasoning}</think>\nI will not.\n```\nc\n```\n");
+            assert_eq!(unopened(&text).map(|(before, ..)| before), Some(reasoning), "{text}");
+        }
+        let many = "`</think>` ".repeat(200_000);
+        assert!(unopened(&many).is_some());
     }
 
     #[test]
