@@ -21,13 +21,15 @@ struct Changed {
     original: Range<usize>,
 }
 
-/// The only place in `text` that looks the same as `wanted` and is not; `None` where there are several.
+/// The only place in `text` that looks the same as `wanted` and is not, where `wanted` has the plain characters; `None` where there are
+/// several.
 pub fn only_place(text: &str, wanted: &str) -> Option<Range<usize>> {
     if text.len() > MAX_BYTES || (text.is_ascii() && wanted.is_ascii()) {
         return None;
     }
+    let composed: String = wanted.nfc().collect();
     let (within, wanted) = (Plain::of(text), Plain::of(wanted).text);
-    if wanted.trim().is_empty() {
+    if wanted.trim().is_empty() || wanted != composed {
         return None;
     }
     let first = within.text.find(&wanted)?;
@@ -46,7 +48,15 @@ pub fn common_start(one: &str, other: &str) -> usize {
         .sum()
 }
 
-/// The number of bytes at the beginning of `text` that `count` letters of its plain form take up, those of `start`.
+/// Returns whether `new` has, in plain characters, any of the letters that `text` has in others: in its place, they would be lost.
+pub fn loses_letters(text: &str, new: &str) -> bool {
+    let plain = Plain::of(text);
+    let mut others = plain.changed.iter().map(|changed| &plain.text[changed.plain.clone()]);
+    let new = Plain::of(new).text;
+    others.any(|letter| !letter.is_empty() && new.contains(letter))
+}
+
+/// The number of bytes at the beginning of `text` that look the same as `start`.
 pub fn length_of_start(text: &str, start: &str) -> Option<usize> {
     Plain::of(text).original(Plain::of(start).text.len())
 }
@@ -131,6 +141,12 @@ mod tests {
             assert_eq!(place(text, wanted).as_deref(), Some(found), "{text}");
         }
         assert_eq!(place("“a” “a”", "\"a\""), None, "twice");
+        assert_eq!(place("say \"hi\"", "say “hi”"), None, "the file has the plain ones");
+        assert!(
+            loses_letters("a” and “b", "A\" and \"B")
+                && !loses_letters("a” b", "c")
+                && loses_letters("a\u{a0}b", "c d")
+        );
         assert_eq!(place("cafe\u{301}", "cafe"), None, "a letter without its mark is another one");
         assert_eq!(place("a\u{a0}\u{a0}b", " "), None);
         assert_eq!(place("plain", "pl"), None, "nothing looks different");

@@ -135,16 +135,13 @@ fn edit(path: &str, file: &TextFile, old: String, new: String) -> Result<(Vec<u8
         return Err(format!("error: old and new are the same{note}: nothing would change"));
     }
     let found = positions(content, old.as_bytes());
-    let alike = || if found.is_empty() { alike(content, &old, &new) } else { None };
     let (place, new, likeness) = match found[..] {
         [at] => (at..at + old.len(), new.as_str(), String::new()),
-        _ => match alike() {
-            Some(alike) => alike,
-            None => {
-                return Err(already_done(path, content, &new, &found)
-                    .unwrap_or_else(|| explain(path, content, &old, &found)));
-            }
+        [] => match already_done(path, content, &new) {
+            Some(done) => return Err(done),
+            None => alike(content, &old, &new).ok_or_else(|| explain(path, content, &old, &found))?,
         },
+        _ => return Err(explain(path, content, &old, &found)),
     };
     let at = place.start;
     let edited =
@@ -170,6 +167,10 @@ fn alike<'n>(content: &[u8], old: &str, new: &'n str) -> Option<(Range<usize>, &
     let end_there = there[start_there..]
         .len()
         .checked_sub(alike_text::length_of_start(&there[start_there..], &old[start..old.len() - end])?)?;
+    let (place, new) = (place.start + start_there..place.end - end_there, &new[start..new.len() - end]);
+    if alike_text::loses_letters(&content[place.clone()], new) || content[place.clone()] == *new {
+        return None;
+    }
     let others: BTreeSet<char> = there.chars().filter(|c| !c.is_ascii() && !old.contains(*c)).collect();
     let others: Vec<String> =
         others.iter().take(MAX_NAMED).map(|c| format!("U+{:04X}", u32::from(*c))).collect();
@@ -177,7 +178,7 @@ fn alike<'n>(content: &[u8], old: &str, new: &'n str) -> Option<(Range<usize>, &
         true => ", where the letters are composed in another way".to_owned(),
         false => format!(", which has {} where old has other characters", others.join(", ")),
     };
-    Some((place.start + start_there..place.end - end_there, &new[start..new.len() - end], note))
+    Some((place, new, note))
 }
 
 /// `old` and `new` with the line ends of the file, and a note where that changed them: most models write LF. Where a file
@@ -219,8 +220,8 @@ fn line_of(bytes: &[u8], at: usize) -> usize {
 }
 
 /// That `old` is gone because `new` stands there: the same edit was made before.
-fn already_done(path: &str, content: &[u8], new: &str, found: &[usize]) -> Option<String> {
-    let at = memmem::find(content, new.as_bytes()).filter(|_| found.is_empty() && !new.trim().is_empty())?;
+fn already_done(path: &str, content: &[u8], new: &str) -> Option<String> {
+    let at = memmem::find(content, new.as_bytes()).filter(|_| !new.trim().is_empty())?;
     let line = line_of(content, at);
     Some(format!(
         "error: old is in {path} 0 times, and new is there already, at line {line}: nothing is left to change"
@@ -284,11 +285,10 @@ mod tests {
     #[test]
     fn an_edit_that_was_made_before_is_recognised() {
         let text = b"a\nlet x = 2;\n";
-        let message = already_done("f", text, "let x = 2;", &[]).unwrap();
+        let message = already_done("f", text, "let x = 2;").unwrap();
         assert!(message.ends_with("new is there already, at line 2: nothing is left to change"), "{message}");
-        assert_eq!(already_done("f", text, "let x = 3;", &[]), None);
-        assert_eq!(already_done("f", text, "\n", &[]), None);
-        assert_eq!(already_done("f", text, "a", &[0, 9]), None, "old is there more than once");
+        assert_eq!(already_done("f", text, "let x = 3;"), None);
+        assert_eq!(already_done("f", text, "\n"), None);
     }
 
     #[test]
@@ -311,6 +311,14 @@ mod tests {
         let (_, done) = made("say “hi”\n", "\"hi\"", "\"ho\"").unwrap();
         assert_eq!(done, "edited f at line 1, which has U+201C, U+201D where old has other characters");
         assert!(made("“a” “a”\n", "\"a\"", "b").is_err(), "two places");
+        for (content, old, new) in [
+            ("say(\"hi\");\n", "say(“hi”);", "say(“ho”);"),
+            ("“a” and “b” and “c”\n", "\"a\" and \"b\" and \"c\"", "\"A\" and \"b\" and \"C\""),
+            ("x – y z\n", "x - y", "x – y z"),
+            ("a – b\n", "a - b", "a – b"),
+        ] {
+            assert!(made(content, old, new).is_err(), "{content}: mixed, or made twice");
+        }
         assert_eq!(made("\"a\" “a”\n", "\"a\"", "b").unwrap().0, "b “a”\n", "the exact one first");
     }
 
