@@ -143,12 +143,16 @@ impl Drop for LineReading {
     }
 }
 
+/// Returns whether the terminal is known to tell keys apart, and so to mark pastes.
+pub(crate) fn is_modern() -> bool {
+    let term = std::env::var("TERM").unwrap_or_default();
+    KNOW_KEYS.iter().any(|known| term.contains(known)) && std::env::var_os("STY").is_none()
+}
+
 /// Has the terminal mark pastes and tell keys apart, or not any more.
 fn set_keys(on: bool) {
     let pick = |(begin, end): (&'static str, &'static str)| if on { begin } else { end };
-    let term = std::env::var("TERM").unwrap_or_default();
-    let knows_keys = KNOW_KEYS.iter().any(|known| term.contains(known)) && std::env::var_os("STY").is_none();
-    let keys = if knows_keys { pick(KEYS) } else { "" };
+    let keys = if is_modern() { pick(KEYS) } else { "" };
     stderr::write(&format!("{}{keys}", pick(PASTES)));
 }
 

@@ -130,9 +130,15 @@ impl Keys {
         is_idle && bytes.contains(&b'\r') && !bytes.ends_with(b"\r") && bytes.iter().all(is_text)
     }
 
-    /// Adds bytes as a paste.
+    /// Adds bytes as a paste, or as more of it. A character at the end that is not complete waits for its rest.
     pub fn push_paste(&mut self, bytes: &[u8]) {
-        self.unmarked = Some(pasted(bytes));
+        self.bytes.extend_from_slice(bytes);
+        let length = match std::str::from_utf8(&self.bytes) {
+            Err(error) if error.error_len().is_none() => error.valid_up_to(),
+            _ => self.bytes.len(),
+        };
+        let whole: Vec<u8> = self.bytes.drain(..length).collect();
+        self.unmarked = Some(pasted(&whole));
     }
 
     /// Returns whether the next key may be complete, as an escape is, or the beginning of another.
@@ -629,6 +635,11 @@ mod tests {
         let mut decoder = Keys::default();
         decoder.push_paste(b"one\rtwo");
         assert_eq!(decoder.next_press(), Some(Press::of(Key::Paste("one\ntwo".to_owned()))));
+        let paste = |text: &str| Some(Press::of(Key::Paste(text.to_owned())));
+        for (bytes, text) in [(&b"one\rtw\xc3"[..], "one\ntw"), (b"\xb6\rthree\r", "ö\nthree\n")] {
+            decoder.push_paste(bytes);
+            assert_eq!(decoder.next_press(), paste(text), "cut within a character");
+        }
         decoder.push(b"\x1b[200~x\x1b[201~");
         decoder.next_press();
         assert!(!decoder.is_unmarked_paste(b"one\rtwo"), "this terminal marks them");

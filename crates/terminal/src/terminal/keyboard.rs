@@ -2,6 +2,7 @@
 
 use super::key::{Key, Keys, Press, is_control_c, is_rest_of_sequence};
 use super::mode::typed_before;
+use crate::read::is_modern;
 use agent_base::error::{Error, Result};
 use rustix::fs::{Mode as Permissions, OFlags};
 use std::fs::File;
@@ -34,6 +35,7 @@ static KEYBOARD: Mutex<Keyboard> = Mutex::const_new(Keyboard {
     last_read: None,
     escaped: None,
     was_ahead: false,
+    is_unmarked_paste: false,
 });
 /// The number of those who wait for it.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
@@ -52,6 +54,8 @@ pub struct Keyboard {
     escaped: Option<Instant>,
     /// Set if what was read last had arrived before anybody read.
     was_ahead: bool,
+    /// Set while a paste arrives that the terminal does not mark: until a pause.
+    is_unmarked_paste: bool,
 }
 
 /// Waits until nobody else reads the keyboard.
@@ -169,7 +173,10 @@ impl Keyboard {
         if is_late && is_rest_of_sequence(bytes) {
             self.keys.push(b"\x1b");
         }
-        match !self.was_ahead && self.keys.is_unmarked_paste(bytes) {
+        let continues = self.is_unmarked_paste && !is_pause;
+        self.is_unmarked_paste =
+            continues || !self.was_ahead && !is_modern() && self.keys.is_unmarked_paste(bytes);
+        match self.is_unmarked_paste {
             true => self.keys.push_paste(bytes),
             false => self.keys.push(bytes),
         }
