@@ -382,6 +382,7 @@ impl<'a> Reader<'a> {
     /// The arguments as tags at the beginning of `text`, and what follows them.
     fn arguments<'t>(&self, text: &'t str, tool: Option<&ToolSpec>) -> Option<(Map<String, Value>, &'t str)> {
         let (mut arguments, mut rest) = (Map::new(), text);
+        let mut written: Vec<(String, &str, Mark)> = Vec::new();
         for _ in 0..MAX_ARGUMENTS {
             let start = rest.trim_start();
             if let Some(inner) = start.strip_prefix(PREFIX)
@@ -397,8 +398,9 @@ impl<'a> Reader<'a> {
                 Some(tag) if tag.role == Role::Argument => {
                     let name = tag.name.clone()?;
                     let (value, behind) = self.raw(&start[tag.length..], &tag, tool)?;
-                    let value = own_lines(value, &tag);
-                    arguments.insert(name.clone(), typed(value, schema(tool, &name), is_text(&tag)));
+                    // It keeps its place; the others tell how it is read.
+                    arguments.insert(name.clone(), Value::Null);
+                    written.push((name, value, tag));
                     rest = behind;
                 }
                 Some(tag) if tag.role == Role::Key || self.is_mistaken_key(start, &tag) => {
@@ -410,7 +412,15 @@ impl<'a> Reader<'a> {
                     arguments.insert(name.to_owned(), typed(value, schema(tool, name), is_text(&tag)));
                     rest = behind;
                 }
-                _ => return Some((arguments, rest)),
+                _ => {
+                    let is_set_off = written.iter().any(|(_, value, tag)| has_own_lines(value, tag));
+                    for (name, value, tag) in written {
+                        let value = bare(value, is_set_off && !tag.is_token);
+                        let value = typed(value, schema(tool, &name), is_text(&tag));
+                        arguments.insert(name, value);
+                    }
+                    return Some((arguments, rest));
+                }
             }
         }
         None
@@ -666,15 +676,21 @@ fn continues(text: &str) -> bool {
     text.is_empty() || text.starts_with(PREFIX) || mark(text).is_some_and(is_next)
 }
 
-/// A value without the line ends that belong to the format, and without XML's quotation.
-fn own_lines<'t>(value: &'t str, tag: &Mark) -> &'t str {
-    let has_own_lines = tag.has_own_lines;
-    let value = match (value.strip_prefix('\n'), value.strip_suffix('\n')) {
-        (Some(inner), Some(_)) if !tag.is_token => inner.strip_suffix('\n').unwrap_or(inner),
-        (Some(inner), None) if has_own_lines => inner,
-        // One that begins in the line of its mark and has several lines has its last line end from the model.
-        (None, Some(inner)) if has_own_lines && !inner.contains('\n') => inner,
-        _ => value,
+/// Returns whether a value stands on lines of its own, as Qwen3-Coder writes all of a call. Seed-OSS writes them between
+/// their tags; then every line end is the model's.
+fn has_own_lines(value: &str, tag: &Mark) -> bool {
+    !tag.is_token && value.starts_with('\n') && (tag.has_own_lines || value.ends_with('\n'))
+}
+
+/// A value without the line ends that belong to the format (`is_set_off`: as many as the other values of the call have, so that
+/// what an edit replaces and what it puts there end alike), and without XML's quotation.
+fn bare(value: &str, is_set_off: bool) -> &str {
+    let value = match is_set_off {
+        true => {
+            let value = value.strip_prefix('\n').unwrap_or(value);
+            value.strip_suffix('\n').unwrap_or(value)
+        }
+        false => value,
     };
     let quoted = value.trim().strip_prefix("<![CDATA[").and_then(|inner| inner.strip_suffix("]]>"));
     quoted.unwrap_or(value)
