@@ -54,16 +54,21 @@ impl<'a> Reader<'a> {
     /// The calls behind the mark at the beginning of `text`, and what follows them and the marks around them.
     pub fn marked<'t>(&self, text: &'t str) -> Option<(Calls, &'t str)> {
         let (mut calls, mut rest) = (Calls::new(), text);
+        let mut takes_names = false;
         for _ in 0..MAX_CALLS {
             let passed = pass(rest, !calls.is_empty())?;
             rest = passed.rest;
+            takes_names = passed.takes_names.unwrap_or(takes_names);
             let body = rest.trim_start();
             if !calls.is_empty() && (passed.is_closed || body.is_empty()) {
                 return Some((calls, rest));
             }
             let read = match passed.is_command {
                 true => self.command(body),
-                false => self.body(body).or_else(|| self.without_arguments(body)),
+                false => {
+                    let named = || takes_names.then(|| self.without_arguments(body)).flatten();
+                    self.body(body).or_else(named)
+                }
             };
             let Some((new, behind, is_whole)) = read else {
                 // Something else follows the calls, or the next one cannot be read.
@@ -544,12 +549,16 @@ struct Passed<'t> {
     /// Set if a mark closed the calls before, and none opened others.
     is_closed: bool,
     is_command: bool,
+    /// Says of the last mark that opened calls whether a name alone is one behind it: not where the mark is common elsewhere, or
+    /// a list of the tools stands behind it.
+    takes_names: Option<bool>,
 }
 
 /// Passes marks that open and close, and the punctuation between calls. `None` where the end of a value stands alone: the
 /// value was not read to its end.
 fn pass(text: &str, is_behind_call: bool) -> Option<Passed<'_>> {
-    let mut passed = Passed { rest: text, is_open: false, is_closed: false, is_command: false };
+    let mut passed =
+        Passed { rest: text, is_open: false, is_closed: false, is_command: false, takes_names: None };
     loop {
         let mut start = passed.rest.trim_start();
         if is_behind_call && !start.starts_with(PREFIX) {
@@ -565,6 +574,7 @@ fn pass(text: &str, is_behind_call: bool) -> Option<Passed<'_>> {
             Role::Open | Role::Weak => {
                 (passed.is_open, passed.is_closed) = (true, false);
                 passed.is_command = mark.tag.starts_with("<tool: ");
+                passed.takes_names = Some(mark.role == Role::Open && (mark.is_token || mark.tag != "tools"));
             }
             Role::Close | Role::CallEnd => (passed.is_open, passed.is_closed) = (false, true),
             Role::Noise => {}
@@ -765,6 +775,31 @@ mod tests {
             ),
         ] {
             assert_eq!(calls(text).as_ref(), Some(&expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_alone_is_a_call_behind_a_mark_of_calls_only() {
+        let ping = || Some(vec![("run_commands".to_owned(), json!({}))]);
+        for (text, expected) in [
+            (r#"<tool_call>{"name": "run_commands"}</tool_call>"#, ping()),
+            (r#"<tool_call>{"type": "function", "name": "run_commands"}</tool_call>"#, ping()),
+            (r#"[TOOL_CALLS][{"name": "run_commands"}]"#, ping()),
+        ] {
+            assert_eq!(calls(text), expected, "{text}");
+        }
+        for text in [
+            r#"<tools>[{"name": "run_commands"}]</tools>"#,
+            r#"<tools>{"name": "run_commands"}</tools>"#,
+            r#"<tool_call>{"name": "runCommands"}</tool_call>"#,
+            r#"<tool_call>{"name": "run_commands", "type": "script"}</tool_call>"#,
+            r#"<code>{"name": "run_commands"}</code>"#,
+            r#"<calls>[{"name": "run_commands"}]</calls>"#,
+        ] {
+            let recovered = recover(text, &tools(), false).unwrap_or_default();
+            let runs =
+                |call: &RecoveredCall| call.arguments.parse().is_ok_and(|(value, _)| *value == json!({}));
+            assert!(!recovered.calls.iter().any(runs), "{text}: {recovered:?}");
         }
     }
 
