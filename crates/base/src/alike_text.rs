@@ -46,7 +46,7 @@ pub fn common_start(one: &str, other: &str) -> usize {
         .sum()
 }
 
-/// The number of bytes at the beginning of `text` that `count` letters of its plain form take up, those of `start`.
+/// The number of bytes at the beginning of `text` that the letters of `start` take up in their plain form.
 pub fn length_of_start(text: &str, start: &str) -> Option<usize> {
     Plain::of(text).original(Plain::of(start).text.len())
 }
