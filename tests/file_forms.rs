@@ -162,6 +162,26 @@ fn a_name_that_looks_the_same_is_found_and_named() {
     assert!(model.requests()[0].body.to_string().contains("tea"));
 }
 
+/// Bugs: a file whose name has quotation marks could not be read, and a write to it reached another one.
+#[test]
+fn quotation_marks_around_a_path_are_taken_off_where_there_is_no_such_file() {
+    let call = agent().file("'x'", "quoted\n").file("x", "bare\n").file("y", "y\n");
+    let (done, results) = ran(
+        call,
+        &[
+            ("read_file", json!({ "path": "'x'" })),
+            ("write_file", json!({ "path": "'x'", "data": "new\n" })),
+            ("edit_file", json!({ "path": "`y`", "old": "y", "new": "z" })),
+            ("write_file", json!({ "path": "\"w\"", "data": "w\n" })),
+        ],
+    );
+    assert_eq!(results[0], "quoted\n");
+    assert!(results[2].contains("y is meant"), "{}", results[2]);
+    for (name, expected) in [("'x'", "new\n"), ("x", "bare\n"), ("y", "z\n"), ("\"w\"", "w\n")] {
+        assert_eq!(bytes(&done, name), expected.as_bytes(), "{name}");
+    }
+}
+
 /// A bug: `~/notes.txt` was a file in a directory of the project that is called `~`.
 #[test]
 fn a_path_of_the_home_or_of_the_host_leads_there() {

@@ -56,7 +56,7 @@ pub fn loses_letters(text: &str, new: &str) -> bool {
     others.any(|letter| !letter.is_empty() && new.contains(letter))
 }
 
-/// The number of bytes at the beginning of `text` that look the same as `start`.
+/// The number of bytes at the beginning of `text` that the letters of `start` take up in their plain form.
 pub fn length_of_start(text: &str, start: &str) -> Option<usize> {
     Plain::of(text).original(Plain::of(start).text.len())
 }

@@ -32,6 +32,11 @@ fn tools() -> Vec<ToolSpec> {
         tool("run_commands", command, &["command"]),
         tool("read_file", json!({ "path": text }), &["path"]),
         tool("write_file", json!({ "path": text, "data": text }), &["path", "data"]),
+        tool(
+            "edit_file",
+            json!({ "path": text, "old": text, "new": text, "line": { "type": "integer" } }),
+            &["path", "old", "new"],
+        ),
         tool("write_files", json!({ "files": { "type": "array", "items": file } }), &["files"]),
         tool("set_option", option, &[]),
         tool("update_plan", json!({ "steps": { "type": "array", "items": text } }), &[]),

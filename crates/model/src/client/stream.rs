@@ -13,6 +13,7 @@ use crate::tool_calls::repair::repair;
 use crate::{Ending, Messages, OnProgress, Progress, Reply, ToolSpec};
 use agent_base::count_text::counted;
 use agent_event::{Opaque, ToolCall, Usage};
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
@@ -68,6 +69,8 @@ struct Partial {
     /// The choice that it is part of.
     choice: u64,
     index: Option<u64>,
+    /// The index under which its rest comes, where that is another one.
+    rest_index: Option<u64>,
     id: String,
     name: String,
     arguments: String,
@@ -391,11 +394,11 @@ impl<'a> Assembly<'a> {
     }
 
     /// The call that a piece belongs to; `None` where it begins another one.
-    fn place_of(&self, piece: &WireCall, choice: u64) -> Option<usize> {
+    fn place_of(&mut self, piece: &WireCall, choice: u64) -> Option<usize> {
         let place = self.calls.iter().rposition(|call| {
             call.choice == choice
                 && match piece.index {
-                    Some(index) => call.index == Some(index),
+                    Some(index) => [call.index, call.rest_index].contains(&Some(index)),
                     None => piece.id.is_empty() || call.id == piece.id,
                 }
         });
@@ -405,12 +408,16 @@ impl<'a> Assembly<'a> {
     }
 
     /// The call whose arguments a piece without name and id continues under an index of its own: servers that count the beginning
-    /// of a call wrongly count its rest rightly.
-    fn place_of_rest(&self, piece: &WireCall, choice: u64) -> Option<usize> {
+    /// of a call wrongly count its rest rightly. From then on it has that index, too.
+    fn place_of_rest(&mut self, piece: &WireCall, choice: u64) -> Option<usize> {
         let place = self.calls.iter().rposition(|call| call.choice == choice)?;
-        let call = &self.calls[place];
+        let call = &mut self.calls[place];
         let is_rest = piece.id.is_empty() && piece.function.name.is_empty();
-        (is_rest && !call.name.is_empty() && !call.is_complete()).then_some(place)
+        if !is_rest || call.rest_index.is_some() || call.name.is_empty() || !call.is_begun() {
+            return None;
+        }
+        call.rest_index = piece.index;
+        Some(place)
     }
 }
 
@@ -462,6 +469,12 @@ impl Partial {
     /// Returns whether the arguments are all there, asked where a server repeats itself. Some begin every call with empty ones.
     fn is_complete(&self) -> bool {
         matches!(serde_json::from_str(&self.arguments), Ok(Value::Object(object)) if !object.is_empty())
+    }
+
+    /// Returns whether more has to come of the arguments. A call may do without any, and those of another are not for it.
+    fn is_begun(&self) -> bool {
+        let arguments = self.arguments.trim();
+        !arguments.is_empty() && serde_json::from_str::<IgnoredAny>(arguments).is_err()
     }
 
     /// The call, and the fields that go back with it.
@@ -590,6 +603,39 @@ mod tests {
         assert_eq!(reply.opaque.calls["a"]["extra_content"], extra);
         let details = json!([{ "type": "reasoning.text", "text": "Hm" }]);
         assert_eq!(reply.opaque.message["reasoning_details"], details);
+    }
+
+    /// The pieces of a call of `tool`, or of one without name and id, that say this of its arguments.
+    fn piece(index: u64, tool: &str, arguments: &str) -> String {
+        let call = json!({ "index": index, "function": { "name": tool, "arguments": arguments } });
+        json!({ "choices": [{ "delta": { "tool_calls": [call] } }] }).to_string()
+    }
+
+    #[test]
+    fn a_call_without_arguments_does_not_run_with_those_of_another() {
+        for none in ["", "{}", " "] {
+            let reply =
+                answer(&[&piece(0, "clear", none), &piece(1, "", r#"{"path":"#), &piece(1, "", "1}")]);
+            assert_eq!(reply.tool_calls[0].name, "clear", "{none:?}");
+            assert!(!reply.tool_calls[0].arguments.as_str().contains("path"), "{none:?}");
+        }
+    }
+
+    /// All that had come was parsed for each piece.
+    #[test]
+    fn the_index_of_the_rest_of_a_call_is_learned() {
+        let mut ignore = |_: Progress<'_>| {};
+        let mut assembly = Assembly::new(&[]);
+        for piece in [piece(0, "f", r#"{"a":"#), piece(1, "", "[1"), piece(0, "", ",2"), piece(1, "", "]}")] {
+            assembly.add(Chunk::read(&piece).unwrap(), &mut ignore).unwrap();
+            assert_eq!(assembly.calls.len(), 1);
+        }
+        assert_eq!((assembly.calls[0].index, assembly.calls[0].rest_index), (Some(0), Some(1)));
+        // Under a third index is another call's.
+        let third = WireCall { index: Some(2), ..WireCall::default() };
+        assembly.calls[0].arguments = r#"{"a":"#.to_owned();
+        assert_eq!(assembly.place_of(&third, 0), None);
+        assert_eq!(assembly.finish(&Vec::new().into(), &mut ignore).tool_calls.len(), 1);
     }
 
     #[test]

@@ -239,6 +239,8 @@ pub struct Chunk {
     pub base_resp: Option<Value>,
     /// See `message`.
     pub code: Option<Value>,
+    /// See `message`: `false` beside `msg`.
+    pub success: Option<Value>,
     /// Set if its texts have marks for halves of surrogate pairs: see `halves`.
     #[serde(skip)]
     pub has_marks: bool,
@@ -291,15 +293,44 @@ impl Chunk {
         if let Some(error) = self.error.as_ref().filter(|e| !matches!(e, Value::Null | Value::Bool(false))) {
             return Some(json!({ "error": error, "code": self.code }));
         }
-        let texts = [&self.message, &self.detail, &self.msg].into_iter().flatten();
-        let of_base = self.base_resp.as_ref().filter(|base| base["status_code"] != 0);
-        let mut texts =
-            texts.chain(of_base.and_then(|base| base.get("status_msg"))).filter(|text| !text.is_null());
-        texts
-            .next()
-            .filter(|_| self.choices.is_empty() && self.usage.is_none())
-            .map(|text| json!({ "message": text, "code": self.code }))
+        if !self.choices.is_empty() || self.usage.is_some() {
+            return None;
+        }
+        let said = [&self.message, &self.detail].into_iter().flatten().find(|text| !text.is_null());
+        let text = said.cloned().or_else(|| self.failed_msg()).or_else(|| self.failed_base())?;
+        Some(json!({ "message": text, "code": self.code }))
     }
+
+    /// `msg`, which says "success" as well: of an error where the code does, or `success`.
+    fn failed_msg(&self) -> Option<Value> {
+        let text = self.msg.as_ref().filter(|text| !text.is_null())?;
+        let is_bad = |code: &Value| !code.is_null() && !matches!(whole_number(code), Some(0 | 200));
+        let is_error = self.code.as_ref().is_some_and(is_bad) || self.success == Some(Value::Bool(false));
+        is_error.then(|| worded(Some(text), self.code.as_ref()))
+    }
+
+    fn failed_base(&self) -> Option<Value> {
+        let base = self.base_resp.as_ref()?;
+        let status =
+            base.get("status_code").filter(|status| whole_number(status).is_some_and(|it| it != 0))?;
+        Some(worded(base.get("status_msg"), Some(status)))
+    }
+}
+
+/// What an endpoint says of an error, or its code where it says nothing.
+fn worded(text: Option<&Value>, code: Option<&Value>) -> Value {
+    let is_said = |text: &&Value| !text.is_null() && text.as_str().is_none_or(|text| !text.trim().is_empty());
+    let of_code = || match code {
+        Some(Value::String(code)) => format!("code {code}"),
+        Some(code) if !code.is_null() => format!("code {code}"),
+        _ => "an error without words".to_owned(),
+    };
+    text.filter(is_said).cloned().unwrap_or_else(|| of_code().into())
+}
+
+/// A whole number, also as digits in a text.
+fn whole_number(value: &Value) -> Option<i64> {
+    value.as_i64().or_else(|| value.as_str()?.trim().parse().ok())
 }
 
 /// One answer, or a piece of it.
@@ -569,6 +600,37 @@ mod tests {
         let chunk = json!({ "choices": [{ "delta": { "tool_calls": tool_calls } }] });
         let choice = Chunk::read(&chunk.to_string()).unwrap().choices.remove(0);
         choice.said(true).map_or(Vec::new(), |said| said.tool_calls.into_iter().map(|call| call.id).collect())
+    }
+
+    #[test]
+    fn what_is_said_of_a_success_is_no_error() {
+        let error =
+            |json: &str| Chunk::read(json).unwrap().reported_error().map(|error| error["message"].clone());
+        for json in [
+            r#"{"code":0,"msg":"success"}"#,
+            r#"{"code":"0","msg":"success"}"#,
+            r#"{"code":200,"msg":"OK","success":true}"#,
+            r#"{"msg":"ping"}"#,
+            r#"{"base_resp":{}}"#,
+            r#"{"base_resp":{"status_msg":"success"}}"#,
+            r#"{"base_resp":{"status_code":"0","status_msg":"success"}}"#,
+            r#"{"base_resp":{"status_code":0,"status_msg":""}}"#,
+            r#"{"base_resp":{"status_code":null,"status_msg":""}}"#,
+        ] {
+            assert_eq!(error(json), None, "{json}");
+        }
+        for (json, words) in [
+            (r#"{"code":400,"msg":"it broke"}"#, "it broke"),
+            (r#"{"code":"InvalidParameter","msg":"it broke"}"#, "it broke"),
+            (r#"{"code":0,"msg":"it broke","success":false}"#, "it broke"),
+            (r#"{"success":false,"msg":""}"#, "an error without words"),
+            (r#"{"code":"1213","msg":" "}"#, "code 1213"),
+            (r#"{"base_resp":{"status_code":1008,"status_msg":"it broke"}}"#, "it broke"),
+            (r#"{"base_resp":{"status_code":"1008","status_msg":""}}"#, "code 1008"),
+            (r#"{"base_resp":{"status_code":1008}}"#, "code 1008"),
+        ] {
+            assert_eq!(error(json), Some(words.into()), "{json}");
+        }
     }
 
     /// One odd entry lost all calls of the piece.

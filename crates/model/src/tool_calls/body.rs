@@ -54,16 +54,21 @@ impl<'a> Reader<'a> {
     /// The calls behind the mark at the beginning of `text`, and what follows them and the marks around them.
     pub fn marked<'t>(&self, text: &'t str) -> Option<(Calls, &'t str)> {
         let (mut calls, mut rest) = (Calls::new(), text);
+        let mut takes_names = false;
         for _ in 0..MAX_CALLS {
             let passed = pass(rest, !calls.is_empty())?;
             rest = passed.rest;
+            takes_names = passed.takes_names.unwrap_or(takes_names);
             let body = rest.trim_start();
             if !calls.is_empty() && (passed.is_closed || body.is_empty()) {
                 return Some((calls, rest));
             }
             let read = match passed.is_command {
                 true => self.command(body),
-                false => self.body(body).or_else(|| self.without_arguments(body)),
+                false => {
+                    let named = || takes_names.then(|| self.without_arguments(body)).flatten();
+                    self.body(body).or_else(named)
+                }
             };
             let Some((new, behind, is_whole)) = read else {
                 // Something else follows the calls, or the next one cannot be read.
@@ -382,6 +387,7 @@ impl<'a> Reader<'a> {
     /// The arguments as tags at the beginning of `text`, and what follows them.
     fn arguments<'t>(&self, text: &'t str, tool: Option<&ToolSpec>) -> Option<(Map<String, Value>, &'t str)> {
         let (mut arguments, mut rest) = (Map::new(), text);
+        let mut written: Vec<(String, &str, Mark)> = Vec::new();
         for _ in 0..MAX_ARGUMENTS {
             let start = rest.trim_start();
             if let Some(inner) = start.strip_prefix(PREFIX)
@@ -397,8 +403,9 @@ impl<'a> Reader<'a> {
                 Some(tag) if tag.role == Role::Argument => {
                     let name = tag.name.clone()?;
                     let (value, behind) = self.raw(&start[tag.length..], &tag, tool)?;
-                    let value = own_lines(value, &tag);
-                    arguments.insert(name.clone(), typed(value, schema(tool, &name), is_text(&tag)));
+                    // It keeps its place; the others tell how it is read.
+                    arguments.insert(name.clone(), Value::Null);
+                    written.push((name, value, tag));
                     rest = behind;
                 }
                 Some(tag) if tag.role == Role::Key || self.is_mistaken_key(start, &tag) => {
@@ -410,7 +417,15 @@ impl<'a> Reader<'a> {
                     arguments.insert(name.to_owned(), typed(value, schema(tool, name), is_text(&tag)));
                     rest = behind;
                 }
-                _ => return Some((arguments, rest)),
+                _ => {
+                    let is_set_off = written.iter().any(|(_, value, tag)| has_own_lines(value, tag));
+                    for (name, value, tag) in written {
+                        let value = bare(value, is_set_off && !tag.is_token);
+                        let value = typed(value, schema(tool, &name), is_text(&tag));
+                        arguments.insert(name, value);
+                    }
+                    return Some((arguments, rest));
+                }
             }
         }
         None
@@ -534,12 +549,16 @@ struct Passed<'t> {
     /// Set if a mark closed the calls before, and none opened others.
     is_closed: bool,
     is_command: bool,
+    /// Says of the last mark that opened calls whether a name alone is one behind it: not where the mark is common elsewhere, or
+    /// a list of the tools stands behind it.
+    takes_names: Option<bool>,
 }
 
 /// Passes marks that open and close, and the punctuation between calls. `None` where the end of a value stands alone: the
 /// value was not read to its end.
 fn pass(text: &str, is_behind_call: bool) -> Option<Passed<'_>> {
-    let mut passed = Passed { rest: text, is_open: false, is_closed: false, is_command: false };
+    let mut passed =
+        Passed { rest: text, is_open: false, is_closed: false, is_command: false, takes_names: None };
     loop {
         let mut start = passed.rest.trim_start();
         if is_behind_call && !start.starts_with(PREFIX) {
@@ -555,6 +574,7 @@ fn pass(text: &str, is_behind_call: bool) -> Option<Passed<'_>> {
             Role::Open | Role::Weak => {
                 (passed.is_open, passed.is_closed) = (true, false);
                 passed.is_command = mark.tag.starts_with("<tool: ");
+                passed.takes_names = Some(mark.role == Role::Open && (mark.is_token || mark.tag != "tools"));
             }
             Role::Close | Role::CallEnd => (passed.is_open, passed.is_closed) = (false, true),
             Role::Noise => {}
@@ -666,15 +686,21 @@ fn continues(text: &str) -> bool {
     text.is_empty() || text.starts_with(PREFIX) || mark(text).is_some_and(is_next)
 }
 
-/// A value without the line ends that belong to the format, and without XML's quotation.
-fn own_lines<'t>(value: &'t str, tag: &Mark) -> &'t str {
-    let has_own_lines = tag.has_own_lines;
-    let value = match (value.strip_prefix('\n'), value.strip_suffix('\n')) {
-        (Some(inner), Some(_)) if !tag.is_token => inner.strip_suffix('\n').unwrap_or(inner),
-        (Some(inner), None) if has_own_lines => inner,
-        // One that begins in the line of its mark and has several lines has its last line end from the model.
-        (None, Some(inner)) if has_own_lines && !inner.contains('\n') => inner,
-        _ => value,
+/// Returns whether a value stands on lines of its own, as Qwen3-Coder writes all of a call. Seed-OSS writes them between
+/// their tags; then every line end is the model's.
+fn has_own_lines(value: &str, tag: &Mark) -> bool {
+    !tag.is_token && value.starts_with('\n') && (tag.has_own_lines || value.ends_with('\n'))
+}
+
+/// A value without the line ends that belong to the format (`is_set_off`: as many as the other values of the call have, so that
+/// what an edit replaces and what it puts there end alike), and without XML's quotation.
+fn bare(value: &str, is_set_off: bool) -> &str {
+    let value = match is_set_off {
+        true => {
+            let value = value.strip_prefix('\n').unwrap_or(value);
+            value.strip_suffix('\n').unwrap_or(value)
+        }
+        false => value,
     };
     let quoted = value.trim().strip_prefix("<![CDATA[").and_then(|inner| inner.strip_suffix("]]>"));
     quoted.unwrap_or(value)
@@ -749,6 +775,31 @@ mod tests {
             ),
         ] {
             assert_eq!(calls(text).as_ref(), Some(&expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_alone_is_a_call_behind_a_mark_of_calls_only() {
+        let ping = || Some(vec![("run_commands".to_owned(), json!({}))]);
+        for (text, expected) in [
+            (r#"<tool_call>{"name": "run_commands"}</tool_call>"#, ping()),
+            (r#"<tool_call>{"type": "function", "name": "run_commands"}</tool_call>"#, ping()),
+            (r#"[TOOL_CALLS][{"name": "run_commands"}]"#, ping()),
+        ] {
+            assert_eq!(calls(text), expected, "{text}");
+        }
+        for text in [
+            r#"<tools>[{"name": "run_commands"}]</tools>"#,
+            r#"<tools>{"name": "run_commands"}</tools>"#,
+            r#"<tool_call>{"name": "runCommands"}</tool_call>"#,
+            r#"<tool_call>{"name": "run_commands", "type": "script"}</tool_call>"#,
+            r#"<code>{"name": "run_commands"}</code>"#,
+            r#"<calls>[{"name": "run_commands"}]</calls>"#,
+        ] {
+            let recovered = recover(text, &tools(), false).unwrap_or_default();
+            let runs =
+                |call: &RecoveredCall| call.arguments.parse().is_ok_and(|(value, _)| *value == json!({}));
+            assert!(!recovered.calls.iter().any(runs), "{text}: {recovered:?}");
         }
     }
 

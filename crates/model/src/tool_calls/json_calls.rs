@@ -101,12 +101,16 @@ fn call_in(object: &Map<String, Value>, tools: &[ToolSpec]) -> Option<Call> {
     Some((tool.name.clone(), Value::Object(arguments.as_object()?.clone())))
 }
 
-/// The call of a tool that can do without arguments, in an object with its name alone: `{"tool_name": "ping"}`.
+/// The call of a tool that can do without arguments, in an object with its exact name alone: `{"tool_name": "ping"}`.
 pub fn name_alone(value: &Value, tools: &[ToolSpec]) -> Option<Calls> {
     let object = value.as_object()?;
     let is_expected = |key: &String| NAME_KEYS.contains(&key.as_str()) || OTHER_KEYS.contains(&key.as_str());
     let name = NAME_KEYS.iter().find_map(|key| object.get(*key)?.as_str())?;
-    let tool = names::meant(name, tools).filter(|_| object.keys().all(is_expected))?;
+    let is_function = object.get("type").is_none_or(|kind| kind == "function");
+    let tool = tools.iter().find(|tool| tool.name == name)?;
+    if !is_function || !object.keys().all(is_expected) {
+        return None;
+    }
     let has_required = tool.parameters["required"].as_array().is_some_and(|required| !required.is_empty());
     (!has_required).then(|| vec![(tool.name.clone(), json!({}))])
 }

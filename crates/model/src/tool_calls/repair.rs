@@ -15,6 +15,9 @@ const MOST_NOTES: usize = 5;
 /// Bytes of a value that a notice quotes.
 const LONGEST_SHOWN: usize = 32;
 
+/// The built-in tools for files: what others mean by a path is theirs to say.
+const FILE_TOOLS: [&str; 4] = ["read_file", "write_file", "write_files", "edit_file"];
+
 /// Other names under which models send a parameter.
 const ALIASES: &[(&str, &[&str])] = &[
     ("command", &["commands", "cmd", "cmds", "script", "shell_command", "bash_command", "code", "input"]),
@@ -67,6 +70,9 @@ fn repaired(call: &ToolCall, tool: &ToolSpec, is_cut_off: bool) -> Option<(Map<S
         arguments = values;
     }
     repair_object(&mut arguments, &tool.parameters, &mut notes);
+    if FILE_TOOLS.contains(&tool.name.as_str()) {
+        trim_paths(&mut arguments, &mut notes);
+    }
     if tool.name == "write_file" {
         unescape_program(&mut arguments, &mut notes);
     }
@@ -125,14 +131,6 @@ fn repair_object(arguments: &mut Map<String, Value>, schema: &Value, notes: &mut
             *value = better;
         }
     }
-    if let Some(value) =
-        arguments.get_mut("path").filter(|_| schema["properties"]["path"]["type"] == "string")
-        && let Some(bare) = value.as_str().and_then(bare_path)
-    {
-        let bare = Value::from(bare);
-        note(format!("{} as \"path\", taken as {}", shown(value), shown(&bare)));
-        *value = bare;
-    }
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
         if let Some(Value::Array(list)) = arguments.get_mut(name).filter(|_| property["items"].is_object()) {
             let objects = list.iter_mut().filter_map(Value::as_object_mut);
@@ -141,12 +139,27 @@ fn repair_object(arguments: &mut Map<String, Value>, schema: &Value, notes: &mut
     }
 }
 
-/// A path without the line ends around it, and without the quotation marks of a text in which it stands; `None` where it has neither.
-fn bare_path(path: &str) -> Option<&str> {
-    let line = path.trim_matches(['\n', '\r']);
-    let quoted = ['`', '"', '\''].iter().find_map(|mark| line.strip_prefix(*mark)?.strip_suffix(*mark));
-    let bare = quoted.filter(|inner| !inner.contains(['`', '"', '\''])).unwrap_or(line);
-    (!bare.is_empty() && bare != path).then_some(bare)
+/// Takes the line ends around the paths of files off, which formats with tags leave there.
+fn trim_paths(arguments: &mut Map<String, Value>, notes: &mut Vec<String>) {
+    let mut trim = |path: &mut Value| {
+        let bare = path.as_str().map(|text| text.trim_matches(['\n', '\r'])).filter(|bare| !bare.is_empty());
+        let Some(bare) = bare.map(Value::from).filter(|bare| bare != path) else { return };
+        let note = format!("{} as \"path\", taken as {}", shown(path), shown(&bare));
+        if notes.len() < MOST_NOTES && !notes.contains(&note) {
+            notes.push(note);
+        }
+        *path = bare;
+    };
+    for (name, value) in arguments {
+        match name.as_str() {
+            "path" => trim(value),
+            "files" => {
+                let files = value.as_array_mut().into_iter().flatten();
+                files.filter_map(|file| file.get_mut("path")).for_each(&mut trim);
+            }
+            _ => {}
+        }
+    }
 }
 
 /// Puts the text of a program right that was escaped once too often.
@@ -315,11 +328,6 @@ mod tests {
                 json!({ "path": "\na b\n", "data": "b\n" }),
                 json!({ "path": "a b", "data": "b\n" }),
             ),
-            (
-                "write_file",
-                json!({ "path": "`a.rs`", "data": "`b`" }),
-                json!({ "path": "a.rs", "data": "`b`" }),
-            ),
         ] {
             assert_eq!(fixed(name, arguments), Some(expected));
         }
@@ -348,8 +356,26 @@ mod tests {
             ("write_file", json!({ "path": " it's 'a' file", "data": "b" })),
             ("write_file", json!({ "path": "a\nb", "data": "b" })),
             ("write_file", json!({ "path": "'a' and 'b'", "data": "b" })),
+            ("write_file", json!({ "path": "`a.rs`", "data": "`b`" })),
         ] {
             assert_eq!(fixed(name, arguments.clone()), None, "{arguments}");
+        }
+    }
+
+    /// Bugs: a file whose name has quotation marks could not be named, and a program in `path` of an MCP tool was changed.
+    #[test]
+    fn the_path_of_another_tool_is_what_it_is() {
+        let parameters = json!({ "properties": { "path": { "type": "string" } }, "required": ["path"] });
+        let tool = |name: &str| ToolSpec {
+            name: name.into(),
+            description: String::new(),
+            parameters: parameters.clone().into(),
+        };
+        for path in ["\"name\"", "'x'", "`a`", "\n.a\n"] {
+            let arguments = json!({ "path": path }).into();
+            let mut call = ToolCall { id: "1".into(), name: "mcp__jq__query".into(), arguments };
+            assert_eq!(repair(&mut call, &[tool("mcp__jq__query")], false), None, "{path}");
+            assert_eq!(call.arguments.text("path"), Some(path));
         }
     }
 

@@ -16,14 +16,15 @@ pub struct Located {
     pub note: Option<String>,
 }
 
-/// The file that `path` means: the one of that very name, else the only one whose name looks the same, else (where `most` says
-/// so) the only one that differs in case. Where there is none, the path as it is written.
+/// The file that `path` means: the one of that very name, else the one of the name without the quotation marks around it, else
+/// the only one whose name looks the same, else (where `most` says so) the only one that differs in case. Where there is none,
+/// the path as it is written.
 pub async fn locate(sandbox: &Sandbox, path: &str, most: Likeness) -> Located {
     let exact = absolute(sandbox, path).await;
     if sandbox.stat(&exact).await.is_ok() {
         return Located { path: exact, note: None };
     }
-    match similar(sandbox, &exact, most).await {
+    match meant(sandbox, path, &exact, most).await {
         Some(found) => {
             let name = found.strip_prefix(sandbox.workspace()).unwrap_or(&found).display().to_string();
             let note = format!("{} is not there; {} is meant", path, file_name::escaped(&name));
@@ -33,6 +34,25 @@ pub async fn locate(sandbox: &Sandbox, path: &str, most: Likeness) -> Located {
     }
 }
 
+/// The file that is meant by a path where there is none.
+async fn meant(sandbox: &Sandbox, path: &str, exact: &Path, most: Likeness) -> Option<PathBuf> {
+    if let Some(inner) = unquoted(path) {
+        let inner = absolute(sandbox, inner).await;
+        return match sandbox.stat(&inner).await {
+            Ok(_) => Some(inner),
+            Err(_) => similar(sandbox, &inner, most).await,
+        };
+    }
+    similar(sandbox, exact, most).await
+}
+
+/// A path without the quotation marks of a text in which it stands.
+fn unquoted(path: &str) -> Option<&str> {
+    let marks = ['`', '"', '\''];
+    let inner = marks.iter().find_map(|mark| path.strip_prefix(*mark)?.strip_suffix(*mark))?;
+    (!inner.is_empty() && !inner.contains(marks)).then_some(inner)
+}
+
 /// Returns the name of the file at `path` for the user: relative to the workspace where it is in it.
 pub fn name(sandbox: &Sandbox, path: &Path) -> String {
     path.strip_prefix(sandbox.workspace()).unwrap_or(path).to_string_lossy().into_owned()
@@ -40,8 +60,9 @@ pub fn name(sandbox: &Sandbox, path: &Path) -> String {
 
 /// The paths that a write to `path` may reach, for the policy: see [`absolute`].
 pub fn targets<'a>(path: &'a str, data: &'a str) -> Vec<(&'a str, &'a str)> {
-    let inner = Path::new(path).strip_prefix("workspace").ok().and_then(Path::to_str);
-    std::iter::once(path).chain(inner).map(|path| (path, data)).collect()
+    let written = std::iter::once(path).chain(unquoted(path));
+    let below = |path: &'a str| Path::new(path).strip_prefix("workspace").ok().and_then(Path::to_str);
+    written.flat_map(|path| std::iter::once(path).chain(below(path))).map(|path| (path, data)).collect()
 }
 
 /// The absolute path in the sandbox. The home is the sandbox's, the host's path of the workspace is the workspace, and
@@ -88,7 +109,7 @@ async fn similar(sandbox: &Sandbox, path: &Path, most: Likeness) -> Option<PathB
 
 #[cfg(test)]
 mod tests {
-    use super::below_home;
+    use super::{below_home, targets, unquoted};
 
     #[test]
     fn a_tilde_is_the_home_where_a_shell_takes_it_for_that() {
@@ -103,5 +124,22 @@ mod tests {
         ] {
             assert_eq!(below_home(path), below, "{path}");
         }
+    }
+    #[test]
+    fn a_write_to_a_quoted_path_may_reach_the_file_of_the_name_within() {
+        for (path, inner) in [
+            ("`a.rs`", Some("a.rs")),
+            ("'a b'", Some("a b")),
+            ("\"a\"", Some("a")),
+            ("'a' and 'b'", None),
+            ("it's", None),
+            ("'a\"", None),
+            ("''", None),
+            ("'", None),
+        ] {
+            assert_eq!(unquoted(path), inner, "{path}");
+        }
+        let paths: Vec<&str> = targets("'workspace/.env'", "").into_iter().map(|(path, _)| path).collect();
+        assert_eq!(paths, ["'workspace/.env'", "workspace/.env", ".env"]);
     }
 }
