@@ -48,7 +48,7 @@ fn has_optional_value(option: &clap::Arg) -> bool {
     option.get_num_args().is_some_and(|range| range.min_values() == 0)
 }
 
-/// What to do about an argument that the command does not take: the commands that have the option, or how a prompt of several
+/// Helps with an argument that the command does not take: names the commands that have the option, or says how a prompt of several
 /// words is written.
 pub fn hint(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
     let program = Cli::command();
@@ -57,8 +57,10 @@ pub fn hint(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
         // The second word of a prompt is taken for a command.
         ErrorKind::ArgumentConflict => {
             let first = arguments.get(1).and_then(|first| first.to_str())?;
-            let is_word = !first.starts_with('-') && program.find_subcommand(first).is_none();
-            return if is_word { prompt_in_quotes(&program, arguments) } else { None };
+            let is_word = |word: &str| !word.starts_with('-') && program.find_subcommand(word).is_none();
+            let second = arguments.get(2).and_then(|second| second.to_str());
+            let are_words = is_word(first) && second.is_some_and(|second| !second.starts_with('-'));
+            return if are_words { prompt_in_quotes(&program, arguments) } else { None };
         }
         _ => return None,
     }
@@ -84,8 +86,11 @@ fn commands_with_option(program: &clap::Command, option: &str) -> Option<String>
 
 /// `None` where the command takes no prompt.
 fn prompt_in_quotes(program: &clap::Command, arguments: &[OsString]) -> Option<String> {
-    let named = arguments.get(1).and_then(|word| program.find_subcommand(word));
-    let command = named.unwrap_or(program);
+    let mut command = program;
+    for word in arguments.iter().skip(1) {
+        let Some(named) = command.find_subcommand(word) else { break };
+        command = named;
+    }
     let mut positionals = command.get_positionals();
     let takes_prompt = positionals.any(|positional| positional.get_id() == "prompt");
     takes_prompt.then(|| "a prompt of several words is one argument: put it in quotes".to_owned())

@@ -236,8 +236,11 @@ impl Look {
         }
         self.compared += 1;
         let Ok(host) = root.join(path.as_path()).symlink_metadata() else { return };
-        let mtime_ns = host.mtime().saturating_mul(1_000_000_000).saturating_add(host.mtime_nsec());
-        if (host.len(), mtime_ns) != (entry.size, entry.mtime_ns) {
+        let ns = |seconds: i64, ns: i64| seconds.saturating_mul(1_000_000_000).saturating_add(ns);
+        let mtime_ns = ns(host.mtime(), host.mtime_nsec());
+        // The host may write it at this moment, as a server does its log.
+        let is_settled = i128::from(ns(host.ctime(), host.ctime_nsec())) < self.now_ns;
+        if is_settled && (host.len(), mtime_ns) != (entry.size, entry.mtime_ns) {
             self.ignored.changed.push(path.clone());
         }
     }

@@ -69,12 +69,17 @@ async fn declared(sandbox: &Sandbox, path: &Path) -> Declared {
     }
 }
 
-/// The last matching line's attribute of this name.
+/// The last matching line's attribute of this name; empty where it takes it back, or says that the file is no text.
 fn of_attributes(text: &str, path: &Path, name: &str) -> Option<String> {
     let value = |line: &str| {
         let mut words = line.split_whitespace();
         let pattern = words.next().filter(|pattern| !pattern.starts_with('#'))?;
-        let value = words.find_map(|word| word.strip_prefix(name)?.strip_prefix('='))?;
+        let value = words.filter_map(|word| match word.strip_prefix(['-', '!']) {
+            Some(other) => (other == name || other == "text" && name == "eol").then_some(""),
+            None if word == "binary" && name == "eol" => Some(""),
+            None => word.strip_prefix(name)?.strip_prefix('='),
+        });
+        let value = value.last()?;
         matches(pattern, path).then(|| value.to_owned())
     };
     text.lines().rev().find_map(value)
@@ -127,5 +132,14 @@ mod tests {
         assert_eq!(of("old/x.ps1").as_deref(), Some("latin1"));
         assert_eq!(of("x.txt"), None);
         assert_eq!(of_attributes(attributes, Path::new("x.ps1"), "eol").as_deref(), Some("crlf"));
+        for taken_back in ["-text", "binary", "!eol", "-eol"] {
+            let attributes = format!("* text eol=crlf\n*.sh {taken_back}\n");
+            let of = |path| of_attributes(&attributes, Path::new(path), "eol");
+            assert_eq!(
+                (of("n.sh").as_deref(), of("n.c").as_deref()),
+                (Some(""), Some("crlf")),
+                "{taken_back}"
+            );
+        }
     }
 }
