@@ -17,7 +17,7 @@ pub struct Located {
 }
 
 /// The file that `path` means: the one of that very name, else the one of the name without the quotation marks around it, else
-/// the only one whose name looks the same, else (where `most` says so) the only one that differs in case. Where there is none,
+/// the only one whose name looks the same, else the only one that differs in case, if `most` allows that. Where there is none,
 /// the path as it is written.
 pub async fn locate(sandbox: &Sandbox, path: &str, most: Likeness) -> Located {
     let exact = absolute(sandbox, path).await;
