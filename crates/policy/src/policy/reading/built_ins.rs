@@ -45,6 +45,7 @@ impl<'s> Reader<'s, '_> {
             }
             "trap" => {
                 let Some(words) = all_fixed() else { return refuse("`trap` with what is not written") };
+                self.shared.has_trap = true;
                 match words.first() {
                     Some(code) if code.starts_with('-') && code != "-" => {
                         return refuse("`trap` with options");
@@ -102,6 +103,8 @@ impl<'s> Reader<'s, '_> {
             is_list |= program == "read" && word.starts_with('-') && word.contains('a');
             for name in variables::names_in(word).filter(|name| is_name(name)) {
                 self.notes_encoding(name, None);
+                self.shared.failures +=
+                    usize::from(self.shared.has_read_only || variables::is_read_only(name));
                 self.shared.values.insert(name.to_owned(), Value::Any);
                 if is_list {
                     self.shared.lists.insert(name.to_owned());
@@ -127,6 +130,18 @@ impl<'s> Reader<'s, '_> {
     /// `export NAME=value`, `local NAME=value`, and the like, without options that evaluate a value.
     fn declaration(&mut self, program: &str, words: &[(Draft, &'s str)]) -> Read<()> {
         let mut is_exported = program == "export";
+        let is_read_only = program == "readonly"
+            || words[1..].iter().any(|(_, written)| *written != "-x" && written.starts_with('-'));
+        if is_read_only {
+            self.shared.has_read_only = true;
+            self.shared.failures += 1;
+        }
+        // Other shells lack some, and outside of a function `local` fails.
+        let sets = match program {
+            "local" => self.is_function,
+            "declare" | "typeset" => self.is_bash,
+            _ => true,
+        };
         for (draft, written) in &words[1..] {
             let Some(Part::Fixed(first)) = draft.parts.first() else {
                 return refuse("a declaration of what is not written");
@@ -168,7 +183,9 @@ impl<'s> Reader<'s, '_> {
             }
             self.notes_encoding(name, Some(&value));
             self.bind_draft(name, &value, false)?;
-            self.shared.set.push(name.to_owned());
+            if sets {
+                self.shared.set.push(name.to_owned());
+            }
         }
         Ok(())
     }

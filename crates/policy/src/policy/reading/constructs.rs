@@ -226,7 +226,9 @@ impl Reader<'_, '_> {
         }
         let (before, braces) = (self.shared.commands.len(), self.reserved().unwrap_or_default());
         self.at += braces.len();
+        self.is_function = true;
         self.deeper(|reader| reader.compound(braces))?;
+        self.is_function = false;
         // What a function reads is what its calls read.
         self.give(before, None, &Input::File);
         self.blanks()?;

@@ -15,12 +15,20 @@ impl Reader<'_, '_> {
             commands.last().and_then(|last| last.words.iter().map(Draft::fixed).collect::<Option<Vec<_>>>());
         match words {
             // It may run several times, and errors may be a part of it.
-            Some(words) if is_pipeline && !code.contains(['&', ';', '\n', '`']) => {
+            Some(words) if is_pipeline && !code.contains(['&', ';', '\n', '`']) && keeps_errors_out(code) => {
                 prints(&words.iter().map(String::as_str).collect::<Vec<_>>())
             }
             _ => (Value::Any, Value::Any),
         }
     }
+}
+
+/// Returns whether nothing is redirected but errors, and those to nowhere: a file may be the output by another name.
+fn keeps_errors_out(code: &str) -> bool {
+    let mut parts = code.split("2>/dev/null");
+    let ends_target = |part: &str| part.is_empty() || part.starts_with([' ', '\t', '|', ')']);
+    parts.next().is_some_and(|first| !first.contains('>'))
+        && parts.all(|part| ends_target(part) && !part.contains('>'))
 }
 
 /// A program that fails prints less of it, or nothing.

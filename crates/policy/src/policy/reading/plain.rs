@@ -24,7 +24,8 @@ const WITHOUT_INPUT: &str = "\
     ls dir vdir stat df touch mkdir rmdir basename dirname realpath readlink uname arch hostname whoami id groups users tty nproc uptime \
     free ps pgrep pidof printenv getconf locale clear expr test [ printf set wait";
 
-/// Programs that start others where these options are given. A long option counts by its beginning too.
+/// Programs that start others where these options are given. A long option counts by its beginning too. One that ends
+/// in a dash stands for all that begin so.
 const EXCEPT: &[(&str, &[&str])] = &[
     ("sort", &["--compress-program"]),
     ("split", &["--filter"]),
@@ -32,7 +33,7 @@ const EXCEPT: &[(&str, &[&str])] = &[
     ("jobs", &["-x"]),
     ("install", &["--strip-program", "-s"]),
     ("rg", &["--pre", "--hostname-bin", "--search-zip", "-z"]),
-    ("curl", &["--config", "-K", "--engine", "--ntlm-wb"]),
+    ("curl", &["--expand-", "--config", "-K", "--engine", "--ntlm-wb"]),
     // Those of wget2 among them.
     ("wget", &["--execute", "-e", "--config", "--use-askpass", "--plugin", "--local-plugin"]),
     // Older versions write pages by a command of their own arguments.
@@ -234,7 +235,11 @@ pub fn known(words: &[Word]) -> Known {
             matches!(arguments, [option, name] if option.fixed && option.text == "-t" && is_plain_name(name) && !name.is_flag()),
         ),
         "wait" => {
-            plain_if(arguments.iter().all(|word| word.becomes == Becomes::Operand || is_plain_name(word)))
+            let has_options = arguments.iter().any(Word::is_flag);
+            plain_if(arguments.iter().all(|word| {
+                let is_operand = word.becomes == Becomes::Plain && !has_options;
+                is_operand || word.becomes == Becomes::Operand || is_plain_name(word)
+            }))
         }
         "test" => plain_if(is_plain_test(arguments)),
         "[" => {
@@ -305,7 +310,7 @@ pub fn is_command(name: &str) -> bool {
     known(&[Word::fixed(name)]) != Known::Nothing || is_in(VERSIONED, name)
 }
 
-/// Returns whether a program does the same with every number that it is given.
+/// Returns whether a program does the same with all digits that it is given.
 pub fn takes_numbers(program: &str) -> bool {
     matches!(program, "sed" | "awk" | "[" | "test" | "wait")
 }
@@ -460,6 +465,7 @@ fn lacks(name: &str, arguments: &[Word], options: &[&str]) -> bool {
             _ => given.strip_prefix('-').filter(|letters| !letters.starts_with('-')).unwrap_or_default(),
         };
         let is_it = |option: &&str| match option.strip_prefix("--") {
+            Some(_) if option.ends_with('-') && given.starts_with(*option) => true,
             Some(_) => given.len() > 2 && option.starts_with(given) && !WHOLE.contains(&given),
             None => letters.contains(&option[1..]),
         };

@@ -54,6 +54,7 @@ pub fn read(text: &str, shell: Shell) -> Read<Proven> {
         is_whole: true,
         is_beginning: true,
         is_nested: false,
+        is_function: false,
     };
     reader.list(&[""])?;
     if shared.changes_encoding && !text.is_ascii() {
@@ -82,6 +83,12 @@ pub struct Shared {
     pub(super) numbers: Vec<String>,
     /// Variables that have been given a value for sure, so that what they hold is not from outside of the script.
     pub(super) set: Vec<String>,
+    /// Number of expressions and assignments so far that may fail, behind which bash passes over the rest of the line.
+    pub(super) failures: usize,
+    /// Set if a variable may be read-only, so that assignments may fail.
+    pub(super) has_read_only: bool,
+    /// Set if a trap may run between any commands.
+    pub(super) has_trap: bool,
     /// Number of expansions so far.
     pub(super) expansions: usize,
     pub(super) alters: bool,
@@ -135,6 +142,8 @@ pub struct Reader<'s, 'r> {
     pub(super) is_beginning: bool,
     /// Set within a substitution.
     pub(super) is_nested: bool,
+    /// Set within a function.
+    pub(super) is_function: bool,
 }
 
 /// Words that begin or end a construct where a command begins: 2.4, and those of bash.
@@ -207,6 +216,7 @@ impl<'s> Reader<'s, '_> {
             is_whole: false,
             is_beginning: false,
             is_nested: false,
+            is_function: false,
         });
         // It may run in another shell, or later.
         self.shared.set.truncate(set);
@@ -318,8 +328,13 @@ impl<'s> Reader<'s, '_> {
     /// 2.9.3: commands up to one of these words, which is left where it is: `""` is the end of the text.
     fn list(&mut self, until: &[&'static str]) -> Read<&'static str> {
         let (mut is_empty, mut is_separated) = (true, true);
+        let (mut set, mut failures) = (self.shared.set.len(), self.shared.failures);
         loop {
-            is_separated |= self.lines()?;
+            if self.lines()? {
+                is_separated = true;
+                self.pass_line(set, failures);
+                (set, failures) = (self.shared.set.len(), self.shared.failures);
+            }
             let closer = self.closer(until);
             if let Some(closer) = closer {
                 let may_follow = is_separated || matches!(closer, "" | ")" | ";;");
@@ -346,6 +361,15 @@ impl<'s> Reader<'s, '_> {
                 _ => continue,
             }
             self.at += 1;
+        }
+    }
+
+    /// Takes back what a line has set, where it may have been left before: only that line is, and the next one runs.
+    fn pass_line(&mut self, set: usize, failures: usize) {
+        let shared = &mut *self.shared;
+        let may_run_others = !shared.functions.is_empty() || shared.has_trap;
+        if shared.failures > failures || shared.failures > 0 && may_run_others {
+            shared.set.truncate(set);
         }
     }
 
@@ -399,7 +423,7 @@ impl<'s> Reader<'s, '_> {
             |command: &Command| command.words.first().and_then(Draft::fixed).as_deref() == Some("set");
         self.is_beginning &= self.shared.commands[commands..].iter().all(is_set)
             && expansions == self.shared.expansions
-            && !["UID", "EUID", "PPID"].iter().any(|name| self.shared.values.contains_key(*name));
+            && !self.shared.values.keys().any(|name| variables::is_read_only(name));
         Ok(())
     }
 
@@ -498,6 +522,8 @@ impl<'s> Reader<'s, '_> {
 
     /// Notes what a variable is given. One that decides what runs is refused.
     pub fn bind(&mut self, name: &str, value: Value) -> Read<()> {
+        let may_fail = self.shared.has_read_only || variables::is_read_only(name);
+        self.shared.failures += usize::from(may_fail);
         let is_obeyed = variables::decides(name) && !variables::is_harmless(name);
         if is_obeyed || variables::is_integer(name) && value > Value::Number {
             return refuse("a variable that decides what runs");

@@ -63,13 +63,36 @@ enum Quotes {
     Document,
 }
 
-/// Returns whether an expression may divide by zero, or have a negative exponent.
-pub fn may_fail(expression: &str) -> bool {
-    expression.contains(['/', '%']) || expression.contains("**")
+/// Returns whether an expression may fail: all but operands that are added, subtracted or multiplied.
+fn is_unsure(expression: &str) -> bool {
+    let is_sure =
+        |operand: &str| is_number(operand) || is_name(operand) || matches!(operand, "$#" | "$?" | "$$");
+    !expression.split(['+', '-', '*']).map(str::trim).all(is_sure)
 }
 
+/// The expression of a number as it is written; none where it is `$#` or the like.
+fn expression(written: &str) -> Option<&str> {
+    written.strip_prefix("$((").map(|inner| inner.strip_suffix("))").unwrap_or(inner))
+}
+
+/// Returns whether a number that is written so may fail.
+pub fn may_fail(written: &str) -> bool {
+    expression(written).is_some_and(is_unsure)
+}
+
+/// Returns whether a number is digits for sure: one that counts, or a sum too small to become negative.
+pub fn is_sum(written: &str, is_digits: impl Fn(&str) -> bool) -> bool {
+    let is_operand = |operand: &str| is_number(operand) || is_name(operand) && is_digits(operand);
+    expression(written)
+        .is_none_or(|sum| sum.split('+').count() <= 4 && sum.split('+').map(str::trim).all(is_operand))
+}
+
+/// Returns whether a text is a number as every shell reads it: behind a zero, digits are octal ones.
 pub fn is_number(text: &str) -> bool {
-    !text.is_empty() && text.len() <= 18 && text.bytes().all(|byte| byte.is_ascii_digit())
+    !text.is_empty()
+        && text.len() <= 18
+        && text.bytes().all(|byte| byte.is_ascii_digit())
+        && (text == "0" || !text.starts_with('0'))
 }
 
 pub fn is_name(text: &str) -> bool {
@@ -328,7 +351,7 @@ impl<'s> Reader<'s, '_> {
             let Some(end) = self.rest().find(']') else { return refused() };
             let index = &self.rest()[1..end];
             is_list = matches!(index, "@" | "*");
-            if !is_list && !is_number(index) {
+            if !is_list && (index.is_empty() || !index.bytes().all(|byte| byte.is_ascii_digit())) {
                 return refused();
             }
             self.at += end + 1;
@@ -442,6 +465,7 @@ impl<'s> Reader<'s, '_> {
         loop {
             let Some(byte) = self.peek() else { return refuse("an expression that does not end") };
             if depth == 0 && self.rest().starts_with(end) {
+                self.shared.failures += usize::from(is_unsure(&self.text[first..self.at]));
                 self.at += end.len();
                 return Ok(());
             }
@@ -497,7 +521,8 @@ impl<'s> Reader<'s, '_> {
             if after.starts_with('=') && !after.starts_with("==") {
                 self.bind(&name, Value::Number)?;
                 let ends = |c: char| c == ')' || c == ';';
-                if is_first && !may_fail(after.split(ends).next().unwrap_or_default()) {
+                let value = after[1..].split(ends).next().unwrap_or_default();
+                if is_first && is_number(value.trim()) {
                     self.shared.set.push(name.clone());
                 }
             }

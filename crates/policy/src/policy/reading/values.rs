@@ -1,7 +1,7 @@
 //! The values that a script gives to its variables, as far as they say what becomes of a word.
 
 use super::super::findings::{Becomes, Word};
-use super::tokens::{Draft, Part, is_number, may_fail};
+use super::tokens::{Draft, Part, is_number, is_sum, may_fail};
 use std::collections::HashMap;
 
 /// Rounds in which values are passed on from variable to variable.
@@ -10,7 +10,7 @@ const MAX_ROUNDS: usize = 16;
 /// What is known of a text; of two, the later one is known less of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Value {
-    /// Digits.
+    /// Digits, at least one, and no zero before others.
     Digits,
     /// A whole number, which may be negative.
     Number,
@@ -63,7 +63,8 @@ pub fn resolved(mut values: HashMap<String, Value>, links: &[Link]) -> HashMap<S
 /// The value of a variable that the script has given one for sure.
 pub fn of(values: &HashMap<String, Value>, name: &str) -> Value {
     match values.get(name) {
-        _ if name == "!" => Value::Number,
+        // Without a job in the background, it is empty.
+        _ if name == "!" => Value::Count,
         _ if super::variables::is_harmless(name) => Value::Any,
         Some(value) => *value,
         None if super::variables::NUMBERS.contains(&name) => Value::Number,
@@ -118,24 +119,26 @@ impl Draft {
     }
 
     /// The word, given what its variables hold, any of which may not be set after all. Where the program takes any number alike
-    /// (`takes_numbers`), one stands in place of each.
+    /// (`takes_numbers`), one stands in place of each that is digits for sure: a dash may be an operator, and nothing may join what is
+    /// beside it.
     pub fn word(&self, value_of: &dyn Fn(&str) -> Value, takes_numbers: bool) -> Word {
         let is_text = |part: &Part| matches!(part, Part::Fixed(text) if !text.is_empty());
         let (is_alone, begins) = (self.parts.len() == 1, self.parts.first().is_some_and(is_text));
+        let is_digits = |name: &str| value_of(name) == Value::Digits;
         let mut word = Word::fixed("");
         for part in &self.parts {
             let (text, becomes) = match part {
                 Part::Fixed(text) => (text.as_str(), None),
                 Part::Alike(text) => (text.as_str(), Some(Becomes::Alike)),
-                Part::Number(_) if takes_numbers => ("1", None),
+                Part::Number(written) if takes_numbers && is_sum(written, is_digits) => ("1", None),
                 Part::Number(written) if is_alone => (written.as_str(), Some(Becomes::Plain)),
                 Part::Number(written) => (written.as_str(), Some(Becomes::One)),
                 Part::Changed { written, becomes } => (written.as_str(), Some(*becomes)),
                 Part::Name { written, is_quoted, .. } | Part::Output { written, is_quoted, .. } => {
                     let value = part.value(value_of);
                     match (value, is_quoted) {
-                        (Value::Digits | Value::Number, true) if takes_numbers => ("1", None),
-                        (Value::Digits | Value::Number, false) if takes_numbers && begins => ("1", None),
+                        (Value::Digits, true) if takes_numbers => ("1", None),
+                        (Value::Digits, false) if takes_numbers && begins => ("1", None),
                         (Value::Any | Value::Text, false) => (written.as_str(), Some(Becomes::Any)),
                         (_, false) if is_alone => (written.as_str(), Some(Becomes::Operand)),
                         (Value::Any, true) => (written.as_str(), Some(Becomes::One)),

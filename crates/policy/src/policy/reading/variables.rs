@@ -51,6 +51,11 @@ pub fn is_overwritten(name: &str) -> bool {
     OVERWRITTEN.contains(&name)
 }
 
+/// Returns whether a shell refuses to give this variable another value.
+pub fn is_read_only(name: &str) -> bool {
+    ["UID", "EUID", "PPID"].contains(&name)
+}
+
 /// Returns whether the shell evaluates what this variable of its own is given.
 pub fn is_integer(name: &str) -> bool {
     INTEGERS.contains(&name)
