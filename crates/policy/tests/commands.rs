@@ -38,6 +38,33 @@ fn what_is_known_is_not_asked_about() {
     assert!(asked.is_empty(), "these run what is written and nothing else: {asked:#?}");
 }
 
+/// What the shell computes may be the option or the value that a rule denies.
+#[test]
+fn what_may_be_what_a_rule_names_is_asked_about() {
+    let lines = [
+        ("kill -9", "kill $((0-9)) 1"),
+        ("kill -9", "kill \"$((-9))\" 1"),
+        ("kill -KILL", "n=$((0-9)); kill $n 1"),
+        ("kill -9", "s=9; kill -s $s 1"),
+        ("kill -9", "kill -s $((9)) 1"),
+        ("kill -TERM", "s=15; kill -s$s 1"),
+        ("curl -X POST", "m=POST; curl -X$m u"),
+        ("curl -X POST", "m=POST; curl --request=$m u"),
+    ];
+    let passed = lines.iter().filter(|(rule, command)| {
+        gate("deny", rule).judge(Some(Action::Command(command))) == Judgement::Allow
+    });
+    assert_eq!(passed.collect::<Vec<_>>(), Vec::<&(&str, &str)>::new(), "these run without a question");
+    let allowed = ["kill 1", "kill $!", "kill -15 1", "kill -s TERM 1"];
+    for command in allowed {
+        assert_eq!(
+            gate("deny", "kill -9").judge(Some(Action::Command(command))),
+            Judgement::Allow,
+            "{command}"
+        );
+    }
+}
+
 /// Also those that are asked about as a whole: a rule that denies something denies it there.
 #[test]
 fn a_rule_sees_what_it_names_in_every_spelling() {

@@ -104,9 +104,9 @@ impl CommandPattern {
             if !only_operands && word.is_flag() {
                 after_flag = !word.text.contains('=');
                 for n in (0..wanted).rev() {
-                    if self.options().any(|option| option.has_value(word, &self.operands[n])) {
-                        matched[n + 1] = matched[n + 1].max(matched[n]);
-                    }
+                    let values = self.options().map(|option| option.has_value(word, &self.operands[n]));
+                    let joined = values.max().unwrap_or(Likeness::No);
+                    matched[n + 1] = matched[n + 1].max(matched[n].min(joined));
                 }
                 continue;
             }

@@ -101,6 +101,13 @@ const SYNONYMS: &[(&str, &str, &[&str])] = &[
     ("git submodule", "-f --force", &[]),
 ];
 
+/// Programs that send signals, with their options whose value is one.
+const SIGNALLED: [(&str, &[&str]); 3] =
+    [("kill", &["-s", "-n", "--signal"]), ("pkill", &["--signal"]), ("killall", &["-s", "--signal"])];
+/// Signals that have the same number on every system.
+const SIGNALS: [(&str, &str); 7] =
+    [("HUP", "1"), ("INT", "2"), ("QUIT", "3"), ("ABRT", "6"), ("KILL", "9"), ("ALRM", "14"), ("TERM", "15")];
+
 /// An option that a rule names.
 #[derive(Clone, Copy)]
 pub struct Flag<'p> {
@@ -119,19 +126,67 @@ impl Flag<'_> {
         match self.is_among(before) {
             true => Likeness::Yes,
             false if before.iter().any(Word::may_be_option) => Likeness::Maybe,
+            false if self.may_be_computed(before) => Likeness::Maybe,
             false if is_value && self.is_among(after) => Likeness::Maybe,
             false => Likeness::No,
         }
     }
 
-    /// Returns whether a word is it with this value joined: `-XPOST`, `--request=POST`.
-    pub fn has_value(self, word: &Word, value: &str) -> bool {
-        self.spellings().any(|spelling| value_in(&word.text, spelling) == Some(value))
+    /// Returns how sure it is that a word is it with this value joined: `-XPOST`, `--request=POST`.
+    pub fn has_value(self, word: &Word, value: &str) -> Likeness {
+        let is_it = |spelling| match value_in(&word.text, spelling) {
+            Some(joined) if word.fixed && joined == value => Likeness::Yes,
+            Some(_) if !word.fixed => Likeness::Maybe,
+            _ => Likeness::No,
+        };
+        self.spellings().map(is_it).max().unwrap_or(Likeness::No)
+    }
+
+    /// Returns whether the shell may put in what makes it: a negative number, or the value that it needs.
+    fn may_be_computed(self, arguments: &[Word]) -> bool {
+        let may_be_negative = |word: &Word| {
+            !word.fixed && !matches!(word.text.as_str(), "$!" | "${!}" | "$$" | "${$}" | "$?" | "$#")
+        };
+        let takes_next = |at: usize, option: &str| {
+            let word = &arguments[at];
+            let is_open = |next: &Word| !next.fixed;
+            value_in(&word.text, option).is_some() && !word.fixed
+                || is_written(word, option) && arguments.get(at + 1).is_some_and(is_open)
+        };
+        let is_number =
+            |spelling: &str| spelling.len() > 1 && spelling[1..].bytes().all(|byte| byte.is_ascii_digit());
+        let may_take = |option: &str| (0..arguments.len()).any(|at| takes_next(at, option));
+        let with_value =
+            |spelling: &str| spelling.split_once(' ').is_some_and(|(option, _)| may_take(option));
+        let is_signal = signal(&self.flag[1..]).is_some();
+        self.spellings().any(is_number) && arguments.iter().any(may_be_negative)
+            || self.spellings().any(with_value)
+            || is_signal && self.signal_options().any(may_take)
+    }
+
+    /// Returns whether the signal that it names is sent, in any spelling: programs take numbers, and names in any case.
+    fn is_signal(self, arguments: &[Word]) -> bool {
+        let Some(wanted) = signal(&self.flag[1..]) else { return false };
+        let is_it = |text: &str| signal(text) == Some(wanted);
+        self.signal_options().next().is_some()
+            && arguments.iter().enumerate().any(|(at, word)| {
+                let next = arguments.get(at + 1).is_some_and(|next| is_it(&next.text));
+                let has_value = |option: &str| {
+                    value_in(&word.text, option).is_some_and(is_it) || next && is_written(word, option)
+                };
+                word.is_flag() && (is_it(&word.text[1..]) || self.signal_options().any(has_value))
+            })
+    }
+
+    fn signal_options(self) -> impl Iterator<Item = &'static str> {
+        let rows = SIGNALLED.iter().filter(move |(program, _)| *program == self.program);
+        rows.flat_map(|(_, options)| options.iter().copied())
     }
 
     fn is_among(self, arguments: &[Word]) -> bool {
         let is_whole = arguments.iter().any(|word| word.is_flag() && word.text == self.flag);
         is_whole
+            || self.is_signal(arguments)
             || match single_letters(self.flag) {
                 None => self.is_given(arguments),
                 // As a whole it may be a long option with one dash.
@@ -188,6 +243,14 @@ fn value_in<'w>(word: &'w str, flag: &str) -> Option<&'w str> {
         (None, Some(letter)) => Some(word.strip_prefix('-')?.split_once(letter)?.1),
         (None, None) => None,
     }
+}
+
+/// The name of the signal that a text is.
+fn signal(text: &str) -> Option<&'static str> {
+    let name = text.to_ascii_uppercase();
+    let name = name.strip_prefix("SIG").unwrap_or(&name);
+    let number = text.trim_start_matches('0');
+    SIGNALS.iter().find(|(known, its)| *known == name || *its == number).map(|(known, _)| *known)
 }
 
 /// The letters of `-rf`, where it is short enough to be letters and no word like `-delete`.

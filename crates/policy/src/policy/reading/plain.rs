@@ -12,7 +12,7 @@ const DIRECTORIES: [&str; 4] = ["/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/"];
 const PLAIN: &str = "\
     : true false echo cd pwd pushd popd dirs return exit break continue shift fg bg kill umask ulimit \
     times type which whereis cat tac head tail wc nl od hexdump strings cut paste join tr uniq comm cmp diff rev fold fmt \
-    expand unexpand column shuf seq sleep yes tee ls dir vdir stat du df file touch mkdir rmdir rm cp mv ln unlink link chmod \
+    expand unexpand column shuf seq sleep yes tee ls dir vdir stat du df touch mkdir rmdir rm cp mv ln unlink link chmod \
     chown chgrp truncate mktemp sync basename dirname realpath readlink pathchk cksum sum md5sum sha1sum sha224sum sha256sum \
     sha384sum sha512sum b2sum base32 base64 basenc gzip gunzip bzip2 bunzip2 xz unxz lzma zstd unzstd zcat bzcat xzcat unzip \
     grep egrep fgrep jq date cal uname arch hostname whoami id groups users who tty nproc uptime free ss netstat lsof ping bc uuidgen ps pgrep pkill pidof \
@@ -30,6 +30,7 @@ const EXCEPT: &[(&str, &[&str])] = &[
     ("sort", &["--compress-program"]),
     ("split", &["--filter"]),
     ("csplit", &[]),
+    ("file", &["-z", "-Z", "--uncompress", "--uncompress-noreport"]),
     ("jobs", &["-x"]),
     ("install", &["--strip-program", "-s"]),
     ("rg", &["--pre", "--hostname-bin", "--search-zip", "-z"]),
@@ -79,7 +80,8 @@ const GIT_SETTINGS: &str = "\
 /// Options of git that take no value in any of these subcommands, nor in the programs above.
 const SWITCHES: [&str; 8] =
     ["--oneline", "--stat", "--numstat", "--cached", "--staged", "--name-only", "--name-status", "--quiet"];
-const GIT_EXCEPT: [&str; 5] = ["--ext-diff", "--open-files-in-pager", "-O", "--exec", "--textconv"];
+const GIT_EXCEPT: [&str; 6] =
+    ["--ext-diff", "--open-files-in-pager", "-O", "--exec", "--textconv", "--show-signature"];
 
 /// Programs that build and test: what they run stands in the project's files.
 const PROJECT: &str = "\
@@ -557,8 +559,18 @@ fn is_plain_git(arguments: &[Word]) -> bool {
                 matches!((name, word.text.as_str()), ("worktree", "list") | ("submodule", "status"))
             }) && rest[1..].iter().all(|word| word.fixed)
         }
-        _ => lacks(&format!("git {name}"), rest, &GIT_EXCEPT) && !opens_editor(name, rest),
+        _ => {
+            lacks(&format!("git {name}"), rest, &GIT_EXCEPT)
+                && !opens_editor(name, rest)
+                && !rest.iter().any(may_show_signature)
+        }
     }
+}
+
+/// Returns whether a format may show a signature, which a program that the settings name verifies.
+fn may_show_signature(word: &Word) -> bool {
+    let is_format = ["--format", "--pretty"].iter().any(|option| word.text.starts_with(option));
+    word.text.contains("%G") || word.text.contains("(signature") || is_format && !word.fixed
 }
 
 /// Returns whether git may open an editor, which takes commands from what it reads, or asks about each part of a change in one.
