@@ -4,6 +4,7 @@ use crate::support::agent::{Agent, agent};
 use crate::support::client::{ask_with, client};
 use crate::support::endpoint::{Script, endpoint};
 use crate::support::socks;
+use crate::support::terminal::terminal;
 use agent::model::{Message, ToolSpec};
 use agent_picture::Pixels;
 use serde_json::{Value, json};
@@ -138,12 +139,16 @@ fn an_answer_that_announces_a_call_and_has_none_is_asked_about_once() {
     assert_eq!(finished.stdout, "Done.\n");
     let asked = model.requests()[1].messages();
     assert!(asked.last().unwrap()["content"].as_str().unwrap().contains("contained none"), "{asked:?}");
-    // Some servers end every answer with that reason: the first one is the answer.
-    let said = |text| json!({ "role": "assistant", "content": text });
-    let model =
-        endpoint().message(said("It is 4."), "tool_calls").message(said("As I said."), "tool_calls").start();
-    let finished = agent().endpoint(&model).args(["run", "-q", "go"]).run().expect_code(0);
-    assert_eq!((finished.stdout.as_str(), model.requests().len()), ("It is 4.\n", 2));
+    // Some servers end every answer with that reason: of them this is asked once in a session.
+    let model = announced().repeat_last().start();
+    let mut terminal = terminal().endpoint(&model).start();
+    terminal.wait_for_prompt();
+    for (prompt, requests) in [("go", 2), ("again", 3)] {
+        terminal.type_line(prompt);
+        terminal.wait_until("the answer", |_| model.requests().len() == requests);
+        terminal.wait_for_prompt();
+    }
+    assert_eq!(model.requests().len(), 3);
 }
 
 /// Each of these words ended the run.

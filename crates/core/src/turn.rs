@@ -37,8 +37,8 @@ struct Watch {
     bad_rounds: u32,
     /// Set if an empty message was pointed out to the model.
     was_empty: bool,
-    /// The message without the call that it announces, which was pointed out to the model.
-    announced: Option<Reply>,
+    /// Set if a message without the call that it announces was pointed out to the model.
+    lacked_calls: bool,
 }
 
 /// The consequence of a message of the model's.
@@ -175,16 +175,14 @@ impl Conversation {
         let reply = self.ask_within_window().await?;
         if reply.tool_calls.is_empty() {
             let Some(text) = self.asked_on(&reply, watch) else {
-                // Some servers end every answer as if a call followed: then the first one was the answer.
-                self.announces_always |= watch.announced.is_some() && reply.lacks_calls();
-                let first = watch.announced.take().filter(|_| self.announces_always);
-                return self.ended_by(first.unwrap_or(reply)).map(Next::Answer);
+                // Some servers end every answer as if a call followed: of them this is asked once in a session.
+                self.announces_always |= watch.lacked_calls && reply.lacks_calls();
+                return self.ended_by(reply).map(Next::Answer);
             };
             self.emit(Event::Nudge { text: text.clone() })?;
             self.messages.push(Message::User { text });
             return Ok(Next::Ask);
         }
-        watch.announced = None;
         let round = self.run_tools(&reply, &mut watch.repetition).await?;
         self.checkpoint(Moment::BetweenTurns).await?;
         watch.bad_rounds = if round.all_bad { watch.bad_rounds + 1 } else { 0 };
@@ -211,8 +209,8 @@ impl Conversation {
             let was_empty = std::mem::replace(&mut watch.was_empty, true);
             return (!was_empty).then_some(text);
         }
-        if reply.lacks_calls() && !self.announces_always && watch.announced.is_none() {
-            watch.announced = Some(reply.clone());
+        if reply.lacks_calls() && !self.announces_always && !std::mem::replace(&mut watch.lacked_calls, true)
+        {
             return Some(NO_CALL.to_owned());
         }
         self.setup.assist.answer(self.at(), reply)
