@@ -69,17 +69,17 @@ async fn declared(sandbox: &Sandbox, path: &Path) -> Declared {
     }
 }
 
-/// The last matching line's attribute of this name; empty where it takes it back, or says that the file is no text.
+/// The last matching line's attribute of this name; empty where it takes it back, or makes the file a binary one.
 fn of_attributes(text: &str, path: &Path, name: &str) -> Option<String> {
     let value = |line: &str| {
         let mut words = line.split_whitespace();
         let pattern = words.next().filter(|pattern| !pattern.starts_with('#'))?;
-        let value = words.filter_map(|word| match word.strip_prefix(['-', '!']) {
+        let mut values = words.filter_map(|word| match word.strip_prefix(['-', '!']) {
             Some(other) => (other == name || other == "text" && name == "eol").then_some(""),
             None if word == "binary" && name == "eol" => Some(""),
             None => word.strip_prefix(name)?.strip_prefix('='),
         });
-        let value = value.last()?;
+        let value = values.next_back()?;
         matches(pattern, path).then(|| value.to_owned())
     };
     text.lines().rev().find_map(value)
