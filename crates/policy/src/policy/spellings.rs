@@ -54,17 +54,6 @@ const SYNONYMS: &[(&str, &str, &[&str])] = &[
     ("tar", "-C --directory", &[]),
     ("tar", "-f --file", &[]),
     ("zip", "-m --move", &[]),
-    (
-        "kill",
-        "-9 -KILL -SIGKILL",
-        &["-s KILL", "-s SIGKILL", "-s 9", "-n 9", "--signal KILL", "--signal SIGKILL", "--signal 9"],
-    ),
-    ("pkill", "-9 -KILL -SIGKILL", &["--signal KILL", "--signal SIGKILL", "--signal 9"]),
-    (
-        "killall",
-        "-9 -KILL -SIGKILL",
-        &["-s KILL", "-s SIGKILL", "-s 9", "--signal KILL", "--signal SIGKILL", "--signal 9"],
-    ),
     ("curl", "-o --output", &[]),
     ("curl", "-O --remote-name", &["--remote-name-all"]),
     ("curl", "-X --request", &[]),
@@ -188,24 +177,28 @@ impl Flag<'_> {
         let may_take = |option: &str| (0..arguments.len()).any(|at| takes_next(at, option));
         let with_value =
             |spelling: &str| spelling.split_once(' ').is_some_and(|(option, _)| may_take(option));
-        let is_signal = signal(&self.flag[1..]).is_some();
-        self.spellings().any(is_number) && arguments.iter().any(may_be_negative)
+        let is_signal = self.signal().is_some();
+        (is_signal || self.spellings().any(is_number)) && arguments.iter().any(may_be_negative)
             || self.spellings().any(with_value)
             || is_signal && self.signal_options().any(may_take)
     }
 
     /// Returns whether the signal that it names is sent, in any spelling: programs take numbers, and names in any case.
     fn is_signal(self, arguments: &[Word]) -> bool {
-        let Some(wanted) = signal(&self.flag[1..]) else { return false };
+        let Some(wanted) = self.signal() else { return false };
         let is_it = |text: &str| signal(text) == Some(wanted);
-        self.signal_options().next().is_some()
-            && arguments.iter().enumerate().any(|(at, word)| {
-                let next = arguments.get(at + 1).is_some_and(|next| is_it(&next.text));
-                let has_value = |option: &str| {
-                    value_in(&word.text, option).is_some_and(is_it) || next && is_written(word, option)
-                };
-                word.is_flag() && (is_it(&word.text[1..]) || self.signal_options().any(has_value))
-            })
+        arguments.iter().enumerate().any(|(at, word)| {
+            let next = arguments.get(at + 1).is_some_and(|next| is_it(&next.text));
+            let has_value = |option: &str| {
+                value_in(&word.text, option).is_some_and(is_it) || next && is_written(word, option)
+            };
+            word.is_flag() && (is_it(&word.text[1..]) || self.signal_options().any(has_value))
+        })
+    }
+
+    /// The signal that it names, to a program that sends them.
+    fn signal(self) -> Option<&'static str> {
+        self.signal_options().next().and_then(|_| signal(&self.flag[1..]))
     }
 
     fn signal_options(self) -> impl Iterator<Item = &'static str> {
