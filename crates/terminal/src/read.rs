@@ -4,7 +4,7 @@ use super::line_editor::draw::{Drawn, Label};
 use super::line_editor::{Assistant, EditStep, Editor};
 use super::stderr;
 use super::style::Colours;
-use super::terminal::keyboard::{Keyboard, keyboard};
+use super::terminal::keyboard::{Keyboard, is_modern, keyboard};
 use super::terminal::mode::{self, TerminalMode};
 use super::wrap::reflows;
 use agent_base::error::{Error, Result};
@@ -17,9 +17,6 @@ const USUAL_SIZE: (usize, usize) = (24, 80);
 const PASTES: (&str, &str) = ("\x1b[?2004h", "\x1b[?2004l");
 /// Distinguishes keys that have no byte of their own, and reports those of the basic layout: kitty's way, and xterm's.
 const KEYS: (&str, &str) = ("\x1b[>5u\x1b[>4;2m", "\x1b[>4m\x1b[<u");
-/// Terminals that ignore what asks for that, or obey it.
-const KNOW_KEYS: [&str; 10] =
-    ["xterm", "tmux", "alacritty", "foot", "kitty", "ghostty", "wezterm", "rio", "konsole", "contour"];
 
 /// The reason why reading ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,12 +138,6 @@ impl Drop for LineReading {
     fn drop(&mut self) {
         set_keys(false);
     }
-}
-
-/// Returns whether the terminal is known to tell keys apart, and so to mark pastes.
-pub(crate) fn is_modern() -> bool {
-    let term = std::env::var("TERM").unwrap_or_default();
-    KNOW_KEYS.iter().any(|known| term.contains(known)) && std::env::var_os("STY").is_none()
 }
 
 /// Has the terminal mark pastes and tell keys apart, or not any more.

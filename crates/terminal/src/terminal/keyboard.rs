@@ -2,7 +2,6 @@
 
 use super::key::{Key, Keys, Press, is_control_c, is_rest_of_sequence};
 use super::mode::typed_before;
-use crate::read::is_modern;
 use agent_base::error::{Error, Result};
 use rustix::fs::{Mode as Permissions, OFlags};
 use std::fs::File;
@@ -27,6 +26,10 @@ const PASTE_TIMEOUT: Duration = Duration::from_secs(1);
 const PASTE_PAUSE: Duration = Duration::from_millis(50);
 /// Between two looks at whether somebody else still needs the keyboard.
 const LOOK_AGAIN: Duration = Duration::from_millis(4);
+
+/// Terminals that ignore what asks them to tell keys apart, or obey it.
+const KNOW_KEYS: [&str; 10] =
+    ["xterm", "tmux", "alacritty", "foot", "kitty", "ghostty", "wezterm", "rio", "konsole", "contour"];
 
 /// The keyboard of this process, held by its one reader: the prompt, a question, a program of the sandbox.
 static KEYBOARD: Mutex<Keyboard> = Mutex::const_new(Keyboard {
@@ -56,6 +59,12 @@ pub struct Keyboard {
     was_ahead: bool,
     /// Set while a paste arrives that the terminal does not mark: until a pause.
     is_unmarked_paste: bool,
+}
+
+/// Returns whether the terminal is known to tell keys apart, and so to mark pastes.
+pub fn is_modern() -> bool {
+    let term = std::env::var("TERM").unwrap_or_default();
+    KNOW_KEYS.iter().any(|known| term.contains(known)) && std::env::var_os("STY").is_none()
 }
 
 /// Waits until nobody else reads the keyboard.
@@ -175,7 +184,7 @@ impl Keyboard {
         }
         let continues = self.is_unmarked_paste && !is_pause;
         self.is_unmarked_paste =
-            continues || !self.was_ahead && !is_modern() && self.keys.is_unmarked_paste(bytes);
+            continues || !self.was_ahead && self.keys.is_unmarked_paste(bytes) && !is_modern();
         match self.is_unmarked_paste {
             true => self.keys.push_paste(bytes),
             false => self.keys.push(bytes),
