@@ -290,39 +290,29 @@ fn a_base_url_with_a_query_is_one_of_azures_deployments() {
 /// "unsupported scheme socks5h"; `socks://` was ignored.
 #[test]
 fn a_socks_proxy_is_used_and_resolves_the_name() {
-    for scheme in ["socks5h", "socks", "socks4a"] {
-        let model = endpoint().text("Through the proxy.").repeat_last().start();
-        let to = model.root().trim_start_matches("http://").parse().expect("an address");
-        let (address, asked) = socks::start(to, None);
-        let finished = agent()
-            .endpoint(&model)
-            .env("ALL_PROXY", format!("{scheme}://{address}"))
-            .env("NO_PROXY", "")
-            .args(["run", "-q", "--base-url", "http://model.invalid/v1", "go"])
-            .run()
-            .expect_code(0);
-        assert_eq!(finished.stdout.trim(), "Through the proxy.", "{scheme}");
-        assert_eq!(asked.recv().unwrap(), "model.invalid");
-    }
+    ["socks5h", "socks", "socks4a"].iter().for_each(|scheme| reaches_through(scheme, "model.invalid"));
 }
 
 /// Versions without names get an address, which is looked up here.
 #[test]
 fn a_socks_proxy_that_takes_addresses_alone_is_used() {
-    for scheme in ["socks5", "socks4"] {
-        let model = endpoint().text("Through the proxy.").repeat_last().start();
-        let to = model.root().trim_start_matches("http://").parse().expect("an address");
-        let (address, asked) = socks::start(to, None);
-        let finished = agent()
-            .endpoint(&model)
-            .env("ALL_PROXY", format!("{scheme}://{address}"))
-            .env("NO_PROXY", "")
-            .args(["run", "-q", "--base-url", "http://192.0.2.7/v1", "go"])
-            .run()
-            .expect_code(0);
-        assert_eq!(finished.stdout.trim(), "Through the proxy.", "{scheme}");
-        assert_eq!(asked.recv().unwrap(), "192.0.2.7");
-    }
+    ["socks5", "socks4"].iter().for_each(|scheme| reaches_through(scheme, "192.0.2.7"));
+}
+
+/// An endpoint at `host` answers through a proxy, which is asked for this host.
+fn reaches_through(scheme: &str, host: &str) {
+    let model = endpoint().text("Through the proxy.").repeat_last().start();
+    let to = model.root().trim_start_matches("http://").parse().expect("an address");
+    let (address, asked) = socks::start(to, None);
+    let finished = agent()
+        .endpoint(&model)
+        .env("ALL_PROXY", format!("{scheme}://{address}"))
+        .env("NO_PROXY", "")
+        .args(["run", "-q", "--base-url", &format!("http://{host}/v1"), "go"])
+        .run()
+        .expect_code(0);
+    assert_eq!(finished.stdout.trim(), "Through the proxy.", "{scheme}");
+    assert_eq!(asked.recv().unwrap(), host);
 }
 
 #[test]
