@@ -6,13 +6,13 @@ use agent::event::{Content, Event, Events};
 use agent::log::{ArtifactLimits, Artifacts};
 use agent::picture::Header;
 use agent::sandbox::{Command, Outcome};
-use agent::tools::code::display::{Collected, Run, collect};
+use agent::tools::code::display::{Run, ShownOutput, collect};
 use agent::tools::{Bounds, Context};
 use std::sync::{Arc, Mutex};
 
 /// The files that a run of `text` showed, with the names and media types that its events gave.
 struct Shown {
-    collected: Collected,
+    collected: ShownOutput,
     events: Vec<(String, String)>,
     store: tempfile::TempDir,
     output: String,
@@ -281,14 +281,14 @@ async fn too_many_files_are_counted_and_far_too_many_cost_one_line() {
 async fn a_program_that_shows_nothing_and_removes_everything_leaves_no_line() {
     on_every_backend(async |inside| {
         let shown = show(inside, "echo text; rm -rf /tmp/agent").await;
-        assert_eq!(shown.collected, Collected::default());
+        assert_eq!(shown.collected, ShownOutput::default());
         // What was removed is put back for the next run.
         let shown = show(inside, &python("import agent_display")).await;
-        assert_eq!(shown.collected, Collected::default());
+        assert_eq!(shown.collected, ShownOutput::default());
         // A name that is in the way costs the pictures.
         let shown = show(inside, "rm -rf /tmp/agent && echo > /tmp/agent").await;
-        assert_eq!(shown.collected, Collected::default());
-        assert_eq!(show(inside, "true").await.collected, Collected::default());
+        assert_eq!(shown.collected, ShownOutput::default());
+        assert_eq!(show(inside, "true").await.collected, ShownOutput::default());
     })
     .await;
 }

@@ -6,7 +6,7 @@ use agent::event::SandboxInfo;
 use agent::sandbox::local::Local;
 use agent::sandbox::{Backend, Capabilities, Channel, Copied, Listed, OnProgress, Spec};
 use agent::server::Listener;
-use agent::server::e2b::{Secret, Settings, serve};
+use agent::server::e2b::{E2bSettings, Secret, serve};
 use agent::session::SandboxSettings;
 use agent_testing::egress::{self, Egress};
 use agent_testing::fields::{Field, Kind, check, optional, required};
@@ -142,7 +142,7 @@ pub fn start_for(max_sandboxes: usize) -> E2b {
                 .expect("somebody waits");
             let router = Router::new().fallback(move |request: Request| forward(server.clone(), request));
             tokio::spawn(async move { axum::serve(front, router).await.expect("it serves") });
-            let settings = Settings {
+            let settings = E2bSettings {
                 domain: None,
                 sandbox: SandboxSettings::new(Arc::new(BehindRules::default())),
                 machine: agent_testing::machine(),

@@ -37,7 +37,7 @@ const GOODBYE: Duration = Duration::from_secs(5);
 const MAGIC: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// The reason why an attempt failed.
-enum Failure {
+enum FailedAttempt {
     /// Another attempt may succeed.
     Early(String),
     Final(Error),
@@ -66,11 +66,11 @@ pub async fn open(
     loop {
         let begun = Instant::now();
         let attempt = timeout(ATTEMPT, upgrade(provider, http, &url, &headers, secret));
-        let stalled = || Err(Failure::Early("the WebSocket's handshake was not answered".to_owned()));
+        let stalled = || Err(FailedAttempt::Early("the WebSocket's handshake was not answered".to_owned()));
         let why = match attempt.await.unwrap_or_else(|_| stalled()) {
             Ok(stream) => return Ok(stream),
-            Err(Failure::Final(error)) => return Err(error),
-            Err(Failure::Early(why)) => why,
+            Err(FailedAttempt::Final(error)) => return Err(error),
+            Err(FailedAttempt::Early(why)) => why,
         };
         if Instant::now() >= deadline {
             return Err(unreachable(provider, &why));
@@ -86,10 +86,11 @@ async fn upgrade(
     url: &Url,
     headers: &HeaderMap,
     secret: &str,
-) -> Result<Opened, Failure> {
+) -> Result<Opened, FailedAttempt> {
     let nonce = bootstrap::nonce();
     let key = STANDARD.encode(std::array::from_fn::<u8, 16, _>(|_| fastrand::u8(..)));
-    let mut secret = HeaderValue::from_str(secret).map_err(|_| Failure::Early("an odd secret".to_owned()))?;
+    let mut secret =
+        HeaderValue::from_str(secret).map_err(|_| FailedAttempt::Early("an odd secret".to_owned()))?;
     secret.set_sensitive(true);
     let request = http
         .get(url.clone())
@@ -101,17 +102,18 @@ async fn upgrade(
         .header(SECRET_HEADER, secret)
         .header(NONCE_HEADER, hex::encode(nonce));
     // Without the address: it may hold a token.
-    let failed =
-        |error: reqwest::Error| Failure::Early(format!("{:#}", anyhow::Error::from(error.without_url())));
+    let failed = |error: reqwest::Error| {
+        FailedAttempt::Early(format!("{:#}", anyhow::Error::from(error.without_url())))
+    };
     let response = request.send().await.map_err(failed)?;
     check(provider, &response, &key)?;
     let greeting = Greeting { nonce, is_noticed: response.headers().contains_key(NONCE_HEADER) };
     Ok(Opened { stream: response.upgrade().await.map_err(failed)?, greeting })
 }
 
-fn check(provider: &str, response: &Response, key: &str) -> Result<(), Failure> {
+fn check(provider: &str, response: &Response, key: &str) -> Result<(), FailedAttempt> {
     let status = response.status();
-    let refused = |message: String, hint: &str| Err(Failure::Final(Error::sandbox(message).hint(hint)));
+    let refused = |message: String, hint: &str| Err(FailedAttempt::Final(Error::sandbox(message).hint(hint)));
     match status {
         StatusCode::SWITCHING_PROTOCOLS => {}
         StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => {
@@ -128,7 +130,7 @@ fn check(provider: &str, response: &Response, key: &str) -> Result<(), Failure> 
                 "the redirect is not followed, because the session's secret is in the request",
             );
         }
-        _ => return Err(Failure::Early(format!("its port answers with status {}", status.as_u16()))),
+        _ => return Err(FailedAttempt::Early(format!("its port answers with status {}", status.as_u16()))),
     }
     let expected = STANDARD.encode(Sha1::digest(format!("{key}{MAGIC}")));
     let accept = response.headers().get("sec-websocket-accept").map(HeaderValue::as_bytes);

@@ -2,7 +2,7 @@
 
 use crate::hunks::{Kind, Line};
 use agent_base::visible::{visible, visible_bytes};
-use agent_policy::syntax::{Class, Language, Lines};
+use agent_policy::syntax::{Class, Grammar, Lines};
 use anstyle::{AnsiColor, Style};
 use similar::{Algorithm, DiffTag, capture_diff_slices_deadline};
 use std::ops::Range;
@@ -54,7 +54,7 @@ struct Waiting {
 impl Painter {
     /// For the file at `path` with these contents; without colours nothing but dangerous characters is changed.
     pub fn new(path: &Path, old: &[u8], new: &[u8], has_colours: bool) -> Self {
-        let language = Language::of_file(path).filter(|_| has_colours);
+        let language = Grammar::of_file(path).filter(|_| has_colours);
         let read = |content: &[u8]| match (language, std::str::from_utf8(content)) {
             (Some(language), Ok(text)) if !text.is_empty() => Lines::read(language, text),
             _ => Lines::default(),

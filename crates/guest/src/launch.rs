@@ -43,7 +43,7 @@ use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
-use step::{Failure, Step};
+use step::{FailedStep, Step};
 use sys::MS_RDONLY;
 
 /// The names of the workspace and of `$HOME` in every sandbox.
@@ -112,7 +112,7 @@ fn detach_stdout() -> io::Result<()> {
     sys::duplicate_to(null.as_raw_fd(), 1)
 }
 
-fn launch(directory: &Path) -> Result<(), Failure> {
+fn launch(directory: &Path) -> Result<(), FailedStep> {
     let directory = fs::canonicalize(directory).step_at("find", directory)?;
     let spec = fs::read(directory.join(launch_spec::FILE)).and_then(|bytes| LaunchSpec::decode(&bytes));
     let spec = spec.step("read the launch specification")?;
@@ -143,8 +143,15 @@ fn launch(directory: &Path) -> Result<(), Failure> {
     let pid = sys::fork_into(namespaces(&spec, is_root)).step("make the namespaces")?;
     if pid == 0 {
         drop(opener);
-        let plan =
-            Plan { spec: &spec, private: &directory, is_root, caller, owners, cache_owners, beneath_owners };
+        let plan = InitPlan {
+            spec: &spec,
+            private: &directory,
+            is_root,
+            caller,
+            owners,
+            cache_owners,
+            beneath_owners,
+        };
         let failure = become_guest(&plan, gate, listener);
         eprint!("{failure}");
         std::process::exit(1);
@@ -162,7 +169,7 @@ fn launch(directory: &Path) -> Result<(), Failure> {
 }
 
 /// The plan of what PID 1 is to become.
-struct Plan<'a> {
+struct InitPlan<'a> {
     spec: &'a LaunchSpec,
     private: &'a Path,
     /// Set if the launcher can become the sandbox's user. Otherwise a user namespace makes one of the caller.
@@ -183,7 +190,7 @@ struct CacheOwners {
     map: Option<File>,
 }
 
-impl Plan<'_> {
+impl InitPlan<'_> {
     /// Returns the path of the workspace inside.
     fn place(&self) -> &Path {
         if self.spec.place.as_os_str().is_empty() { Path::new(WORKSPACE) } else { &self.spec.place }
@@ -213,7 +220,7 @@ fn listen(directory: &Path) -> io::Result<UnixListener> {
 
 /// Puts PID 1 into its control groups and writes down who it is, while it builds its root: joining takes the kernel
 /// milliseconds.
-fn admit(spec: &LaunchSpec, directory: &Path, pid: i32) -> Result<(), Failure> {
+fn admit(spec: &LaunchSpec, directory: &Path, pid: i32) -> Result<(), FailedStep> {
     note_processes(directory, pid)?;
     for cgroup in &spec.cgroups {
         fs::write(cgroup.join("cgroup.procs"), pid.to_string()).step_at("join the control group", cgroup)?;
@@ -222,7 +229,7 @@ fn admit(spec: &LaunchSpec, directory: &Path, pid: i32) -> Result<(), Failure> {
 }
 
 /// Writes the file `processes`, whole or not at all.
-fn note_processes(directory: &Path, pid_1: i32) -> Result<(), Failure> {
+fn note_processes(directory: &Path, pid_1: i32) -> Result<(), FailedStep> {
     let line = |pid: i32| Ok::<_, io::Error>(format!("{pid} {}\n", start_time(pid)?));
     let write = || {
         let text = line(std::process::id() as i32)? + &line(pid_1)?;
@@ -243,13 +250,13 @@ fn start_time(pid: i32) -> io::Result<u64> {
 }
 
 /// Lets go of the stream and of stderr, so that their ends are seen by whom they concern.
-fn detach() -> Result<(), Failure> {
+fn detach() -> Result<(), FailedStep> {
     let null = OpenOptions::new().read(true).write(true).open("/dev/null").step("open /dev/null")?;
     (0..=2).try_for_each(|fd| sys::duplicate_to(null.as_raw_fd(), fd)).step("let go of the stream")
 }
 
 /// The life of PID 1 until it executes the guest. Returns only what went wrong.
-fn become_guest(plan: &Plan<'_>, gate: io::PipeReader, listener: UnixListener) -> Failure {
+fn become_guest(plan: &InitPlan<'_>, gate: io::PipeReader, listener: UnixListener) -> FailedStep {
     let mut status =
         match begin(plan, gate).and_then(|()| descriptors(listener).step("arrange the descriptors")) {
             Err(failure) => return failure,
@@ -264,15 +271,15 @@ fn become_guest(plan: &Plan<'_>, gate: io::PipeReader, listener: UnixListener) -
 }
 
 /// Makes the sandbox, and starts what runs in it beside the guest.
-fn begin(plan: &Plan<'_>, gate: io::PipeReader) -> Result<(), Failure> {
+fn begin(plan: &InitPlan<'_>, gate: io::PipeReader) -> Result<(), FailedStep> {
     enter(plan, gate)?;
     TERMINATING_SIGNALS.iter().for_each(|signal| sys::default_signal(*signal));
     engine::start(plan.spec)
 }
 
 /// Makes the sandbox's namespaces what they are to be, as far as that takes privileges.
-fn enter(plan: &Plan<'_>, mut gate: io::PipeReader) -> Result<(), Failure> {
-    let Plan { spec, is_root, caller, .. } = *plan;
+fn enter(plan: &InitPlan<'_>, mut gate: io::PipeReader) -> Result<(), FailedStep> {
+    let InitPlan { spec, is_root, caller, .. } = *plan;
     if !is_root {
         identity::map_caller(spec, caller)?;
     }
@@ -287,7 +294,7 @@ fn enter(plan: &Plan<'_>, mut gate: io::PipeReader) -> Result<(), Failure> {
     if spec.own_kernel { engine::mount_kernel_files() } else { Ok(()) }
 }
 
-fn confine(plan: &Plan<'_>) -> Result<(), Failure> {
+fn confine(plan: &InitPlan<'_>) -> Result<(), FailedStep> {
     let own: Vec<&Path> = [plan.place(), plan.home()]
         .into_iter()
         .chain(plan.spec.caches.iter().map(|(_, inside)| inside.as_path()))
@@ -303,13 +310,13 @@ fn confine(plan: &Plan<'_>) -> Result<(), Failure> {
 }
 
 /// Becomes the guest. Returns only what went wrong.
-fn execute(spec: &LaunchSpec, status: &mut File) -> Failure {
+fn execute(spec: &LaunchSpec, status: &mut File) -> FailedStep {
     let Some((program, arguments)) = spec.argv.split_first() else {
-        return Failure::new("start the guest", io::Error::other("nothing to start was given"));
+        return FailedStep::new("start the guest", io::Error::other("nothing to start was given"));
     };
     let _ = status.write_all(b"ready");
     let environment = spec.env.iter().map(|(name, value)| (name, value));
-    Failure::new(
+    FailedStep::new(
         "start the guest",
         Command::new(program).args(arguments).env_clear().envs(environment).exec(),
     )

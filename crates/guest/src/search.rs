@@ -18,10 +18,10 @@ const DIRECTORIES: usize = 64;
 #[derive(Default)]
 pub struct SearchPath {
     path: OsString,
-    directories: Vec<Directory>,
+    directories: Vec<SearchedDirectory>,
 }
 
-struct Directory {
+struct SearchedDirectory {
     path: PathBuf,
     open: Option<File>,
 }
@@ -36,7 +36,7 @@ impl SearchPath {
         let path = path.unwrap_or(&own);
         if self.path != path {
             let directories = std::env::split_paths(path).take(DIRECTORIES);
-            self.directories = directories.map(|path| Directory { path, open: None }).collect();
+            self.directories = directories.map(|path| SearchedDirectory { path, open: None }).collect();
             self.path = path.to_owned();
         }
         let program = CString::new(name).ok()?;
@@ -45,7 +45,7 @@ impl SearchPath {
     }
 }
 
-impl Directory {
+impl SearchedDirectory {
     fn has(&mut self, program: &CString) -> bool {
         // One that was removed, and perhaps made again, is another one.
         if self.open.as_ref().is_some_and(|open| open.metadata().is_ok_and(|now| now.nlink() == 0)) {

@@ -124,7 +124,7 @@ pub struct Walk {
     seen: Option<HashMap<PathBuf, u64>>,
     complete: bool,
     /// Directories still to be listed, which are sent then.
-    directories: Vec<Waiting>,
+    directories: Vec<UnlistedDirectory>,
     /// The directory that is being listed; it is the root where none is open.
     listing: Option<(PathBuf, Option<Directory>)>,
     names: Names,
@@ -136,7 +136,7 @@ pub struct Walk {
 }
 
 /// A directory to be listed.
-struct Waiting {
+struct UnlistedDirectory {
     entry: Entry,
     /// Set if an earlier walk has seen the same.
     is_known: bool,
@@ -259,7 +259,9 @@ impl Walk {
             }
             return Ok(true);
         }
-        let Some(Waiting { mut entry, is_known }) = self.directories.pop() else { return Ok(false) };
+        let Some(UnlistedDirectory { mut entry, is_known }) = self.directories.pop() else {
+            return Ok(false);
+        };
         match self.top.below(&entry.path) {
             Ok(open) => self.listing = Some((entry.path.clone(), Some(open))),
             // Gone since its name was listed.
@@ -290,7 +292,7 @@ impl Walk {
         let mut entry = files::entry(&full, path, &stat);
         match entry.kind {
             EntryKind::Directory if !self.exclude.contains(&entry.path) && !self.is_deepest(&entry.path) => {
-                self.directories.push(Waiting { entry, is_known });
+                self.directories.push(UnlistedDirectory { entry, is_known });
                 return Ok(());
             }
             EntryKind::File if self.hash => match hashes.get(&stat) {

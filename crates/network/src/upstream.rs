@@ -41,11 +41,11 @@ const UNUSED_SCHEMES: [&str; 3] = ["socks4", "socks4a", "https"];
 pub(super) struct Proxy {
     host: String,
     port: u16,
-    kind: Kind,
+    kind: ProxyKind,
 }
 
 #[derive(Clone, PartialEq, Eq)]
-enum Kind {
+enum ProxyKind {
     /// HTTP, with the value of `Proxy-Authorization`.
     Http(Option<String>),
     /// SOCKS 5 (RFC 1928), with a name and a password (RFC 1929). It resolves the names of hosts.
@@ -137,7 +137,7 @@ impl Proxy {
                     let pair = [name.as_slice(), b":", password.as_slice()].concat();
                     format!("Basic {}", STANDARD.encode(pair))
                 });
-                (Kind::Http(authorization), 80)
+                (ProxyKind::Http(authorization), 80)
             }
             "socks" | "socks5" | "socks5h" => {
                 let text = |bytes| String::from_utf8(bytes).ok();
@@ -145,7 +145,7 @@ impl Proxy {
                     Some((name, password)) => Some((text(name)?, text(password)?)),
                     None => None,
                 };
-                (Kind::Socks(credentials), 1080)
+                (ProxyKind::Socks(credentials), 1080)
             }
             _ => return None,
         };
@@ -168,8 +168,10 @@ impl Proxy {
         // An optimisation: a failure changes nothing else.
         let _ = stream.set_nodelay(true);
         match &self.kind {
-            Kind::Http(authorization) => connect_by_http(stream, authorization.as_deref(), host, port).await,
-            Kind::Socks(credentials) => connect_by_socks(stream, credentials.as_ref(), host, port).await,
+            ProxyKind::Http(authorization) => {
+                connect_by_http(stream, authorization.as_deref(), host, port).await
+            }
+            ProxyKind::Socks(credentials) => connect_by_socks(stream, credentials.as_ref(), host, port).await,
         }
     }
 }
@@ -328,7 +330,7 @@ mod tests {
         let found = upstream(&[("HTTPS_PROXY", "http://us%40er:p%3Aw@proxy.corp:3128/")]).unwrap();
         let proxy = found.to(&Host::parse("example.com").unwrap(), 443).unwrap();
         assert_eq!((proxy.host.as_str(), proxy.port), ("proxy.corp", 3128));
-        assert!(proxy.kind == Kind::Http(Some("Basic dXNAZXI6cDp3".to_owned())));
+        assert!(proxy.kind == ProxyKind::Http(Some("Basic dXNAZXI6cDp3".to_owned())));
         assert!(!is_proxied(&found, "example.com", 80), "there is none for HTTP");
         assert!(!format!("{found:?}").contains("corp"));
         let all = upstream(&[("all_proxy", "proxy.corp:8080")]).unwrap();
@@ -336,7 +338,7 @@ mod tests {
         let socks = upstream(&[("ALL_PROXY", "socks5h://us%40er:p%3Aw@proxy.corp")]).unwrap();
         let proxy = socks.to(&Host::parse("example.com").unwrap(), 443).unwrap();
         assert_eq!((proxy.host.as_str(), proxy.port), ("proxy.corp", 1080));
-        assert!(proxy.kind == Kind::Socks(Some(("us@er".to_owned(), "p:w".to_owned()))));
+        assert!(proxy.kind == ProxyKind::Socks(Some(("us@er".to_owned(), "p:w".to_owned()))));
         for (unusable, named) in [
             ("socks4://user@proxy:1080", Some("the socks4:// proxy of https_proxy")),
             ("SOCKS4a://proxy:1080", Some("the socks4a:// proxy of https_proxy")),

@@ -40,7 +40,7 @@ where
 /// A question to the user.
 pub enum Question<'a> {
     /// May this tool call run?
-    ToolCall(&'a policy::Question),
+    ToolCall(&'a policy::CallQuestion),
     /// May a program in the sandbox connect to a host that is not on the list?
     Connect {
         /// The host, a name or an address.

@@ -86,7 +86,7 @@ pub struct Peer(pub Option<SocketAddr>);
 
 /// A bound socket. A Unix socket's file is removed when this is dropped.
 pub struct Listener {
-    socket: Socket,
+    socket: ListenSocket,
     address: Address,
     max_connections: usize,
     tls: Option<TlsAcceptor>,
@@ -99,7 +99,7 @@ impl fmt::Debug for Listener {
 }
 
 #[derive(Debug)]
-enum Socket {
+enum ListenSocket {
     Tcp(TcpListener),
     /// With the device and inode of its file, which alone is removed at the end.
     Unix(UnixListener, (u64, u64)),
@@ -128,11 +128,11 @@ impl Listener {
             Address::Tcp(wanted) => {
                 let socket = TcpListener::bind(wanted).await.map_err(failed)?;
                 let bound = socket.local_addr().map_err(failed)?;
-                (Socket::Tcp(socket), Address::Tcp(bound))
+                (ListenSocket::Tcp(socket), Address::Tcp(bound))
             }
             Address::Unix(path) => {
                 let (socket, file) = bind_unix(path).await.map_err(failed)?;
-                (Socket::Unix(socket, file), address.clone())
+                (ListenSocket::Unix(socket, file), address.clone())
             }
         };
         Ok(Self { socket, address, max_connections: DEFAULT_MAX_CONNECTIONS, tls: None })
@@ -209,21 +209,21 @@ impl Listener {
         let _ = tokio::time::timeout(STOP_TIMEOUT, ending.closed()).await;
     }
 
-    async fn accept(&self) -> std::io::Result<(Connection, Peer)> {
+    async fn accept(&self) -> std::io::Result<(Accepted, Peer)> {
         Ok(match &self.socket {
-            Socket::Tcp(socket) => {
+            ListenSocket::Tcp(socket) => {
                 let (stream, peer) = socket.accept().await?;
                 stream.set_nodelay(true)?;
-                (Connection::Tcp(stream), Peer(Some(peer)))
+                (Accepted::Tcp(stream), Peer(Some(peer)))
             }
-            Socket::Unix(socket, _) => (Connection::Unix(socket.accept().await?.0), Peer(None)),
+            ListenSocket::Unix(socket, _) => (Accepted::Unix(socket.accept().await?.0), Peer(None)),
         })
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let (Address::Unix(path), Socket::Unix(_, file)) = (&self.address, &self.socket)
+        if let (Address::Unix(path), ListenSocket::Unix(_, file)) = (&self.address, &self.socket)
             && std::fs::symlink_metadata(path).is_ok_and(|now| (now.dev(), now.ino()) == *file)
         {
             let _ = std::fs::remove_file(path);
@@ -232,12 +232,12 @@ impl Drop for Listener {
 }
 
 /// An accepted connection.
-enum Connection {
+enum Accepted {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
-impl Connection {
+impl Accepted {
     /// Returns what its requests come on: decrypted, where the client greets with TLS.
     async fn open(self, tls: Option<TlsAcceptor>) -> std::io::Result<Box<dyn Stream>> {
         Ok(match (self, tls) {

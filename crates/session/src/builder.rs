@@ -1,7 +1,7 @@
 //! From settings to an open session.
 
 use super::checkpoints::Checkpoints;
-use super::delegate::{Delegate, Origin, Parent, State};
+use super::delegate::{Delegate, DelegateState, Origin, Parent};
 use super::environment::SessionEnvironment;
 use super::facts::{facts, host_programs};
 use super::frontend::Frontend;
@@ -470,7 +470,7 @@ impl Builder {
             checkpoints: Arc::clone(checkpoints),
             gate: Arc::clone(gate),
             shared: shared.clone(),
-            state: State::default(),
+            state: DelegateState::default(),
         };
         self.delegates.then(|| Arc::new(delegate()))
     }

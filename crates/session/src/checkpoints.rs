@@ -19,10 +19,10 @@ const MAX_SHARE: u32 = 20;
 pub struct Checkpoints {
     pub(super) startup: Arc<Startup>,
     pub(super) frontend: Arc<dyn Frontend>,
-    state: Mutex<State>,
+    state: Mutex<CheckpointState>,
 }
 
-struct State {
+struct CheckpointState {
     last: Option<Instant>,
     cost: Duration,
     /// The last prompt, counting from 1 over the whole session.
@@ -35,7 +35,7 @@ struct State {
 impl Checkpoints {
     /// Those of a session that has had `prompts` prompts.
     pub(super) fn new(startup: Arc<Startup>, frontend: Arc<dyn Frontend>, prompts: u64) -> Self {
-        let state = State { last: None, cost: Duration::ZERO, prompt: prompts, undone: Vec::new() };
+        let state = CheckpointState { last: None, cost: Duration::ZERO, prompt: prompts, undone: Vec::new() };
         Self { startup, frontend, state: Mutex::new(state) }
     }
 
@@ -161,14 +161,14 @@ impl Checkpoints {
 
     /// Records the workspace, if it changed since the last time. Where the sandbox writes straight into the user's files, only a prompt's
     /// end does: at any other time it may be the user who changed them.
-    async fn record(&self, state: &mut State) -> Result<()> {
+    async fn record(&self, state: &mut CheckpointState) -> Result<()> {
         match self.startup.if_ready() {
             Some(ready) if ready.workspace.is_in_place() => Ok(()),
             _ => self.record_prompt(state).await,
         }
     }
 
-    async fn record_prompt(&self, state: &mut State) -> Result<()> {
+    async fn record_prompt(&self, state: &mut CheckpointState) -> Result<()> {
         let Some(ready) = self.startup.if_ready() else { return Ok(()) };
         let started = Instant::now();
         let checkpoint = ready.workspace.checkpoint(&ready.sandbox, state.prompt).await?;
@@ -191,7 +191,7 @@ impl Checkpoints {
     }
 }
 
-impl State {
+impl CheckpointState {
     /// Returns the wait until another recording would not take more than its share of the time; `None` if it may begin
     /// now.
     fn too_early(&self) -> Option<Duration> {

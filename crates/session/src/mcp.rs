@@ -121,7 +121,7 @@ impl Session {
         };
         let tools: Vec<String> = others.iter().map(|(name, told)| format!("{name}: {told}")).collect();
         let what = format!("An MCP server has changed these tools:\n{}", tools.join("\n"));
-        let question = policy::Question::about(&what, "tools as they are now");
+        let question = policy::CallQuestion::about(&what, "tools as they are now");
         approver.ask(&Question::ToolCall(&question)).await
     }
 }

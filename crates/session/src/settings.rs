@@ -131,11 +131,11 @@ impl WorkspaceSettings {
         workspace::validate(&self.root, self.named, &self.machine).map(drop)
     }
 
-    fn selection(&self) -> select::Options {
-        select::Options {
+    fn selection(&self) -> select::SelectOptions {
+        select::SelectOptions {
             include: self.include.clone(),
             exclude: self.exclude.clone(),
-            ..select::Options::new(Arc::clone(&self.machine))
+            ..select::SelectOptions::new(Arc::clone(&self.machine))
         }
     }
 

@@ -84,7 +84,7 @@ type Starting = Shared<BoxFuture<'static, Result<Arc<Ready>, Arc<Error>>>>;
 
 enum Phase {
     /// Nobody has needed it.
-    Waiting(Box<(Start, Population)>),
+    Waiting(Box<(SandboxStart, Population)>),
     Begun(Starting),
     /// It was not needed, and is not any more.
     Ended,
@@ -101,7 +101,7 @@ impl Startup {
     ) -> Self {
         let backend = Arc::clone(&settings.backend);
         let reattaches = matches!(population, Population::Reattach(..));
-        let start = Start {
+        let start = SandboxStart {
             backend: Arc::clone(&backend),
             spec: settings.spec(id),
             directory: settings.directory.clone(),
@@ -251,7 +251,7 @@ impl Reach for Startup {
 }
 
 /// The start of one sandbox.
-struct Start {
+struct SandboxStart {
     backend: Arc<dyn Backend>,
     spec: Spec,
     /// The directory of the workspace that commands start in.
@@ -264,7 +264,7 @@ struct Start {
     frontend: Arc<dyn Frontend>,
 }
 
-impl Start {
+impl SandboxStart {
     /// Starts it in the background.
     fn begin(self, population: Population) -> Starting {
         let backend = Arc::clone(&self.backend);

@@ -27,7 +27,7 @@ const FIELDS: [&str; 17] = [
 /// The version in the documentation, and the one that the vendor's client for Python names (2.14).
 const VERSIONS: [&str; 2] = ["2023-06-01", "2026-10-21"];
 
-type Check = Result<(), String>;
+type AnthropicCheck = Result<(), String>;
 
 /// The status and the body of a refusal, if the request is refused.
 pub fn refusal(request: &Request) -> Option<(u16, Value)> {
@@ -63,14 +63,14 @@ pub fn kind(status: u16) -> &'static str {
     }
 }
 
-fn known(object: &Value, place: &str, fields: &[&str]) -> Check {
+fn known(object: &Value, place: &str, fields: &[&str]) -> AnthropicCheck {
     match unknown_field(object, fields) {
         Some(name) => Err(format!("{place}{name}: Extra inputs are not permitted")),
         None => Ok(()),
     }
 }
 
-fn check(body: &Value) -> Check {
+fn check(body: &Value) -> AnthropicCheck {
     known(body, "", &FIELDS)?;
     if body["model"].as_str().is_none_or(str::is_empty) {
         return Err("model: Field required".to_owned());
@@ -94,7 +94,7 @@ fn check(body: &Value) -> Check {
 }
 
 /// Every object of the schema of an answer is closed, and has no bounds.
-fn closed(schema: &Value) -> Check {
+fn closed(schema: &Value) -> AnthropicCheck {
     if schema["type"] == "object" && schema["additionalProperties"] != false {
         return Err("output_config.format.schema: For 'object' type, 'additionalProperties' must be explicitly set to false".into());
     }
@@ -107,7 +107,7 @@ fn closed(schema: &Value) -> Check {
     schema["properties"].as_object().into_iter().flatten().try_for_each(|(_, schema)| closed(schema))
 }
 
-fn thinking(body: &Value, max_tokens: u64) -> Check {
+fn thinking(body: &Value, max_tokens: u64) -> AnthropicCheck {
     let Some(thinking) = body.get("thinking") else { return Ok(()) };
     match thinking["type"].as_str() {
         Some("enabled") => {
@@ -131,7 +131,7 @@ fn thinking(body: &Value, max_tokens: u64) -> Check {
     Ok(())
 }
 
-fn tools(body: &Value) -> Check {
+fn tools(body: &Value) -> AnthropicCheck {
     for tool in body["tools"].as_array().into_iter().flatten() {
         known(
             tool,
@@ -153,7 +153,7 @@ fn is_word(text: &str) -> bool {
     text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
 }
 
-fn messages(messages: &[Value]) -> Check {
+fn messages(messages: &[Value]) -> AnthropicCheck {
     let mut open: Vec<String> = Vec::new();
     for (at, message) in messages.iter().enumerate() {
         let place = format!("messages.{at}");
@@ -240,7 +240,7 @@ fn block(block: &Value, role: &str, place: &str) -> Result<Option<String>, Strin
     Ok(None)
 }
 
-fn text(block: &Value, place: &str) -> Check {
+fn text(block: &Value, place: &str) -> AnthropicCheck {
     known(block, place, &["type", "text", "cache_control", "citations"])?;
     match block["text"].as_str().is_some_and(|text| !text.trim().is_empty()) {
         true => Ok(()),
@@ -248,7 +248,7 @@ fn text(block: &Value, place: &str) -> Check {
     }
 }
 
-fn image(source: &Value) -> Check {
+fn image(source: &Value) -> AnthropicCheck {
     let kinds = ["image/jpeg", "image/png", "image/gif", "image/webp"];
     match source["type"].as_str() {
         Some("base64")

@@ -32,10 +32,10 @@ pub fn endpoint() -> Script {
 /// What the endpoint will answer, in order.
 #[derive(Default)]
 pub struct Script {
-    answers: VecDeque<Answer>,
+    answers: VecDeque<EndpointAnswer>,
     repeats_last: bool,
     window: Option<u64>,
-    models: Option<Answer>,
+    models: Option<EndpointAnswer>,
     tls: bool,
     strict: bool,
     rule: Option<Rule>,
@@ -46,7 +46,7 @@ pub struct Script {
 type Rule = Arc<dyn Fn(&Value) -> Script + Send + Sync>;
 
 #[derive(Clone)]
-struct Answer {
+struct EndpointAnswer {
     status: u16,
     headers: Vec<(String, String)>,
     content: Content,
@@ -168,7 +168,7 @@ impl Script {
 
     /// Returns what `GET /models` answers; a list of one model if absent.
     pub fn models(mut self, status: u16, body: impl AsRef<[u8]>) -> Self {
-        let mut answer = Answer::new(Content::Raw(body.as_ref().to_vec()));
+        let mut answer = EndpointAnswer::new(Content::Raw(body.as_ref().to_vec()));
         answer.status = status;
         self.models = Some(answer);
         self
@@ -273,7 +273,7 @@ impl Script {
         let tls = self
             .tls
             .then(|| tls_config(include_bytes!("tls/certificate.pem"), include_bytes!("tls/key.pem")));
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(EndpointShared {
             script: Mutex::new(self),
             requests: Mutex::default(),
             cache: Mutex::default(),
@@ -297,17 +297,17 @@ impl Script {
     }
 
     fn answer(mut self, content: Content) -> Self {
-        self.answers.push_back(Answer::new(content));
+        self.answers.push_back(EndpointAnswer::new(content));
         self
     }
 
-    fn change(mut self, edit: impl FnOnce(&mut Answer)) -> Self {
+    fn change(mut self, edit: impl FnOnce(&mut EndpointAnswer)) -> Self {
         edit(self.answers.back_mut().expect("an answer comes first"));
         self
     }
 
     /// The answer to a request with this body.
-    fn answer_to(&mut self, body: &Value) -> Answer {
+    fn answer_to(&mut self, body: &Value) -> EndpointAnswer {
         let Some(window) = self.window else { return self.next() };
         let tokens = (body["messages"].to_string().len() + body["tools"].to_string().len()) as u64 / 3;
         if tokens > window {
@@ -318,7 +318,7 @@ impl Script {
                 "code": 400, "message": message, "type": "exceed_context_size_error",
                 "n_prompt_tokens": tokens, "n_ctx": window,
             });
-            let mut answer = Answer::new(Content::Raw(json!({ "error": error }).to_string().into()));
+            let mut answer = EndpointAnswer::new(Content::Raw(json!({ "error": error }).to_string().into()));
             answer.status = 400;
             return answer;
         }
@@ -329,20 +329,21 @@ impl Script {
         answer
     }
 
-    fn next(&mut self) -> Answer {
+    fn next(&mut self) -> EndpointAnswer {
         if self.repeats_last && self.answers.len() == 1 {
             return self.answers[0].clone();
         }
         self.answers.pop_front().unwrap_or_else(|| {
-            let mut answer =
-                Answer::new(Content::Raw(br#"{"error":{"message":"the script has run out"}}"#.into()));
+            let mut answer = EndpointAnswer::new(Content::Raw(
+                br#"{"error":{"message":"the script has run out"}}"#.into(),
+            ));
             answer.status = 418;
             answer
         })
     }
 }
 
-impl Answer {
+impl EndpointAnswer {
     fn new(content: Content) -> Self {
         Self {
             status: 200,
@@ -360,7 +361,7 @@ impl Answer {
 /// A running endpoint. It serves until the test process ends.
 pub struct Endpoint {
     url: String,
-    shared: Arc<Shared>,
+    shared: Arc<EndpointShared>,
 }
 
 impl Endpoint {
@@ -478,10 +479,10 @@ pub fn template_error(messages: &[Value]) -> Option<String> {
     None
 }
 
-fn refusal(reason: &Option<String>) -> Answer {
+fn refusal(reason: &Option<String>) -> EndpointAnswer {
     let message = reason.clone().unwrap_or_default();
     let body = json!({ "error": { "message": message, "type": "error", "code": null } }).to_string();
-    let mut answer = Answer::new(Content::Raw(body.into_bytes()));
+    let mut answer = EndpointAnswer::new(Content::Raw(body.into_bytes()));
     answer.status = 400;
     answer
 }
@@ -496,7 +497,7 @@ pub fn sample(name: &str) -> (Vec<u8>, u16) {
     (body.as_bytes().to_vec(), status)
 }
 
-struct Shared {
+struct EndpointShared {
     script: Mutex<Script>,
     /// What was sent before, and what each request of Messages or Responses cost.
     cache: Mutex<(PrefixCache, Vec<Count>)>,
@@ -509,7 +510,11 @@ struct Shared {
 pub trait Duplex: Read + Write + Send {}
 impl<T: Read + Write + Send> Duplex for T {}
 
-fn serve(stream: TcpStream, tls: Option<Arc<rustls::ServerConfig>>, shared: &Shared) -> std::io::Result<()> {
+fn serve(
+    stream: TcpStream,
+    tls: Option<Arc<rustls::ServerConfig>>,
+    shared: &EndpointShared,
+) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = stream.try_clone()?;
     let mut reader = BufReader::new(duplex(stream, tls)?);
@@ -532,16 +537,18 @@ fn serve(stream: TcpStream, tls: Option<Arc<rustls::ServerConfig>>, shared: &Sha
             (true, _) if ruled.is_some() => ruled.unwrap(),
             (true, _) => shared.script.lock().unwrap().answer_to(&request.body),
             (_, true) => shared.script.lock().unwrap().models.clone().unwrap_or_else(|| {
-                Answer::new(Content::Raw(br#"{"object":"list","data":[{"id":"fake-model"}]}"#.to_vec()))
+                EndpointAnswer::new(Content::Raw(
+                    br#"{"object":"list","data":[{"id":"fake-model"}]}"#.to_vec(),
+                ))
             }),
             _ if is_connect => {
                 // A proxy that wants credentials.
-                let mut answer = Answer::new(Content::Raw(Vec::new()));
+                let mut answer = EndpointAnswer::new(Content::Raw(Vec::new()));
                 answer.status = 407;
                 answer
             }
             _ => {
-                let mut answer = Answer::new(Content::Raw(b"404 page not found\n".to_vec()));
+                let mut answer = EndpointAnswer::new(Content::Raw(b"404 page not found\n".to_vec()));
                 answer.status = 404;
                 answer
             }
@@ -575,18 +582,18 @@ impl Vendor {
         }
     }
 
-    fn refusal(self, request: &Request) -> Option<Answer> {
+    fn refusal(self, request: &Request) -> Option<EndpointAnswer> {
         let (status, body) = match self {
             Self::Anthropic => anthropic::refusal(request)?,
             Self::OpenAi => openai_responses::refusal(request)?,
         };
-        let mut answer = Answer::new(Content::Raw(body.to_string().into_bytes()));
+        let mut answer = EndpointAnswer::new(Content::Raw(body.to_string().into_bytes()));
         answer.status = status;
         Some(answer)
     }
 
     /// A scripted message or error as this protocol writes it.
-    fn translated(self, answer: Answer, body: &Value, shared: &Shared) -> Answer {
+    fn translated(self, answer: EndpointAnswer, body: &Value, shared: &EndpointShared) -> EndpointAnswer {
         let content = match &answer.content {
             Content::Message { message, finish, .. } => {
                 let (cache, counts) = &mut *shared.cache.lock().unwrap();
@@ -629,7 +636,7 @@ impl Vendor {
             _ => return answer,
         };
         let kind = if content.starts_with(b"event:") { "text/event-stream" } else { "application/json" };
-        let mut answer = Answer { content: Content::Raw(content), ..answer };
+        let mut answer = EndpointAnswer { content: Content::Raw(content), ..answer };
         if !answer.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) {
             answer.headers.push(("content-type".to_owned(), kind.to_owned()));
         }
@@ -664,7 +671,7 @@ fn read_request(reader: &mut impl BufRead) -> std::io::Result<Option<Request>> {
 fn write_answer(
     to: &mut dyn Write,
     socket: &TcpStream,
-    answer: &Answer,
+    answer: &EndpointAnswer,
     streamed: bool,
 ) -> std::io::Result<bool> {
     std::thread::sleep(answer.delay);
@@ -705,7 +712,12 @@ fn write_answer(
     Ok(true)
 }
 
-fn write_body(to: &mut dyn Write, socket: &TcpStream, answer: &Answer, body: &[u8]) -> std::io::Result<bool> {
+fn write_body(
+    to: &mut dyn Write,
+    socket: &TcpStream,
+    answer: &EndpointAnswer,
+    body: &[u8],
+) -> std::io::Result<bool> {
     let middle = answer.cut_at.unwrap_or(body.len() / 2).min(body.len());
     let mut written = 0;
     let mut ended = answer.end == End::Complete;

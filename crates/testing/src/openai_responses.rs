@@ -30,7 +30,7 @@ const FIELDS: [&str; 22] = [
     "previous_response_id",
 ];
 
-type Check = Result<(), (&'static str, String)>;
+type ResponsesCheck = Result<(), (&'static str, String)>;
 
 /// The status and the body of a refusal, if the request is refused.
 pub fn refusal(request: &Request) -> Option<(u16, Value)> {
@@ -50,14 +50,14 @@ fn refuse<T>(message: impl Into<String>) -> Result<T, (&'static str, String)> {
     Err(("invalid_value", message.into()))
 }
 
-fn known(object: &Value, place: &str, fields: &[&str]) -> Check {
+fn known(object: &Value, place: &str, fields: &[&str]) -> ResponsesCheck {
     match unknown_field(object, fields) {
         Some(name) => Err(("unknown_parameter", format!("Unknown parameter: '{place}{name}'."))),
         None => Ok(()),
     }
 }
 
-fn check(body: &Value) -> Check {
+fn check(body: &Value) -> ResponsesCheck {
     known(body, "", &FIELDS)?;
     if body["model"].as_str().is_none_or(str::is_empty) {
         return Err(("missing_required_parameter", "Missing required parameter: 'model'.".into()));
@@ -91,7 +91,7 @@ fn check(body: &Value) -> Check {
 }
 
 #[allow(clippy::too_many_lines)] // a table
-fn items(items: &[Value]) -> Check {
+fn items(items: &[Value]) -> ResponsesCheck {
     let mut open: Vec<&str> = Vec::new();
     let mut after_reasoning: Option<&str> = None;
     for (at, item) in items.iter().enumerate() {
@@ -158,7 +158,7 @@ fn items(items: &[Value]) -> Check {
     }
 }
 
-fn message(item: &Value, place: &str) -> Check {
+fn message(item: &Value, place: &str) -> ResponsesCheck {
     known(item, place, &["type", "id", "role", "content", "status", "phase"])?;
     match item["role"].as_str() {
         Some("user" | "developer" | "system") => {
@@ -169,7 +169,7 @@ fn message(item: &Value, place: &str) -> Check {
     }
 }
 
-fn parts(content: &Value, place: &str, kinds: &[&str]) -> Check {
+fn parts(content: &Value, place: &str, kinds: &[&str]) -> ResponsesCheck {
     if content.is_string() {
         return Ok(());
     }

@@ -42,10 +42,10 @@ pub fn private_repository() -> tempfile::TempDir {
 /// A running server. It serves until the test process ends.
 pub struct PrivateSite {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<PrivateSiteShared>,
 }
 
-struct Shared {
+struct PrivateSiteShared {
     token: &'static str,
     files: Mutex<BTreeMap<String, Vec<u8>>>,
     /// Bare repositories, below `/git/`.
@@ -69,7 +69,7 @@ impl PrivateSite {
         let tls = tls_config(include_bytes!("tls/leaf.pem"), include_bytes!("tls/leaf-key.pem"));
         let listener = TcpListener::bind((ADDRESS, 0)).expect("a port");
         let address = listener.local_addr().expect("an address");
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(PrivateSiteShared {
             token,
             files: Mutex::default(),
             repositories: repositories.map(Path::to_owned),
@@ -136,7 +136,11 @@ fn tunnel(client: TcpStream, site: SocketAddr) -> std::io::Result<()> {
 }
 
 /// Reads requests as a lenient server does.
-fn serve(stream: TcpStream, tls: Arc<rustls::ServerConfig>, shared: &Shared) -> std::io::Result<()> {
+fn serve(
+    stream: TcpStream,
+    tls: Arc<rustls::ServerConfig>,
+    shared: &PrivateSiteShared,
+) -> std::io::Result<()> {
     let mut reader = BufReader::new(duplex(stream, Some(tls))?);
     loop {
         let mut head = String::new();
@@ -157,7 +161,11 @@ fn serve(stream: TcpStream, tls: Arc<rustls::ServerConfig>, shared: &Shared) -> 
 }
 
 /// Answers one line over another protocol, with the token, and closes.
-fn socket(reader: &mut BufReader<Box<dyn Duplex>>, head: String, shared: &Shared) -> std::io::Result<()> {
+fn socket(
+    reader: &mut BufReader<Box<dyn Duplex>>,
+    head: String,
+    shared: &PrivateSiteShared,
+) -> std::io::Result<()> {
     let is_authorised = is_authorised(&head, shared.token);
     shared.requests.lock().unwrap().push(Sent { head, body: Vec::new(), is_authorised });
     let to = reader.get_mut();
@@ -212,7 +220,7 @@ fn is_authorised(head: &str, token: &str) -> bool {
             .is_some_and(|line| line.contains(&format!("key={}", token.replace('_', "%5F"))))
 }
 
-fn answer(to: &mut Box<dyn Duplex>, sent: &Sent, shared: &Shared) -> std::io::Result<()> {
+fn answer(to: &mut Box<dyn Duplex>, sent: &Sent, shared: &PrivateSiteShared) -> std::io::Result<()> {
     let target = sent.head.split(' ').nth(1).unwrap_or_default();
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let token = shared.token;
@@ -326,7 +334,7 @@ fn git(
     sent: &Sent,
     path: &str,
     query: &str,
-    shared: &Shared,
+    shared: &PrivateSiteShared,
 ) -> std::io::Result<()> {
     let mut child = Command::new("git")
         .args(["-c", "http.receivepack=true", "http-backend"])

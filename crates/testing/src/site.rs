@@ -22,13 +22,13 @@ pub struct Site {
 
 #[derive(Default)]
 struct Shared {
-    files: Mutex<BTreeMap<String, Answer>>,
+    files: Mutex<BTreeMap<String, SiteAnswer>>,
     connections: AtomicUsize,
     requests: Mutex<Vec<String>>,
 }
 
 #[derive(Clone)]
-enum Answer {
+enum SiteAnswer {
     File(Vec<u8>),
     Redirect(String),
 }
@@ -62,7 +62,7 @@ impl Site {
 
     /// Serves a file; its path begins with a slash.
     pub fn file(self, path: &str, bytes: impl Into<Vec<u8>>) -> Self {
-        self.shared.files.lock().unwrap().insert(path.to_owned(), Answer::File(bytes.into()));
+        self.shared.files.lock().unwrap().insert(path.to_owned(), SiteAnswer::File(bytes.into()));
         self
     }
 
@@ -79,7 +79,7 @@ impl Site {
 
     /// Redirects requests for `path`.
     pub fn redirect(self, path: &str, to: &str) -> Self {
-        self.shared.files.lock().unwrap().insert(path.to_owned(), Answer::Redirect(to.to_owned()));
+        self.shared.files.lock().unwrap().insert(path.to_owned(), SiteAnswer::Redirect(to.to_owned()));
         self
     }
 
@@ -118,8 +118,8 @@ fn serve(stream: TcpStream, tls: Option<Arc<rustls::ServerConfig>>, shared: &Sha
         shared.requests.lock().unwrap().push(head);
         let answer = shared.files.lock().unwrap().get(&path).cloned();
         let (status, field, body) = match answer {
-            Some(Answer::File(bytes)) => ("200 OK", String::new(), bytes),
-            Some(Answer::Redirect(to)) => ("302 Found", format!("Location: {to}\r\n"), Vec::new()),
+            Some(SiteAnswer::File(bytes)) => ("200 OK", String::new(), bytes),
+            Some(SiteAnswer::Redirect(to)) => ("302 Found", format!("Location: {to}\r\n"), Vec::new()),
             None => ("404 Not Found", String::new(), b"not here\n".to_vec()),
         };
         let kind = if path.ends_with('/') || path.ends_with(".html") {

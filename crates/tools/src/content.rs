@@ -1,6 +1,6 @@
 //! The result of a tool: text, and parts that are more than text.
 
-use super::code::display::Collected;
+use super::code::display::ShownOutput;
 use agent_event::{Artifact, Content, FileEdit};
 
 /// The result of a tool.
@@ -52,7 +52,7 @@ impl ToolResult {
 
     /// Adds what a run showed, with its lines.
     #[must_use]
-    pub fn with_collected(mut self, collected: Collected) -> Self {
+    pub fn with_collected(mut self, collected: ShownOutput) -> Self {
         if !collected.content.is_empty() {
             self.keep_text();
         }

@@ -164,10 +164,10 @@ fn refusal(path: &Path, machine: &Machine) -> Option<(String, &'static str)> {
 pub fn read_only_mount(directory: &Path, machine: &Arc<Machine>) -> Result<AddedMount> {
     let failed = |error: Error| error.context(&format!("{} cannot be added", directory.display()));
     // Nothing is copied.
-    let options = select::Options {
+    let options = select::SelectOptions {
         max_file_bytes: u64::MAX,
         max_total_bytes: u64::MAX,
-        ..select::Options::new(Arc::clone(machine))
+        ..select::SelectOptions::new(Arc::clone(machine))
     };
     let selection = select(directory, &options).map_err(failed)?;
     let withheld = select::withheld(directory, &options, &selection.ignored).map_err(failed)?;

@@ -81,7 +81,7 @@ struct Entry {
 }
 
 /// A commit that can be made.
-pub struct Plan {
+pub struct CommitPlan {
     git: Git,
     head: Option<String>,
     entries: Vec<Entry>,
@@ -99,7 +99,7 @@ pub struct Made {
     pub remarks: Vec<String>,
 }
 
-impl Plan {
+impl CommitPlan {
     /// Looks whether `written`, changes from what the host had to what it gets, can be committed. Writes nothing but contents
     /// into the repository. Blocking.
     ///

@@ -112,7 +112,12 @@ impl HostView {
     }
 
     /// Looks again. Blocking.
-    pub fn refresh(&mut self, root: &Path, options: &select::Options, base: &Base) -> Result<HostChanges> {
+    pub fn refresh(
+        &mut self,
+        root: &Path,
+        options: &select::SelectOptions,
+        base: &Base,
+    ) -> Result<HostChanges> {
         let open = open_root(root)?;
         let mut changes = HostChanges::default();
         let mut listed = BTreeSet::new();
@@ -333,7 +338,7 @@ mod tests {
             std::fs::create_dir_all(root.join(format!("d{}", number % 10))).unwrap();
             std::fs::write(root.join(format!("d{}/f{number}", number % 10)), "1").unwrap();
         }
-        let options = select::Options::new(Arc::new(Machine::new([])));
+        let options = select::SelectOptions::new(Arc::new(Machine::new([])));
         let selection = select::select(root, &options).unwrap();
         let mut view = HostView::of(root, &selection);
         let base = Base::new(selection);

@@ -40,7 +40,7 @@ const SMALL_PATHS: usize = 2_000;
 const SMALL_BYTES: u64 = 32 << 20;
 
 /// The decisions.
-pub struct Decided {
+pub struct ModeDecision {
     /// The mount that the backend is to make.
     pub mount: WorkspaceMount,
     /// Set if the files are copied into it: all of them, or, into an overlay, those that git does not ignore.
@@ -57,13 +57,13 @@ pub fn decide(
     selection: &Selection,
     can_overlay: bool,
     is_layered: bool,
-) -> Result<Decided> {
+) -> Result<ModeDecision> {
     let overlay = |copies| {
         let hidden = hidden(root, selection, copies);
         let mount = WorkspaceMount::Overlay { lower: root.to_owned(), hidden };
-        Decided { mount, copies, notice: None }
+        ModeDecision { mount, copies, notice: None }
     };
-    let copy = |notice| Decided { mount: WorkspaceMount::Empty, copies: true, notice };
+    let copy = |notice| ModeDecision { mount: WorkspaceMount::Empty, copies: true, notice };
     let obstacle = || match can_overlay {
         true => obstacle(root, selection),
         false => Ok(Some("the sandbox does not run on this Linux machine".to_owned())),
@@ -72,7 +72,7 @@ pub fn decide(
     match mode {
         Mode::Copy => Ok(copy(None)),
         Mode::Bind => {
-            Ok(Decided { mount: WorkspaceMount::Bind(root.to_owned()), copies: false, notice: None })
+            Ok(ModeDecision { mount: WorkspaceMount::Bind(root.to_owned()), copies: false, notice: None })
         }
         Mode::Auto
             if is_small && !(is_layered && can_overlay) && (selection.ignored.is_empty() || !can_overlay) =>

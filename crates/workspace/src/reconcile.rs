@@ -4,7 +4,7 @@
 use crate::base::Base;
 use crate::host_dir::HostDir;
 use crate::manifest::{Delta, Node};
-use crate::scan::{ScanContext, Seen};
+use crate::scan::{ScanContext, SeenPath};
 use crate::selection::Stamp;
 use crate::tree_path::TreePath;
 use agent_base::error::{Error, Result};
@@ -17,7 +17,7 @@ pub async fn follow_host(
     base: &mut Base,
     delta: &mut Delta,
     known: &Delta,
-    present: &[(TreePath, Seen)],
+    present: &[(TreePath, SeenPath)],
     root: &Path,
 ) -> Result<()> {
     let new = delta.keys().filter(|path| !known.contains_key(*path));

@@ -70,7 +70,7 @@ pub struct IgnoredEntries {
 }
 
 /// The sightings at each path, ordered by path.
-type Sightings = Vec<(TreePath, Seen)>;
+type Sightings = Vec<(TreePath, SeenPath)>;
 
 /// The memory from one look to the next.
 #[derive(Default)]
@@ -88,7 +88,7 @@ pub struct Scanner {
 
 /// The sighting of a path at the last look.
 #[derive(Clone)]
-pub struct Seen {
+pub struct SeenPath {
     /// Its stamp at that time.
     pub stamp: GuestStamp,
     /// The node that it was.
@@ -124,7 +124,7 @@ impl GuestStamp {
 /// Facts about a path that are known beforehand.
 #[derive(Clone, Copy)]
 struct Known<'a> {
-    seen: Option<&'a Seen>,
+    seen: Option<&'a SeenPath>,
     stamp: Option<&'a Stamp>,
     base: Option<&'a Node>,
 }
@@ -144,7 +144,7 @@ struct Look {
     /// Bytes that may still be copied.
     budget: u64,
     /// By path; `None` where the content is wanted, or there is nothing to apply after all.
-    found: Vec<(TreePath, Option<Seen>)>,
+    found: Vec<(TreePath, Option<SeenPath>)>,
     wanted: Vec<Wanted>,
     rejected: Rejected,
     ignored: IgnoredEntries,
@@ -179,8 +179,8 @@ impl Look {
         self.found.push((path, seen));
     }
 
-    fn seen(&self, stamp: GuestStamp, node: Node) -> Seen {
-        Seen { stamp, node, settled: stamp.is_settled(self.now_ns) }
+    fn seen(&self, stamp: GuestStamp, node: Node) -> SeenPath {
+        SeenPath { stamp, node, settled: stamp.is_settled(self.now_ns) }
     }
 
     /// Reads what is wanted, and hands over all that was found.
@@ -291,7 +291,7 @@ impl Scanner {
             {
                 let stamp = GuestStamp::from(&entry);
                 let node = node.clone().with_mode(entry.mode & 0o777);
-                self.seen.push((path, Seen { stamp, node, settled: stamp.is_settled(now_ns) }));
+                self.seen.push((path, SeenPath { stamp, node, settled: stamp.is_settled(now_ns) }));
             }
         }
         self.seen.sort_by(|(a, _), (b, _)| a.cmp(b));

@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The user's options for the selection.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct SelectOptions {
     /// The machine that the directory is on: its git lists what is tracked, and its cache is never selected.
     pub machine: Arc<Machine>,
     /// Globs in `.gitignore`'s syntax: these are copied even if they are ignored, secret or huge.
@@ -48,7 +48,7 @@ pub struct Options {
     pub shows_ignored: bool,
 }
 
-impl Options {
+impl SelectOptions {
     /// Everything that is selected by default.
     pub fn new(machine: Arc<Machine>) -> Self {
         let (include, exclude) = (Vec::new(), Vec::new());
@@ -57,7 +57,7 @@ impl Options {
     }
 }
 
-impl Options {
+impl SelectOptions {
     /// Those for a directory beside the workspace: what the user includes is of the workspace.
     pub fn of_added(&self) -> Self {
         Self { include: Vec::new(), ..self.clone() }
@@ -65,7 +65,7 @@ impl Options {
 }
 
 /// Walks `root` in parallel and decides. Blocking.
-pub fn select(root: &Path, options: &Options) -> Result<Selection> {
+pub fn select(root: &Path, options: &SelectOptions) -> Result<Selection> {
     let walk = Walk::new(root, options, &|_| false)?;
     // git lists its index while the tree is walked.
     let (found, tracked) = std::thread::scope(|scope| {
@@ -81,7 +81,7 @@ pub fn select(root: &Path, options: &Options) -> Result<Selection> {
 /// into. Blocking.
 pub fn list_again(
     root: &Path,
-    options: &Options,
+    options: &SelectOptions,
     directories: BTreeSet<Option<TreePath>>,
     is_known: &(dyn Fn(&TreePath) -> bool + Sync),
 ) -> Result<Selection> {
@@ -95,9 +95,9 @@ pub fn list_again(
     walk.decide(found, &tracked).finish(options.max_total_bytes)
 }
 
-impl Options {
+impl SelectOptions {
     /// The same, to look at a tree of which the sandbox sees what git ignores, or not. Patterns that hold for that too are followed
-    /// now; else [`Options::search`] looks through it later.
+    /// now; else [`SelectOptions::search`] looks through it later.
     pub fn looking(&self, shows_ignored: bool) -> Self {
         Self { shows_ignored: shows_ignored && self.has_patterns(), ..self.clone() }
     }
@@ -114,13 +114,13 @@ impl Options {
 }
 
 /// Returns whether a file that is there is selected, unless the user excludes it. Blocking.
-pub fn is_selected(root: &Path, options: &Options, path: &TreePath) -> bool {
+pub fn is_selected(root: &Path, options: &SelectOptions, path: &TreePath) -> bool {
     let selection = list_again(root, options, BTreeSet::from([path.parent()]), &|_| true);
     selection.is_ok_and(|selection| selection.get(path.as_bytes()).is_some())
 }
 
 /// Returns whether git ignores a directory of the tree. Blocking.
-pub fn is_ignored(root: &Path, options: &Options, directory: &TreePath) -> bool {
+pub fn is_ignored(root: &Path, options: &SelectOptions, directory: &TreePath) -> bool {
     let walk = Walk::new(root, options, &|_| true);
     walk.is_ok_and(|walk| matches!(walk.directory(Some(directory.clone())).inside, Inside::Ignored(..)))
 }
@@ -205,7 +205,7 @@ impl Found {
 impl<'a> Walk<'a> {
     fn new(
         root: &'a Path,
-        options: &Options,
+        options: &SelectOptions,
         is_known: &'a (dyn Fn(&TreePath) -> bool + Sync),
     ) -> Result<Self> {
         let patterns = PatternBudget::default();

@@ -24,7 +24,7 @@ use crate::host_changes::HostView;
 use crate::ignored::Ignored;
 use crate::inner_commits::{InnerCommits, Recorded};
 use crate::manifest::{Delta, Manifest};
-use crate::mode::{self, Decided, Mode};
+use crate::mode::{self, Mode, ModeDecision};
 use crate::notices;
 use crate::outer_repository;
 use crate::repository;
@@ -55,7 +55,7 @@ use tokio::sync::{Mutex, MutexGuard, OnceCell};
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The options of the selection.
-    pub select: select::Options,
+    pub select: select::SelectOptions,
     /// The mode in which the sandbox gets it.
     pub mode: Mode,
     /// Set if the backend can mount an overlay of a directory of this machine.
@@ -75,7 +75,7 @@ pub struct Options {
 impl Options {
     /// The defaults on `machine`.
     pub fn new(machine: Arc<Machine>) -> Self {
-        let (select, mode) = (select::Options::new(machine), Mode::default());
+        let (select, mode) = (select::SelectOptions::new(machine), Mode::default());
         let (object_stores, added) = (Vec::new(), Vec::new());
         let (can_overlay, named, is_layered) = (false, false, false);
         Self { select, mode, can_overlay, named, object_stores, max_kept: None, is_layered, added }
@@ -96,7 +96,7 @@ pub struct Workspace {
     withheld: Lock<Vec<String>>,
     /// The directory of all sessions, where it is known which notices the user has seen.
     data: Option<PathBuf>,
-    options: select::Options,
+    options: select::SelectOptions,
     store: Store,
     /// The store, through which those of the added directories can be read.
     shown: Store,
@@ -108,10 +108,10 @@ pub struct Workspace {
     restored_from: Option<PathBuf>,
     /// The directory in which the user's git looks for hooks, once somebody has asked.
     hooks: OnceCell<Option<Vec<u8>>>,
-    state: Mutex<State>,
+    state: Mutex<SessionState>,
 }
 
-struct State {
+struct SessionState {
     mount: WorkspaceMount,
     /// The directory that lies under what the sandbox writes.
     beneath: Option<PathBuf>,
@@ -127,7 +127,7 @@ struct State {
     /// looked.
     view: Option<HostView>,
     base: Base,
-    /// Set if [`State::base`] is still to be read: it is large, and a fork is ready before anybody needs it.
+    /// Set if [`SessionState::base`] is still to be read: it is large, and a fork is ready before anybody needs it.
     is_unread: bool,
     /// Set if the base holds edits of the host's that its record does not. A process that ends before it is written finds them
     /// again by looking at the host.
@@ -140,7 +140,7 @@ struct State {
     origin: Delta,
     /// Differences of the host from the base that an apply wrote.
     accepted: Delta,
-    applied: Vec<Record>,
+    applied: Vec<AppliedRecord>,
     /// The differences from the base that no prompt under way has made, where the sandbox writes straight into the host's
     /// tree.
     before_prompt: Delta,
@@ -151,7 +151,7 @@ struct State {
 /// A tree of at least this many paths is freed on a thread of its own.
 const LARGE_PATHS: usize = 10_000;
 
-impl Drop for State {
+impl Drop for SessionState {
     fn drop(&mut self) {
         // Freeing a large tree takes long, and a process that ends would wait for it.
         if self.base.nodes.len() >= LARGE_PATHS {
@@ -162,7 +162,7 @@ impl Drop for State {
     }
 }
 
-impl State {
+impl SessionState {
     /// That of a workspace in which nothing has happened yet.
     fn new(mount: WorkspaceMount, base: Base, scanner: Scanner) -> Self {
         Self {
@@ -216,13 +216,13 @@ struct About {
 
 /// An apply that can be taken back.
 #[derive(Clone, Serialize, Deserialize)]
-struct Record {
+struct AppliedRecord {
     /// The time when it was written, RFC 3339; empty in records of older versions.
     #[serde(default)]
     time: String,
     /// The changes that were written, from what the host had.
     written: ChangeSet,
-    /// [`State::accepted`] before it.
+    /// [`SessionState::accepted`] before it.
     accepted: Delta,
     /// The prompt that wrote it, where the sandbox writes straight into the host's tree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -280,7 +280,7 @@ impl Workspace {
         }
         let can_overlay = options.can_overlay && can_hold_layers(session);
         let selection = select(&root, &options.select.looking(options.mode.shows_ignored(can_overlay)))?;
-        let Decided { mount, copies, notice } =
+        let ModeDecision { mount, copies, notice } =
             mode::decide(options.mode, &root, &selection, can_overlay, options.is_layered)?;
         if options.mode == Mode::Bind {
             in_place::check(&selection)?;
@@ -304,7 +304,7 @@ impl Workspace {
         let mut scanner = scanner(&root, &options.select)?;
         scanner.skip(&selection.ignored);
         let withheld = selection.withheld.keys().cloned().collect();
-        let mut state = State::new(mount, Base::new(selection), scanner);
+        let mut state = SessionState::new(mount, Base::new(selection), scanner);
         state.withheld = withheld;
         (state.view, state.own_git, state.copies, state.search) = (view, own_git, copies, search);
         let max_kept = options.max_kept.unwrap_or(retention::MAX_KEPT);
@@ -313,7 +313,13 @@ impl Workspace {
     }
 
     /// With the defaults for everything else.
-    fn new(root: PathBuf, mode: Mode, options: select::Options, store: Store, state: State) -> Self {
+    fn new(
+        root: PathBuf,
+        mode: Mode,
+        options: select::SelectOptions,
+        store: Store,
+        state: SessionState,
+    ) -> Self {
         Self {
             root,
             mode,
@@ -357,10 +363,10 @@ impl Workspace {
                 PathBuf::from(<std::ffi::OsString as std::os::unix::ffi::OsStringExt>::from_vec(bytes))
             })
             .ok_or_else(|| Error::unexpected("the session's record of its workspace is damaged"))?;
-        let options = select::Options {
+        let options = select::SelectOptions {
             include: about.include,
             exclude: about.exclude,
-            ..select::Options::new(machine)
+            ..select::SelectOptions::new(machine)
         };
         let mount = match about.mount {
             // What it hides was decided when it was made.
@@ -368,7 +374,7 @@ impl Workspace {
             Mode::Bind => WorkspaceMount::Bind(root.clone()),
             Mode::Auto | Mode::Copy => WorkspaceMount::Empty,
         };
-        let mut state = State::new(mount, Base::default(), scanner(&root, &options)?);
+        let mut state = SessionState::new(mount, Base::default(), scanner(&root, &options)?);
         state.history = History::load(&store)?.unwrap_or_default();
         state.origin = store.load(ORIGIN)?.unwrap_or_default();
         state.accepted = store.load(ACCEPTED)?.unwrap_or_default();
@@ -383,7 +389,7 @@ impl Workspace {
     }
 
     /// Its state, with the base.
-    async fn state(&self) -> Result<MutexGuard<'_, State>> {
+    async fn state(&self) -> Result<MutexGuard<'_, SessionState>> {
         let mut state = self.state.lock().await;
         if state.is_unread {
             let store = self.store.clone();
@@ -402,7 +408,7 @@ impl Workspace {
         for directory in std::iter::once(session.to_owned()).chain(several::directories(session)) {
             let directory = directory.join("workspace");
             if directory.join(APPLIED).exists() {
-                let records: Vec<Record> = Store::open(&directory)?.load(APPLIED)?.unwrap_or_default();
+                let records: Vec<AppliedRecord> = Store::open(&directory)?.load(APPLIED)?.unwrap_or_default();
                 last = last.max(records.last().map(|record| record.time.clone()));
             }
         }
@@ -504,7 +510,7 @@ impl Workspace {
     }
 
     /// The changes against what the host has, with where its hooks are.
-    async fn reviewed(&self, state: &State) -> Result<ChangeSet> {
+    async fn reviewed(&self, state: &SessionState) -> Result<ChangeSet> {
         let mut changes = review(state, &self.store, &state.accepted)?;
         if !changes.is_empty() {
             let find = || async {
@@ -567,11 +573,11 @@ impl Workspace {
 
     async fn look(
         &self,
-        state: &mut State,
+        state: &mut SessionState,
         sandbox: &Sandbox,
         prompt: Option<u64>,
     ) -> Result<Option<Checkpoint>> {
-        let State { mount, base, scanner, history, skipped, view, .. } = state;
+        let SessionState { mount, base, scanner, history, skipped, view, .. } = state;
         let places = self.places(mount, history, view.as_ref());
         let Scan { delta, rejected, ignored } = scanner.scan(sandbox, base, &places).await?;
         let now = Skipped { rejected, ignored };
@@ -597,11 +603,11 @@ impl Workspace {
     /// As [`Workspace::look`], at `paths` alone where that tells what is there.
     async fn look_at(
         &self,
-        state: &mut State,
+        state: &mut SessionState,
         sandbox: &Sandbox,
         paths: &BTreeSet<TreePath>,
     ) -> Result<Option<Checkpoint>> {
-        let State { mount, base, scanner, history, view, .. } = state;
+        let SessionState { mount, base, scanner, history, view, .. } = state;
         let places = self.places(mount, history, view.as_ref());
         match scanner.scan_paths(sandbox, base, history.delta(), &places, paths).await? {
             Some(delta) => self.record(state, delta, None).await,
@@ -612,11 +618,11 @@ impl Workspace {
     /// Records what a look found.
     async fn record(
         &self,
-        state: &mut State,
+        state: &mut SessionState,
         delta: Delta,
         prompt: Option<u64>,
     ) -> Result<Option<Checkpoint>> {
-        let State { base, history, .. } = state;
+        let SessionState { base, history, .. } = state;
         let mut checkpoint = history.record(delta, &base.nodes, prompt, &self.store)?;
         if let Some(prompt) = prompt.filter(|_| self.is_in_place()) {
             self.record_written(state, prompt).await?;
@@ -632,8 +638,8 @@ impl Workspace {
     }
 
     /// Keeps the store within its bounds; how many checkpoints that took.
-    fn enforce_retention(&self, state: &mut State) -> Result<usize> {
-        let State { base, history, accepted, applied, .. } = state;
+    fn enforce_retention(&self, state: &mut SessionState) -> Result<usize> {
+        let SessionState { base, history, accepted, applied, .. } = state;
         let records = applied.iter().flat_map(|record| {
             let changes = record.written.changes.values();
             changes.flat_map(|change| [&change.before, &change.after]).chain(record.accepted.values())
@@ -666,7 +672,7 @@ fn shows_host(mount: &WorkspaceMount) -> bool {
     matches!(mount, WorkspaceMount::Overlay { .. } | WorkspaceMount::Forked { .. })
 }
 
-fn about(root: &Path, state: &State, options: &select::Options) -> About {
+fn about(root: &Path, state: &SessionState, options: &select::SelectOptions) -> About {
     use std::os::unix::ffi::OsStrExt;
     About {
         root: crate::tree_path::to_text(root.as_os_str().as_bytes()),
@@ -690,20 +696,20 @@ fn can_hold_layers(directory: &Path) -> bool {
     !there.next().unwrap_or_default()
 }
 
-fn scanner(root: &Path, options: &select::Options) -> Result<Scanner> {
+fn scanner(root: &Path, options: &select::SelectOptions) -> Result<Scanner> {
     // By names relative to the tree, as the sandbox's are.
     let include = select::globs(Path::new(""), &options.include, "--include")?;
     Ok(Scanner::new(Ignored::outer(root).including(include)))
 }
 
-fn exclusions(state: &State) -> Exclusions<'_> {
+fn exclusions(state: &SessionState) -> Exclusions<'_> {
     let Skipped { rejected, ignored } = &state.skipped;
     let in_place = matches!(state.mount, WorkspaceMount::Bind(_));
     Exclusions { left_out: &state.base.left_out, rejected, ignored, in_place }
 }
 
 /// The changes against the base with what the host has `accepted`.
-fn review(state: &State, store: &Store, accepted: &Delta) -> Result<ChangeSet> {
+fn review(state: &SessionState, store: &Store, accepted: &Delta) -> Result<ChangeSet> {
     let (base, delta) = (&state.base.nodes, state.history.delta());
     let all = ChangeSet::review(base, delta, accepted, &exclusions(state))?;
     Ok(all.without_pointers(store)?.without_build_files(&Trees { base, accepted, delta, store }))

@@ -162,7 +162,7 @@ pub fn containing(directory: &Path, machine: &Arc<Machine>) -> Option<(PathBuf, 
         return None;
     }
     let is_ignored = match TreePath::new(below.as_os_str().as_bytes()) {
-        Ok(path) => select::is_ignored(&top, &select::Options::new(Arc::clone(machine)), &path),
+        Ok(path) => select::is_ignored(&top, &select::SelectOptions::new(Arc::clone(machine)), &path),
         Err(_) => false,
     };
     (!is_ignored).then_some((top, below))

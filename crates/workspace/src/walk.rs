@@ -8,11 +8,11 @@ const MAX_THREADS: usize = 8;
 
 /// The directories that are still to be listed.
 pub struct Queue<D> {
-    state: Lock<State<D>>,
+    state: Lock<WalkState<D>>,
     changed: Condvar,
 }
 
-struct State<D> {
+struct WalkState<D> {
     waiting: Vec<D>,
     /// Threads that list a directory right now, and may push others.
     busy: usize,
@@ -68,7 +68,7 @@ pub fn each_directory<D: Send, F: Default + Send>(
     list: impl Fn(D, &Queue<D>, &mut F) + Sync,
 ) -> Vec<F> {
     let queue =
-        Queue { state: Lock::new(State { waiting: first, busy: 0, idle: 0 }), changed: Condvar::new() };
+        Queue { state: Lock::new(WalkState { waiting: first, busy: 0, idle: 0 }), changed: Condvar::new() };
     let run = || {
         let mut found = F::default();
         while let Some(directory) = queue.next() {

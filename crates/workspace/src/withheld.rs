@@ -19,7 +19,7 @@ pub struct Search {
 
 impl Search {
     /// Begins to look through what lies in `root` at `ignored`. `None` where that is nothing.
-    pub fn begin(root: &Path, options: &select::Options, ignored: &[TreePath]) -> Option<Self> {
+    pub fn begin(root: &Path, options: &select::SelectOptions, ignored: &[TreePath]) -> Option<Self> {
         if ignored.is_empty() {
             return None;
         }
@@ -53,7 +53,7 @@ impl Search {
 /// As for [`Search::withhold`].
 pub async fn withhold_new(
     root: &Path,
-    options: &select::Options,
+    options: &select::SelectOptions,
     ignored: Vec<TreePath>,
     known: &BTreeSet<TreePath>,
     sandbox: &Sandbox,

@@ -5,7 +5,7 @@ use crate::cli::ui::{confirm, editor, stderr};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::model::{Message, Messages};
-use crate::workspace::commit::{Made, Plan};
+use crate::workspace::commit::{CommitPlan, Made};
 use crate::workspace::{Applied, ChangeSet, Workspace, diff};
 use crate::{sanitise, secret_scan};
 use std::path::PathBuf;
@@ -36,8 +36,8 @@ impl Draft {
         let mut diff = Vec::new();
         diff::write_text(&mut diff, &written, workspace.store(), false)?;
         let (plans, remarks) = plans(workspace, written, machine).await?;
-        if plans.iter().all(Plan::is_empty) {
-            let remarks = plans.iter().flat_map(Plan::remarks).chain(&remarks);
+        if plans.iter().all(CommitPlan::is_empty) {
+            let remarks = plans.iter().flat_map(CommitPlan::remarks).chain(&remarks);
             let why = remarks.map(|remark| format!("\n  {remark}")).collect::<String>();
             return Err(Error::usage(format!("nothing of this can be committed{why}"))
                 .hint("apply it without --commit"));
@@ -49,7 +49,7 @@ impl Draft {
             diff.push_str("\n[the rest of the diff is left out]\n");
         }
         let diff = secret_scan::redact(&diff).map_or(diff, |redacted| redacted.text);
-        Ok(Self { subjects: plans.iter().map(Plan::subjects).collect(), diff })
+        Ok(Self { subjects: plans.iter().map(CommitPlan::subjects).collect(), diff })
     }
 
     /// Returns what the model is asked for a message.
@@ -133,13 +133,13 @@ async fn plans(
     workspace: &Workspace,
     written: ChangeSet,
     machine: &Arc<Machine>,
-) -> Result<(Vec<Plan>, Vec<String>)> {
+) -> Result<(Vec<CommitPlan>, Vec<String>)> {
     let (mut plans, mut remarks, mut failed) = (Vec::new(), Vec::new(), None);
     for (root, written) in workspace.by_root(&written) {
         let (root, store, machine): (PathBuf, _, _) =
             (root.to_owned(), workspace.store().clone(), Arc::clone(machine));
         let name = root.display().to_string();
-        match blocking(move || Plan::new(&root, &written, &store, &machine)).await {
+        match blocking(move || CommitPlan::new(&root, &written, &store, &machine)).await {
             Ok(plan) => plans.push(plan),
             Err(error) => {
                 remarks.push(format!("{name} is not committed: {error}"));

@@ -105,7 +105,7 @@ pub async fn serve(machine: &Arc<Machine>, arguments: ServeArgs) -> Result<ExitC
         stop.send_replace(Some(code));
     })?;
     offer(ready(listener.address(), names.as_ref()).as_bytes())?;
-    let settings = e2b::Settings {
+    let settings = e2b::E2bSettings {
         sandbox,
         machine: Arc::clone(machine),
         key,

@@ -9,7 +9,7 @@
 use super::identity;
 use super::own;
 use super::probe;
-use super::step::{Failure, Step};
+use super::step::{FailedStep, Step};
 use super::sys;
 use crate::processes;
 use agent_wire::launch_spec::LaunchSpec;
@@ -57,7 +57,7 @@ enum Entrance<'a> {
     Socket(&'a str),
 }
 
-fn detach(address: &str, verifier: &str, spec: &LaunchSpec) -> Result<(), Failure> {
+fn detach(address: &str, verifier: &str, spec: &LaunchSpec) -> Result<(), FailedStep> {
     let is_root = sys::effective_user() == 0;
     end_earlier(spec, is_root).step("end an earlier guest")?;
     for directory in DIRECTORIES {
@@ -90,7 +90,7 @@ fn detach(address: &str, verifier: &str, spec: &LaunchSpec) -> Result<(), Failur
     drop((entrance, status));
     match io::read_to_string(&mut said).step("hear from the guest")?.as_str() {
         "" => Ok(()),
-        failure => Err(Failure::new("start the guest", io::Error::other(failure.to_owned()))),
+        failure => Err(FailedStep::new("start the guest", io::Error::other(failure.to_owned()))),
     }
 }
 
@@ -144,7 +144,7 @@ fn serve(
     spec: &LaunchSpec,
     is_root: bool,
     status: &mut OwnedFd,
-) -> Result<Infallible, Failure> {
+) -> Result<Infallible, FailedStep> {
     sys::leave_session();
     *status = own(sys::duplicate_above(status.as_raw_fd()).step("keep the pipe")?);
     let way = match entrance {
@@ -175,5 +175,5 @@ fn serve(
     });
     let mut guest = Command::new("/proc/self/exe");
     guest.args(&spec.argv).args(way).env_clear().envs(environment);
-    Err(Failure::new("start the guest", guest.exec()))
+    Err(FailedStep::new("start the guest", guest.exec()))
 }

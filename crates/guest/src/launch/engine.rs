@@ -1,6 +1,6 @@
 //! A container engine of the sandbox's own, where the kernel is the sandbox's own as well.
 
-use super::step::{Failure, Step};
+use super::step::{FailedStep, Step};
 use super::sys::{self, MS_NODEV, MS_NOEXEC, MS_NOSUID};
 use agent_wire::launch_spec::{ENGINE_SOCKET, LaunchSpec};
 use std::ffi::OsStr;
@@ -21,7 +21,7 @@ const LONGEST_START: Duration = Duration::from_secs(120);
 const ANSWER: Duration = Duration::from_secs(10);
 
 /// Mounts what programs find that are root on a kernel of their own: `/sys`, and the sandbox's control groups.
-pub fn mount_kernel_files() -> Result<(), Failure> {
+pub fn mount_kernel_files() -> Result<(), FailedStep> {
     let flags = MS_NOSUID | MS_NODEV | MS_NOEXEC;
     let groups = "/sys/fs/cgroup";
     for (kind, target) in [("sysfs", "/sys"), ("cgroup2", groups)] {
@@ -32,7 +32,7 @@ pub fn mount_kernel_files() -> Result<(), Failure> {
 }
 
 /// Starts the engine of `spec`, if there is one, and waits until it listens.
-pub fn start(spec: &LaunchSpec) -> Result<(), Failure> {
+pub fn start(spec: &LaunchSpec) -> Result<(), FailedStep> {
     let Some((program, arguments)) = spec.engine.split_first() else { return Ok(()) };
     let start = || {
         let log = File::create(LOG)?;
@@ -44,7 +44,7 @@ pub fn start(spec: &LaunchSpec) -> Result<(), Failure> {
     let mut engine = match start() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let text = format!("there is no {} in it", program.display());
-            return Err(Failure::new("start a container engine", io::Error::new(error.kind(), text)));
+            return Err(FailedStep::new("start a container engine", io::Error::new(error.kind(), text)));
         }
         started => started.step("start a container engine")?,
     };

@@ -3,7 +3,7 @@
 //! `SPEC` is a [`LaunchSpec`] in hexadecimal digits, of which arguments, environment, resource limits and filters count.
 //! The container is confined by its runtime; what is added here holds whatever that enforces.
 
-use super::step::{Failure, Step};
+use super::step::{FailedStep, Step};
 use super::{identity, sys};
 use crate::socket_memory;
 use agent_wire::launch_spec::LaunchSpec;
@@ -27,7 +27,7 @@ pub fn main(mut arguments: impl Iterator<Item = String>) -> Result<(), String> {
     }
 }
 
-fn enter(spec: &LaunchSpec) -> Result<Infallible, Failure> {
+fn enter(spec: &LaunchSpec) -> Result<Infallible, FailedStep> {
     sys::close_from(3);
     crate::sys::set_umask(0o022);
     std::env::set_current_dir("/workspace").step("enter /workspace")?;
@@ -45,5 +45,5 @@ fn enter(spec: &LaunchSpec) -> Result<Infallible, Failure> {
             guest.env_remove(name);
         }
     }
-    Err(Failure::new("start the guest", guest.exec()))
+    Err(FailedStep::new("start the guest", guest.exec()))
 }

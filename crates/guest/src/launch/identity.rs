@@ -1,6 +1,6 @@
 //! Who the sandbox's processes are: an ordinary user without a single capability and without a way to get one.
 
-use super::step::{Failure, Step};
+use super::step::{FailedStep, Step};
 use super::{landlock, sys};
 use crate::filters;
 use agent_wire::launch_spec::LaunchSpec;
@@ -22,7 +22,7 @@ fn maps_id(line: &str, id: u32) -> bool {
 }
 
 /// Maps the caller's user and group, and nobody else, into the new user namespace, as the sandbox's.
-pub fn map_caller(spec: &LaunchSpec, (uid, gid): (u32, u32)) -> Result<(), Failure> {
+pub fn map_caller(spec: &LaunchSpec, (uid, gid): (u32, u32)) -> Result<(), FailedStep> {
     // A group map may only be written by one who has given up setgroups(2) (user_namespaces(7)).
     fs::write("/proc/self/setgroups", "deny").step("give up setgroups")?;
     fs::write("/proc/self/uid_map", format!("{} {uid} 1", spec.uid)).step("map the user")?;
@@ -37,14 +37,14 @@ pub fn map_caller(spec: &LaunchSpec, (uid, gid): (u32, u32)) -> Result<(), Failu
 }
 
 /// For an ordinary user, who has no capability to give up: none can be gained from here on, and the rest as below.
-pub fn give_up_gaining_privileges(spec: &LaunchSpec) -> Result<(), Failure> {
+pub fn give_up_gaining_privileges(spec: &LaunchSpec) -> Result<(), FailedStep> {
     lower_limits(spec)?;
     confine(spec, &[])
 }
 
 /// Gives up everything: user (where it was root), capabilities in all five sets, and the hope of new ones. `own` are
 /// directories that are written to beside the usual ones.
-pub fn give_up_privileges(spec: &LaunchSpec, is_root: bool, own: &[&Path]) -> Result<(), Failure> {
+pub fn give_up_privileges(spec: &LaunchSpec, is_root: bool, own: &[&Path]) -> Result<(), FailedStep> {
     lower_limits(spec)?;
     sys::empty_bounding_set().step("empty the capability bounding set")?;
     if is_root {
@@ -55,14 +55,14 @@ pub fn give_up_privileges(spec: &LaunchSpec, is_root: bool, own: &[&Path]) -> Re
 }
 
 /// Lowers the limits of each process.
-pub fn lower_limits(spec: &LaunchSpec) -> Result<(), Failure> {
+pub fn lower_limits(spec: &LaunchSpec) -> Result<(), FailedStep> {
     let mut limits = spec.rlimits.iter();
     limits
         .try_for_each(|(resource, limit)| sys::lower_limit(*resource, *limit))
         .step("lower the resource limits")
 }
 
-fn confine(spec: &LaunchSpec, own: &[&Path]) -> Result<(), Failure> {
+fn confine(spec: &LaunchSpec, own: &[&Path]) -> Result<(), FailedStep> {
     sys::set_no_new_privileges().step("set no_new_privs")?;
     landlock::restrict(own).step("restrict writing by Landlock")?;
     filters::install(&spec.seccomp).step("install the seccomp filters")

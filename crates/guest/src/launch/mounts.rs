@@ -1,8 +1,8 @@
 //! The sandbox's file system: a new root on a tmpfs, the host's tree bound read-only, private `/proc`, `/dev`, `/tmp`.
 
-use super::step::{Failure, Step};
+use super::step::{FailedStep, Step};
 use super::sys::{self, MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_PRIVATE, MS_RDONLY, MS_REC, MS_REMOUNT};
-use super::{HOME, Plan, WORKSPACE, idmap};
+use super::{HOME, InitPlan, WORKSPACE, idmap};
 use agent_wire::launch_spec::LaunchSpec;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -43,8 +43,8 @@ const MASKED: [&str; 11] = [
 const READ_ONLY: [&str; 5] = ["bus", "fs", "irq", "sys", "sysrq-trigger"];
 
 /// Builds the new root in the private directory's `root` and makes it `/`. Called in the new mount namespace.
-pub fn enter_new_root(plan: &Plan<'_>) -> Result<(), Failure> {
-    let Plan { spec, private, .. } = *plan;
+pub fn enter_new_root(plan: &InitPlan<'_>) -> Result<(), FailedStep> {
+    let InitPlan { spec, private, .. } = *plan;
     let none = Path::new("none");
     let empty = OsStr::new("");
     sys::mount_at(none, Path::new("/"), "", MS_REC | MS_PRIVATE, empty).step("make the mounts private")?;
@@ -111,10 +111,10 @@ pub fn enter_new_root(plan: &Plan<'_>) -> Result<(), Failure> {
 }
 
 /// The workspace at its place, and [`WORKSPACE`] as another name for that.
-fn own_place(plan: &Plan<'_>, root: &Path) -> Result<(), Failure> {
+fn own_place(plan: &InitPlan<'_>, root: &Path) -> Result<(), FailedStep> {
     let place = below(root, plan.place());
     if plan.place().starts_with(plan.home()) && !is_plain(&place) {
-        return Err(Failure::new("find the workspace's place", io::ErrorKind::NotADirectory.into()));
+        return Err(FailedStep::new("find the workspace's place", io::ErrorKind::NotADirectory.into()));
     }
     mount_point(&place, true).step_at("make a mount point", &place)?;
     workspace(plan, &place)?;
@@ -127,7 +127,7 @@ fn own_place(plan: &Plan<'_>, root: &Path) -> Result<(), Failure> {
 /// Shows a part of the host read-only. A directory becomes an overlay without a writable layer: there, sockets and FIFOs
 /// are others than the host's, so that nobody connects to what a program of the host serves below it, whenever it began.
 /// Where the kernel refuses that, or something else is mounted below the directory, it is bound.
-fn show(host: &Path, target: &Path, mounts: &[PathBuf]) -> Result<(), Failure> {
+fn show(host: &Path, target: &Path, mounts: &[PathBuf]) -> Result<(), FailedStep> {
     if host.is_dir() {
         mount_point(target, true).step_at("make a mount point", target)?;
         if overlay(host, target, mounts) {
@@ -171,7 +171,7 @@ fn by_descriptor(directory: &File) -> String {
 }
 
 /// `$HOME`, at both of its names.
-fn home(plan: &Plan<'_>) -> Result<(), Failure> {
+fn home(plan: &InitPlan<'_>) -> Result<(), FailedStep> {
     let private = plan.private.join("home");
     let mut names = vec![Path::new(HOME)];
     if plan.home() != Path::new(HOME) {
@@ -190,13 +190,13 @@ fn home(plan: &Plan<'_>) -> Result<(), Failure> {
 }
 
 /// The directories that are shown copy-on-write. Where the kernel refuses a writable layer, one is shown read-only.
-fn caches(plan: &Plan<'_>, mounts: &[PathBuf]) -> Result<(), Failure> {
+fn caches(plan: &InitPlan<'_>, mounts: &[PathBuf]) -> Result<(), FailedStep> {
     for (index, (host, inside)) in plan.spec.caches.iter().enumerate() {
         let target = below(Path::new(ROOT), inside);
         let is_added = plan.spec.added.contains(inside);
         if !is_plain(&target) {
             if is_added {
-                return Err(Failure::new(
+                return Err(FailedStep::new(
                     "find the place of an added directory",
                     io::ErrorKind::NotADirectory.into(),
                 ));
@@ -235,8 +235,8 @@ fn is_plain(target: &Path) -> bool {
     !target.ancestors().any(is_link)
 }
 
-fn workspace(plan: &Plan<'_>, target: &Path) -> Result<(), Failure> {
-    let Plan { spec, private, owners, .. } = plan;
+fn workspace(plan: &InitPlan<'_>, target: &Path) -> Result<(), FailedStep> {
+    let InitPlan { spec, private, owners, .. } = plan;
     if let Some(directory) = &spec.bind_workspace {
         return match owners {
             Some(owners) => idmap::mount(directory, target, owners, MS_NOSUID | MS_NODEV)
@@ -264,8 +264,13 @@ struct Layers<'a> {
 }
 
 /// Mounts an overlay. `owners` map those of the host's directory.
-fn writable(plan: &Plan<'_>, layers: &Layers<'_>, owners: Option<&File>, target: &Path) -> io::Result<()> {
-    let Plan { spec, private, is_root, .. } = plan;
+fn writable(
+    plan: &InitPlan<'_>,
+    layers: &Layers<'_>,
+    owners: Option<&File>,
+    target: &Path,
+) -> io::Result<()> {
+    let InitPlan { spec, private, is_root, .. } = plan;
     // The trusted.* attributes that overlayfs keeps its books in are the initial user namespace's alone. Only there it can rename a
     // directory that is underneath; elsewhere that is EXDEV, and `mv` copies.
     let books = if *is_root { ",redirect_dir=on" } else { ",userxattr" };
@@ -325,7 +330,7 @@ impl Lower {
 }
 
 /// A private `/proc` of the new PID namespace, without what tells of the host or changes it.
-fn process_files(spec: &LaunchSpec, proc: &Path) -> Result<(), Failure> {
+fn process_files(spec: &LaunchSpec, proc: &Path) -> Result<(), FailedStep> {
     let flags = MS_NOSUID | MS_NODEV | MS_NOEXEC;
     sys::mount_at(Path::new("proc"), proc, "proc", flags, OsStr::new("")).step("mount /proc")?;
     if spec.own_kernel {
@@ -346,7 +351,7 @@ fn process_files(spec: &LaunchSpec, proc: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-fn devices(spec: &LaunchSpec, dev: &Path) -> Result<(), Failure> {
+fn devices(spec: &LaunchSpec, dev: &Path) -> Result<(), FailedStep> {
     if spec.own_kernel {
         let options = OsStr::new("mode=0755");
         sys::mount_at(Path::new("devtmpfs"), dev, "devtmpfs", MS_NOSUID | MS_NOEXEC, options)
@@ -377,7 +382,7 @@ fn devices(spec: &LaunchSpec, dev: &Path) -> Result<(), Failure> {
 
 /// Mounts the directories of an own kernel: the places of a container engine's images, log and settings, on the disk, and
 /// of what the kernel tells. Images have devices and programs that change the user.
-fn own_directories(plan: &Plan<'_>, root: &Path) -> Result<(), Failure> {
+fn own_directories(plan: &InitPlan<'_>, root: &Path) -> Result<(), FailedStep> {
     if !plan.spec.own_kernel {
         return Ok(());
     }
@@ -396,7 +401,7 @@ fn own_directories(plan: &Plan<'_>, root: &Path) -> Result<(), Failure> {
 }
 
 /// The files of `/etc` that are the sandbox's own.
-fn skeleton(plan: &Plan<'_>, etc: &Path) -> io::Result<()> {
+fn skeleton(plan: &InitPlan<'_>, etc: &Path) -> io::Result<()> {
     let spec = plan.spec;
     let (uid, gid, home) = (spec.uid, spec.gid, plan.home().display());
     let nobody = "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin";
@@ -428,20 +433,20 @@ fn sized(bytes: u64) -> String {
     format!("size={bytes},nr_inodes={}", (bytes / 4096).max(64))
 }
 
-fn tmpfs(target: &Path, options: &str, flags: u64) -> Result<(), Failure> {
+fn tmpfs(target: &Path, options: &str, flags: u64) -> Result<(), FailedStep> {
     let flags = flags | MS_NOSUID | MS_NODEV;
     sys::mount_at(Path::new("tmpfs"), target, "tmpfs", flags, OsStr::new(options))
         .step_at("mount a tmpfs", target)
 }
 
 /// Binds a directory of a mount whose flags it is to have.
-fn bind_as_it_is(directory: &Path, target: &Path) -> Result<(), Failure> {
+fn bind_as_it_is(directory: &Path, target: &Path) -> Result<(), FailedStep> {
     mount_point(target, true).step_at("make a mount point", target)?;
     sys::mount_at(directory, target, "", MS_BIND, OsStr::new("")).step_at("bind", directory)
 }
 
 /// Binds `host` with everything that is mounted below it, and sets `flags` on all of it.
-fn bind(host: &Path, target: &Path, flags: u64) -> Result<(), Failure> {
+fn bind(host: &Path, target: &Path, flags: u64) -> Result<(), FailedStep> {
     let make = || mount_point(target, fs::metadata(host)?.is_dir());
     make().step_at("make a mount point", target)?;
     sys::mount_at(host, target, "", MS_BIND | MS_REC, OsStr::new("")).step_at("bind", host)?;

@@ -6,18 +6,18 @@ use std::path::Path;
 
 /// A step that failed.
 #[derive(Debug)]
-pub struct Failure {
+pub struct FailedStep {
     step: String,
     error: io::Error,
 }
 
-impl Failure {
+impl FailedStep {
     pub fn new(step: &str, error: io::Error) -> Self {
         Self { step: step.to_owned(), error }
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for FailedStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.step, self.error)
     }
@@ -25,16 +25,16 @@ impl fmt::Display for Failure {
 
 /// Names the step that a result belongs to.
 pub trait Step<T> {
-    fn step(self, step: &str) -> Result<T, Failure>;
-    fn step_at(self, step: &str, path: &Path) -> Result<T, Failure>;
+    fn step(self, step: &str) -> Result<T, FailedStep>;
+    fn step_at(self, step: &str, path: &Path) -> Result<T, FailedStep>;
 }
 
 impl<T> Step<T> for io::Result<T> {
-    fn step(self, step: &str) -> Result<T, Failure> {
-        self.map_err(|error| Failure::new(step, error))
+    fn step(self, step: &str) -> Result<T, FailedStep> {
+        self.map_err(|error| FailedStep::new(step, error))
     }
 
-    fn step_at(self, step: &str, path: &Path) -> Result<T, Failure> {
-        self.map_err(|error| Failure { step: format!("{step} {}", path.display()), error })
+    fn step_at(self, step: &str, path: &Path) -> Result<T, FailedStep> {
+        self.map_err(|error| FailedStep { step: format!("{step} {}", path.display()), error })
     }
 }

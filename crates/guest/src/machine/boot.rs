@@ -3,7 +3,7 @@
 
 use super::modules;
 use super::mux::{ENTROPY, Event, Mux, Notice};
-use crate::launch::step::{Failure, Step};
+use crate::launch::step::{FailedStep, Step};
 use crate::launch::sys::{self, MS_BIND, MS_MOVE, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY};
 use crate::sys::{Poll, reboot, synchronise};
 use agent_wire::boot_spec::{self, BootSpec, CGROUP, DISK, IMAGES, INITIAL, PORT, SessionSpec, WRITABLE};
@@ -47,7 +47,7 @@ pub fn main() -> Result<(), String> {
     reboot().map_err(|error| format!("the machine cannot be switched off: {error}"))
 }
 
-fn run() -> Result<(), Failure> {
+fn run() -> Result<(), FailedStep> {
     let spec = fs::read(boot_spec::FILE).and_then(|bytes| BootSpec::decode(&bytes));
     let spec = spec.step("read the boot specification")?;
     basic_mounts()?;
@@ -76,7 +76,7 @@ fn run() -> Result<(), Failure> {
 }
 
 /// Makes what the sandbox needs, waits for the session, and launches its sandbox.
-fn become_a_sandbox(spec: &BootSpec, mux: &mut Mux) -> Result<Child, Failure> {
+fn become_a_sandbox(spec: &BootSpec, mux: &mut Mux) -> Result<Child, FailedStep> {
     for index in 0..spec.images {
         let target = Path::new(IMAGES).join(index.to_string());
         mount_disk(&format!("image{index}"), &target, "erofs", MS_RDONLY | MS_NOSUID | MS_NODEV, "")?;
@@ -93,7 +93,7 @@ fn become_a_sandbox(spec: &BootSpec, mux: &mut Mux) -> Result<Child, Failure> {
     mux.send(Notice::Booted, &[]);
     let session = wait_for_session(mux).step("wait for the session")?;
     let Some((entropy, session)) = session.split_first_chunk::<ENTROPY>() else {
-        return Err(Failure::new("read the session", io::ErrorKind::InvalidData.into()));
+        return Err(FailedStep::new("read the session", io::ErrorKind::InvalidData.into()));
     };
     crate::sys::add_entropy(entropy).step("stir the random numbers")?;
     let session = SessionSpec::decode(session).step("read the session")?;
@@ -166,7 +166,7 @@ fn wait_for_session(mux: &mut Mux) -> io::Result<Vec<u8>> {
 }
 
 /// The file systems of the kernel, in the root that the sandbox is launched from.
-fn basic_mounts() -> Result<(), Failure> {
+fn basic_mounts() -> Result<(), FailedStep> {
     let root = Path::new(ROOT);
     fs::create_dir_all(root).step("make the root")?;
     mount("tmpfs", root, "tmpfs", MS_NOSUID, "mode=0755")?;
@@ -191,7 +191,7 @@ fn basic_mounts() -> Result<(), Failure> {
 }
 
 /// Mounts the disk with this serial number.
-fn mount_disk(serial: &str, target: &Path, kind: &str, flags: u64, options: &str) -> Result<(), Failure> {
+fn mount_disk(serial: &str, target: &Path, kind: &str, flags: u64, options: &str) -> Result<(), FailedStep> {
     fs::create_dir_all(target).step_at("make", target)?;
     let device = wait_for(|| find_disk(serial)).step_at("find the disk of", target)?;
     mount(device, target, kind, flags, options)
@@ -229,7 +229,7 @@ fn wait_for<T>(find: impl Fn() -> Option<T>) -> io::Result<T> {
 }
 
 /// Launches the sandbox, whose directory is on the writable disk, and waits until its guest listens.
-fn launch(spec: &SessionSpec, sandbox: &LaunchSpec) -> Result<Child, Failure> {
+fn launch(spec: &SessionSpec, sandbox: &LaunchSpec) -> Result<Child, FailedStep> {
     // A kernel begins with fewer open files than a sandbox may have, and the launcher only lowers limits.
     for (resource, limit) in &sandbox.rlimits {
         sys::raise_limit(*resource, *limit).step("raise the resource limits")?;
@@ -262,7 +262,7 @@ fn launch(spec: &SessionSpec, sandbox: &LaunchSpec) -> Result<Child, Failure> {
     }
     match said.as_str() {
         "ready" => Ok(launcher),
-        said => Err(Failure::new("launch the sandbox", io::Error::other(said.to_owned()))),
+        said => Err(FailedStep::new("launch the sandbox", io::Error::other(said.to_owned()))),
     }
 }
 
@@ -342,7 +342,7 @@ fn mount(
     kind: &str,
     flags: u64,
     options: &str,
-) -> Result<(), Failure> {
+) -> Result<(), FailedStep> {
     sys::mount_at(source.as_ref(), target, kind, flags, OsStr::new(options)).step_at("mount", target)
 }
 

@@ -41,7 +41,7 @@ const LAST_WORDS: usize = 4 << 10;
 
 const DISK_IS_FULL: &str = "the virtual machine has ended: this machine has no space left for its disk";
 
-struct Options {
+struct KeeperOptions {
     /// The guest inside ends after this time without a client.
     idle_ttl: Duration,
     /// The time limit for the machine to boot.
@@ -56,16 +56,16 @@ struct Options {
 }
 
 /// A client that waits for the machine.
-struct Waiting {
+struct WaitingClient {
     input: OwnedFd,
     output: OwnedFd,
 }
 
 /// The end of a text that has no end.
 #[derive(Default)]
-struct Tail(VecDeque<u8>);
+struct TextTail(VecDeque<u8>);
 
-impl Tail {
+impl TextTail {
     fn push(&mut self, bytes: &[u8]) {
         self.0.extend(bytes);
         let surplus = self.0.len().saturating_sub(LAST_WORDS);
@@ -113,7 +113,7 @@ enum Stage {
 }
 
 struct Keeper {
-    options: Options,
+    options: KeeperOptions,
     listener: UnixListener,
     signals: Signals,
     mux: Mux,
@@ -121,9 +121,9 @@ struct Keeper {
     monitor: Monitor,
     console: Option<File>,
     errors: Option<File>,
-    console_tail: Tail,
-    errors_tail: Tail,
-    waiting: Vec<Waiting>,
+    console_tail: TextTail,
+    errors_tail: TextTail,
+    waiting: Vec<WaitingClient>,
     /// It begins with a state, and stands still.
     is_restored: bool,
     /// Set once the machine has booted, or was restored: it gets its session once.
@@ -159,7 +159,7 @@ pub fn main(arguments: impl Iterator<Item = String>) -> Result<(), String> {
     let input = File::from(input);
     // Where the sandbox is started again, nobody is there yet.
     let is_client = input.metadata().is_ok_and(|found| !found.file_type().is_char_device());
-    let waiting = is_client.then(|| Waiting { input: input.into(), output });
+    let waiting = is_client.then(|| WaitingClient { input: input.into(), output });
     let signals = Signals::block(&[PAUSE_SIGNAL, RESUME_SIGNAL]).map_err(failed("cannot block signals"))?;
     match Keeper::start(options, listener, signals, waiting.into_iter().collect()) {
         Ok(mut keeper) => {
@@ -175,7 +175,7 @@ pub fn main(arguments: impl Iterator<Item = String>) -> Result<(), String> {
     }
 }
 
-fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
+fn parse(mut arguments: impl Iterator<Item = String>) -> Result<KeeperOptions, String> {
     let mut number = |expected: &str| {
         let is_it = arguments.next().is_some_and(|name| name == expected);
         let value = arguments.next().and_then(|value| value.parse::<u32>().ok());
@@ -192,13 +192,18 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String>
     if command.is_empty() {
         return Err(crate::USAGE.to_owned());
     }
-    Ok(Options { idle_ttl, boot, is_saved, state, command, boot_arguments: arguments.collect() })
+    Ok(KeeperOptions { idle_ttl, boot, is_saved, state, command, boot_arguments: arguments.collect() })
 }
 
-type Started = Result<Keeper, (Vec<Waiting>, io::Error)>;
+type Started = Result<Keeper, (Vec<WaitingClient>, io::Error)>;
 
 impl Keeper {
-    fn start(options: Options, listener: UnixListener, signals: Signals, waiting: Vec<Waiting>) -> Started {
+    fn start(
+        options: KeeperOptions,
+        listener: UnixListener,
+        signals: Signals,
+        waiting: Vec<WaitingClient>,
+    ) -> Started {
         let is_fresh = fs::remove_file(FRESH_FILE).is_ok();
         let is_paused = !options.is_saved && Path::new(STATE_FILE).is_file();
         let state = match &options.state {
@@ -226,8 +231,8 @@ impl Keeper {
             monitor,
             console,
             errors,
-            console_tail: Tail::default(),
-            errors_tail: Tail::default(),
+            console_tail: TextTail::default(),
+            errors_tail: TextTail::default(),
             is_for_client: !waiting.is_empty(),
             waiting,
             stage: Stage::Starting,
@@ -463,7 +468,7 @@ impl Keeper {
         Ok(())
     }
 
-    fn admit(&mut self, client: Waiting) {
+    fn admit(&mut self, client: WaitingClient) {
         let mut output = File::from(client.output);
         if output.write_all(b"r").is_ok() {
             // One whose descriptors cannot be used is gone.
@@ -530,7 +535,7 @@ impl Keeper {
 
     /// The last lines of QEMU and of the console, to be added to a message.
     fn last_words(&self) -> String {
-        let lines = |tail: &Tail| -> Vec<String> {
+        let lines = |tail: &TextTail| -> Vec<String> {
             let text = tail.text();
             let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
             lines[lines.len().saturating_sub(8)..].iter().map(|line| line.trim_end().to_owned()).collect()
@@ -591,7 +596,7 @@ struct Machine {
 }
 
 /// Starts QEMU, which boots or takes a state.
-fn launch(options: &Options, state: Option<&str>) -> io::Result<Launched> {
+fn launch(options: &KeeperOptions, state: Option<&str>) -> io::Result<Launched> {
     let (port, of_machine) = UnixStream::pair()?;
     let mut command = Command::new(&options.command[0]);
     command.args(&options.command[1..]);
@@ -657,21 +662,21 @@ fn now_in_bytes() -> [u8; 8] {
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX).to_le_bytes()
 }
 
-fn accepted(listener: &UnixListener) -> Option<Waiting> {
+fn accepted(listener: &UnixListener) -> Option<WaitingClient> {
     let (stream, _) = listener.accept().ok()?;
     let output = stream.try_clone().ok()?.into();
-    Some(Waiting { input: stream.into(), output })
+    Some(WaitingClient { input: stream.into(), output })
 }
 
 /// Tells a client why there is no guest for it.
-fn refuse(client: Waiting, why: &str) {
+fn refuse(client: WaitingClient, why: &str) {
     // A client that is gone reads nothing.
     let _ = sys::set_nonblocking(client.output.as_raw_fd());
     let _ = File::from(client.output).write_all(format!("f{why}").as_bytes());
 }
 
 /// Reads what is there. `false` at the end.
-fn read_some(file: &mut File, tail: &mut Tail) -> bool {
+fn read_some(file: &mut File, tail: &mut TextTail) -> bool {
     let mut buffer = [0; 4096];
     for _ in 0..16 {
         match file.read(&mut buffer) {
@@ -689,7 +694,7 @@ mod tests {
 
     #[test]
     fn the_end_of_a_flood_is_kept() {
-        let mut tail = Tail::default();
+        let mut tail = TextTail::default();
         (0..1000).for_each(|number| tail.push(format!("line {number}\n").as_bytes()));
         assert!(tail.0.len() <= LAST_WORDS);
         assert!(tail.text().ends_with("line 999"));
@@ -702,7 +707,7 @@ mod tests {
         let listener = UnixListener::bind(&path).unwrap();
         std::fs::remove_file(path).unwrap();
         let script = format!("fd=${{1##*=}}; {script}");
-        let options = Options {
+        let options = KeeperOptions {
             idle_ttl: Duration::from_secs(1),
             boot: Duration::from_secs(60),
             is_saved: false,
@@ -711,7 +716,7 @@ mod tests {
             command: vec!["/bin/bash".into(), "-c".into(), script],
         };
         let copy = mine.try_clone().unwrap();
-        let waiting = vec![Waiting { input: mine.into(), output: copy.into() }];
+        let waiting = vec![WaitingClient { input: mine.into(), output: copy.into() }];
         let signals = Signals::block(&[]).unwrap();
         (Keeper::start(options, listener, signals, waiting).map_err(|(_, error)| error).unwrap(), client)
     }

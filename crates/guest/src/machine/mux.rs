@@ -79,7 +79,7 @@ pub enum Event {
     Opened(u32),
 }
 
-struct Client {
+struct ClientPipes {
     input: File,
     output: File,
 }
@@ -97,7 +97,7 @@ pub struct Mux {
 
 struct Stream {
     /// The client of this side; `None` until it has joined.
-    client: Option<Client>,
+    client: Option<ClientPipes>,
     /// Bytes that the client has not taken yet.
     waiting: Vec<u8>,
     /// Bytes that may still be sent to the other side.
@@ -145,7 +145,7 @@ impl Mux {
         sys::set_nonblocking(input.as_raw_fd())?;
         sys::set_nonblocking(output.as_raw_fd())?;
         if let Some(stream) = self.streams.get_mut(&id) {
-            stream.client = Some(Client { input: input.into(), output: output.into() });
+            stream.client = Some(ClientPipes { input: input.into(), output: output.into() });
         }
         Ok(())
     }

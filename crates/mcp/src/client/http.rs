@@ -139,7 +139,8 @@ impl Http {
             }
             self.keep_session(method, &response);
             let response = self.check(response).await?;
-            self.read(response, Waiting { id, started, timeouts, received: &received }, on_progress).await
+            self.read(response, AwaitedAnswer { id, started, timeouts, received: &received }, on_progress)
+                .await
         };
         let outcome = asked.await;
         let received = received.load(Ordering::Relaxed);
@@ -264,7 +265,7 @@ impl Http {
     async fn read(
         &self,
         response: Response,
-        Waiting { id, started, timeouts, received }: Waiting<'_>,
+        AwaitedAnswer { id, started, timeouts, received }: AwaitedAnswer<'_>,
         on_progress: OnProgress<'_>,
     ) -> Result<Value, Failure> {
         let is_stream = response
@@ -348,7 +349,7 @@ async fn sent(request: RequestBuilder, timeouts: Timeouts) -> Result<Response, F
 }
 
 /// The answer that is waited for.
-struct Waiting<'a> {
+struct AwaitedAnswer<'a> {
     id: i64,
     started: Instant,
     timeouts: Timeouts,

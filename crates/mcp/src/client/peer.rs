@@ -44,21 +44,21 @@ pub type OnProgress<'a> = &'a mut (dyn FnMut(String) + Send);
 /// A server, to be asked.
 pub struct Peer {
     outgoing: mpsc::Sender<Vec<u8>>,
-    state: Lock<State>,
+    state: Lock<PeerState>,
     next: AtomicI64,
     /// Set if it has said that its tools are others now.
     tools_changed: AtomicBool,
 }
 
 #[derive(Default)]
-struct State {
-    waiting: HashMap<i64, Waiting>,
+struct PeerState {
+    waiting: HashMap<i64, PendingCall>,
     /// The reason why nothing more comes.
     ended: Option<String>,
     unasked: u64,
 }
 
-struct Waiting {
+struct PendingCall {
     answer: oneshot::Sender<Result<Value, Failure>>,
     progress: mpsc::Sender<String>,
 }
@@ -111,7 +111,7 @@ impl Peer {
                 return Err(Failure::Ended(why.clone()));
             }
             state.unasked = 0;
-            state.waiting.insert(id, Waiting { answer, progress });
+            state.waiting.insert(id, PendingCall { answer, progress });
         }
         // `initialize` must not be cancelled.
         let _cancel = Cancel { peer: self, id, is_cancelled: method != "initialize" };

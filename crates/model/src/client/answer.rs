@@ -1,6 +1,6 @@
 //! Reads an answer in pieces, whatever a good one's body is: server-sent events in any dialect, or one JSON document.
 
-use crate::client::dialect::Reader;
+use crate::client::dialect::AnswerReader;
 use crate::client::error_body::looks_like_html;
 use crate::client::failure::{Failure, Reason};
 use crate::client::http::{LONGEST_EVENT, broken_off, not_json, seconds, silence, too_large, web_page};
@@ -39,7 +39,7 @@ pub struct Answer {
     /// The endpoint has said so itself.
     complete: bool,
     timeouts: Timeouts,
-    reader: Reader,
+    reader: AnswerReader,
 }
 
 /// The shape of a body, as it turned out. The content type is not asked: it is wrong too often.
@@ -54,7 +54,7 @@ enum Shape {
 
 impl Answer {
     /// The answer to a request that was sent at `started`, in the protocol of `reader`.
-    pub fn new(response: Response, started: Instant, timeouts: Timeouts, reader: Reader) -> Self {
+    pub fn new(response: Response, started: Instant, timeouts: Timeouts, reader: AnswerReader) -> Self {
         Self {
             body: response.bytes_stream().boxed(),
             shape: Shape::Unknown(Vec::new()),
@@ -225,7 +225,7 @@ fn error_in(event: Event) -> Value {
 }
 
 /// The piece of an answer that an event carries. Any that is named an error reports one.
-fn chunk(event: Event, reader: &mut Reader) -> Result<Chunk, Failure> {
+fn chunk(event: Event, reader: &mut AnswerReader) -> Result<Chunk, Failure> {
     if event.name == "error" {
         return Ok(Chunk::of_error(error_in(event)));
     }

@@ -91,22 +91,22 @@ pub fn written(
 }
 
 /// Reads the pieces of an answer.
-pub enum Reader {
+pub enum AnswerReader {
     /// Each piece says everything itself.
     Chat,
-    /// See [`anthropic::Reader`].
-    Messages(anthropic::Reader),
-    /// See [`responses::Reader`].
-    Responses(responses::Reader),
+    /// See [`anthropic::MessagesReader`].
+    Messages(anthropic::MessagesReader),
+    /// See [`responses::ResponsesReader`].
+    Responses(responses::ResponsesReader),
 }
 
-impl Reader {
+impl AnswerReader {
     /// Nothing has come yet.
     pub fn new(protocol: Protocol) -> Self {
         match protocol {
             Protocol::Chat => Self::Chat,
-            Protocol::Messages => Self::Messages(anthropic::Reader::default()),
-            Protocol::Responses => Self::Responses(responses::Reader::default()),
+            Protocol::Messages => Self::Messages(anthropic::MessagesReader::default()),
+            Protocol::Responses => Self::Responses(responses::ResponsesReader::default()),
         }
     }
 

@@ -41,7 +41,7 @@ use async_openai::Client;
 use async_openai::error::OpenAIError;
 use async_openai::middleware::HttpRequestFactory;
 use bytes::Bytes;
-use form::Form;
+use form::OfferedForm;
 use futures_util::future::{BoxFuture, Either, select};
 use reqwest::header::CONTENT_TYPE;
 use serde::{Deserialize, Serialize};
@@ -75,7 +75,7 @@ pub struct OpenAi {
     /// The same for all clients of one model.
     facts: Arc<OnceCell<Facts>>,
     facts_requests: AtomicU32,
-    form: Lock<Form>,
+    form: Lock<OfferedForm>,
     /// The ids of calls that are sent as text: the endpoint misses their signatures.
     as_text: Lock<HashSet<String>>,
     /// The settings that are not sent, with the reason, until the user learns of them.
@@ -119,7 +119,7 @@ impl OpenAi {
             encoded: Lock::default(),
             facts: Arc::default(),
             facts_requests: AtomicU32::new(0),
-            form: Lock::new(Form { chosen: endpoint.form, announced: false }),
+            form: Lock::new(OfferedForm { chosen: endpoint.form, announced: false }),
             as_text: Lock::default(),
             unsent: Lock::new(unsent_settings(&endpoint)),
             limiter: None,
@@ -143,7 +143,7 @@ impl OpenAi {
             encoded: Lock::default(),
             facts: if is_same { Arc::clone(&self.facts) } else { Arc::default() },
             facts_requests: AtomicU32::new(0),
-            form: Lock::new(Form { chosen: endpoint.form, announced: false }),
+            form: Lock::new(OfferedForm { chosen: endpoint.form, announced: false }),
             as_text: Lock::default(),
             unsent: Lock::default(),
             limiter: self.limiter.clone(),
@@ -358,7 +358,7 @@ impl OpenAi {
         };
         *request.body_mut() = Some(body.into());
         let response = http::send(&self.http, request, self.endpoint.timeouts.first).await?;
-        let reader = dialect::Reader::new(self.endpoint.protocol);
+        let reader = dialect::AnswerReader::new(self.endpoint.protocol);
         Ok(Answer::new(response, started, self.endpoint.timeouts, reader))
     }
 
@@ -547,7 +547,7 @@ impl ChatModel for OpenAi {
 
     fn resume_form(&self, form: CallForm) {
         if self.endpoint.form.is_none_or(|configured| configured == form) {
-            *self.form.lock() = Form { chosen: Some(form), announced: true };
+            *self.form.lock() = OfferedForm { chosen: Some(form), announced: true };
         }
     }
 

@@ -18,7 +18,7 @@ pub const ANSWER: &str = r#"{"tool": "answer", "text": ""#;
 
 /// One turn of the model.
 #[derive(Debug, Clone, PartialEq)]
-enum Step {
+enum Turn {
     Call { name: String, arguments: Arguments },
     Answer(String),
 }
@@ -31,8 +31,8 @@ pub fn read(reply: &mut Reply, tools: &[ToolSpec]) {
     }
     let read = step(&reply.text, reply.is_cut_off());
     match read.map(|step| call_in_answer(step, tools)) {
-        Some(Step::Answer(text)) => reply.text = text,
-        Some(Step::Call { name, arguments }) => {
+        Some(Turn::Answer(text)) => reply.text = text,
+        Some(Turn::Call { name, arguments }) => {
             reply.text.clear();
             reply.tool_calls.push(ToolCall { id: String::new(), name, arguments });
         }
@@ -49,11 +49,11 @@ pub fn read(reply: &mut Reply, tools: &[ToolSpec]) {
 }
 
 /// The call, or the answer, that stands in an answer's text in place of a text.
-fn call_in_answer(read: Step, tools: &[ToolSpec]) -> Step {
-    let Step::Answer(text) = &read else { return read };
+fn call_in_answer(read: Turn, tools: &[ToolSpec]) -> Turn {
+    let Turn::Answer(text) = &read else { return read };
     let Ok((Value::Object(object), _)) = lenient_json::parse(text) else {
         // One without its end.
-        return text.strip_prefix(ANSWER).map_or(read.clone(), |text| Step::Answer(text.to_owned()));
+        return text.strip_prefix(ANSWER).map_or(read.clone(), |text| Turn::Answer(text.to_owned()));
     };
     let is_step = |name: &str| name == "answer" || tools.iter().any(|tool| tool.name == name);
     match object.get("tool").and_then(Value::as_str).filter(|name| is_step(name)) {
@@ -62,7 +62,7 @@ fn call_in_answer(read: Step, tools: &[ToolSpec]) -> Step {
     }
 }
 
-fn step(text: &str, is_cut_off: bool) -> Option<Step> {
+fn step(text: &str, is_cut_off: bool) -> Option<Turn> {
     // The object as the text of a JSON string.
     if let Ok(Value::String(inner)) = serde_json::from_str(text.trim()) {
         return step(&inner, is_cut_off);
@@ -85,7 +85,7 @@ fn step(text: &str, is_cut_off: bool) -> Option<Step> {
             }
             _ => {
                 if let Some(name) = name_in(raw) {
-                    return Some(Step::Call { name, arguments: raw.into() });
+                    return Some(Turn::Call { name, arguments: raw.into() });
                 }
             }
         }
@@ -94,7 +94,7 @@ fn step(text: &str, is_cut_off: bool) -> Option<Step> {
 }
 
 /// Returns what an object asks for. Objects without a tool's name are recognised by their fields.
-fn step_of(object: &Map<String, Value>) -> Option<Step> {
+fn step_of(object: &Map<String, Value>) -> Option<Turn> {
     let text = |key: &str| object.get(key).and_then(Value::as_str);
     let key = NAME_KEYS.iter().chain(&["action"]).find(|key| text(key).is_some());
     let name = match key {
@@ -112,7 +112,7 @@ fn step_of(object: &Map<String, Value>) -> Option<Step> {
         fields.shift_remove(*key);
     }
     if name == "answer" || name == "final_answer" {
-        return Some(Step::Answer(answer(&fields)));
+        return Some(Turn::Answer(answer(&fields)));
     }
     if name == "write_file"
         && !fields.contains_key("data")
@@ -120,7 +120,7 @@ fn step_of(object: &Map<String, Value>) -> Option<Step> {
     {
         fields.insert("data".to_owned(), content);
     }
-    Some(Step::Call { name: name.to_owned(), arguments: Value::Object(fields).into() })
+    Some(Turn::Call { name: name.to_owned(), arguments: Value::Object(fields).into() })
 }
 
 fn answer(fields: &Map<String, Value>) -> String {
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn a_turn_is_read_leniently() {
         let call = |name: &str, arguments: Value| {
-            Some(Step::Call { name: name.into(), arguments: arguments.into() })
+            Some(Turn::Call { name: name.into(), arguments: arguments.into() })
         };
         let ls = || call("run_commands", json!({ "command": "ls" }));
         for (answer, expected) in [
@@ -169,8 +169,8 @@ mod tests {
             ),
             (r#""{\"tool\": \"run_commands\", \"command\": \"ls\"}""#, ls()),
             (r#"{"tool": "list_files", "path": "."}"#, call("list_files", json!({ "path": "." }))),
-            (r#"{"tool": "answer", "text": "42"}"#, Some(Step::Answer("42".into()))),
-            (r#"{"tool": "answer", "text": {"n": 42}}"#, Some(Step::Answer(r#"{"n":42}"#.into()))),
+            (r#"{"tool": "answer", "text": "42"}"#, Some(Turn::Answer("42".into()))),
+            (r#"{"tool": "answer", "text": {"n": 42}}"#, Some(Turn::Answer(r#"{"n":42}"#.into()))),
             ("The set is {1, 2}.", None),
             ("All is done.", None),
         ] {
@@ -178,7 +178,7 @@ mod tests {
         }
         // Where the command ends is unknown, so the model gets an error in place of a result.
         let unended = r#"{"tool": "run_commands", "command": "ls"#;
-        let unreadable = Step::Call { name: "run_commands".into(), arguments: unended.into() };
+        let unreadable = Turn::Call { name: "run_commands".into(), arguments: unended.into() };
         assert_eq!(step(unended, false), Some(unreadable));
     }
 

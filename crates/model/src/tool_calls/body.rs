@@ -28,7 +28,7 @@ const BEFORE_NAMES: [&str; 3] = ["call:", "assistant ", "to="];
 const KIND_OF_ARGUMENTS: &str = "json";
 
 /// Reads calls for these tools.
-pub struct Reader<'a> {
+pub struct CallReader<'a> {
     pub tools: &'a [ToolSpec],
     /// Set if the answer ended at the limit of its length: what has no end then is not what was meant.
     pub is_cut_off: bool,
@@ -39,7 +39,7 @@ pub struct Reader<'a> {
 /// Calls, what follows them, and whether it is certain that they ended.
 type Body<'t> = (Calls, &'t str, bool);
 
-impl<'a> Reader<'a> {
+impl<'a> CallReader<'a> {
     /// Counts work; `None` where there was too much of it.
     pub fn spend(&self, bytes: usize) -> Option<()> {
         let left = self.budget.get().checked_sub(bytes);

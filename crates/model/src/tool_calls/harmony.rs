@@ -2,7 +2,7 @@
 //!
 //! `<|channel|>commentary to=functions.f <|constrain|>json<|message|>{…}<|call|>`; a server may have left out the tokens.
 
-use crate::tool_calls::body::Reader;
+use crate::tool_calls::body::CallReader;
 use crate::tool_calls::json_calls::Calls;
 use crate::tool_calls::marks::mark;
 use crate::tool_calls::names;
@@ -69,7 +69,7 @@ pub fn begins(text: &str) -> Option<bool> {
 }
 
 /// The answer that begins with `text`.
-pub fn read(text: &str, reader: &Reader<'_>) -> Option<Spoken> {
+pub fn read(text: &str, reader: &CallReader<'_>) -> Option<Spoken> {
     let (mut spoken, mut rest) = (Spoken::default(), text);
     while !rest.trim().is_empty() {
         reader.spend(rest.len().min(4096))?;
@@ -114,7 +114,7 @@ fn message(text: &str) -> Option<(&str, &str)> {
 }
 
 /// Reads a call of `name`, and returns what follows it.
-fn call<'t>(name: &str, body: &'t str, spoken: &mut Spoken, reader: &Reader<'_>) -> Option<&'t str> {
+fn call<'t>(name: &str, body: &'t str, spoken: &mut Spoken, reader: &CallReader<'_>) -> Option<&'t str> {
     let body = body.trim_start();
     let (calls, rest) = match mark(body).is_some_and(|mark| mark.opens()) {
         // Muse Glimmer writes elements in this form.

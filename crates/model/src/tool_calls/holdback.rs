@@ -1,7 +1,7 @@
 //! Holds back text that may turn out to be a tool call while it streams, so that it is not shown and then removed.
 
 use crate::ToolSpec;
-use crate::tool_calls::body::Reader;
+use crate::tool_calls::body::CallReader;
 pub use crate::tool_calls::scan::MAX_LOOKAHEAD;
 use crate::tool_calls::scan::{Found, Scan, closing_fence};
 use std::cell::Cell;
@@ -31,13 +31,13 @@ impl Holdback {
         if tools.is_empty() {
             return text.len();
         }
-        let reader = Reader { tools, is_cut_off: false, budget: Cell::new(self.budget) };
+        let reader = CallReader { tools, is_cut_off: false, budget: Cell::new(self.budget) };
         let showable = self.decide(text, &reader);
         self.budget = reader.budget.get();
         showable.max(shown)
     }
 
-    fn decide(&mut self, text: &str, reader: &Reader<'_>) -> usize {
+    fn decide(&mut self, text: &str, reader: &CallReader<'_>) -> usize {
         loop {
             if let Some(ticks) = self.fence {
                 let Some((_, behind)) = closing_fence(&text[self.decided..], ticks) else {
@@ -66,7 +66,7 @@ impl Holdback {
 }
 
 /// The first place that is more than text. Where there is no budget left it may be anything.
-fn next(text: &str, from: usize, reader: &Reader<'_>) -> Option<(usize, Found)> {
+fn next(text: &str, from: usize, reader: &CallReader<'_>) -> Option<(usize, Found)> {
     let scan = Scan { reader, text, is_whole: false, takes_unmarked: true };
     let (place, found) = scan.next(from, text[..from].trim().is_empty())?;
     let is_within_budget = reader.spend(1).is_some();
@@ -74,7 +74,7 @@ fn next(text: &str, from: usize, reader: &Reader<'_>) -> Option<(usize, Found)> 
 }
 
 /// The first place behind backticks that is a call if they enclose no code.
-fn undecided(text: &str, mut from: usize, reader: &Reader<'_>) -> usize {
+fn undecided(text: &str, mut from: usize, reader: &CallReader<'_>) -> usize {
     while let Some((place, found)) = next(text, from, reader) {
         match found {
             Found::Text(length) | Found::Span(length) => from = place + length,

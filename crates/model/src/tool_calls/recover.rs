@@ -4,7 +4,7 @@
 //! an error then, and nothing behind it runs. `marks` is the table of the formats, `scan` finds the places, `body` reads them.
 
 use crate::ToolSpec;
-use crate::tool_calls::body::Reader;
+use crate::tool_calls::body::CallReader;
 use crate::tool_calls::json_calls::{Call, Calls};
 use crate::tool_calls::scan::{Found, Scan};
 use agent_event::Arguments;
@@ -60,7 +60,7 @@ fn recover_within(
     if tools.is_empty() {
         return None;
     }
-    let reader = Reader { tools, is_cut_off, budget: Cell::new(*budget) };
+    let reader = CallReader { tools, is_cut_off, budget: Cell::new(*budget) };
     let scan = Scan { reader: &reader, text, is_whole: true, takes_unmarked };
     let mut found = Recovered::default();
     let (mut at, mut misses, mut is_rewritten) = (0, 0, false);

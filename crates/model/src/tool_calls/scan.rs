@@ -4,7 +4,7 @@
 //! stands before it or nothing behind it: in the middle of an answer it is an example.
 
 use crate::ToolSpec;
-use crate::tool_calls::body::Reader;
+use crate::tool_calls::body::CallReader;
 use crate::tool_calls::harmony;
 use crate::tool_calls::json_calls::{
     ARGUMENT_KEYS, Calls, NAME_KEYS, balanced, is_definition, json_at, known,
@@ -67,7 +67,7 @@ pub enum Found {
 
 /// Looks for calls in `text`.
 pub struct Scan<'r, 't> {
-    pub reader: &'r Reader<'r>,
+    pub reader: &'r CallReader<'r>,
     pub text: &'t str,
     /// Set if this is all of the answer.
     pub is_whole: bool,

@@ -5,10 +5,10 @@ const MAX_DIGITS: usize = 8;
 
 /// Reads the chunks of one body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Chunks(State);
+pub struct Chunks(ChunkState);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ChunkState {
     /// Before a chunk's size, of which so many digits have been read.
     Size {
         digits: usize,
@@ -45,7 +45,7 @@ pub enum Step {
 
 impl Default for Chunks {
     fn default() -> Self {
-        Self(State::Size { digits: 0, size: 0 })
+        Self(ChunkState::Size { digits: 0, size: 0 })
     }
 }
 
@@ -55,35 +55,37 @@ impl Chunks {
     /// # Errors
     /// The reason why they are not chunks as this proxy passes them on.
     pub fn step(&mut self, bytes: &[u8]) -> Result<Step, &'static str> {
-        if self.0 == State::Ended {
+        if self.0 == ChunkState::Ended {
             return Ok(Step::Ended);
         }
         let Some(first) = bytes.first().copied() else { return Ok(Step::More) };
-        if let State::Data { left } = self.0 {
+        if let ChunkState::Data { left } = self.0 {
             let length = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
             let left = left - length as u64;
-            self.0 = if left == 0 { State::DataReturn } else { State::Data { left } };
+            self.0 = if left == 0 { ChunkState::DataReturn } else { ChunkState::Data { left } };
             return Ok(Step::Data(length));
         }
         self.0 = self.after(first)?;
         Ok(Step::Skip(1))
     }
 
-    fn after(self, byte: u8) -> Result<State, &'static str> {
+    fn after(self, byte: u8) -> Result<ChunkState, &'static str> {
         match (self.0, byte) {
-            (State::Size { digits, size }, digit) if digit.is_ascii_hexdigit() && digits < MAX_DIGITS => {
+            (ChunkState::Size { digits, size }, digit)
+                if digit.is_ascii_hexdigit() && digits < MAX_DIGITS =>
+            {
                 let digit = char::from(digit).to_digit(16).unwrap_or_default();
-                Ok(State::Size { digits: digits + 1, size: size * 16 + u64::from(digit) })
+                Ok(ChunkState::Size { digits: digits + 1, size: size * 16 + u64::from(digit) })
             }
-            (State::Size { digits: 1.., size }, b'\r') => Ok(State::SizeEnd { size }),
-            (State::Size { digits: 1.., .. }, b';') => Err("a chunk has an extension"),
-            (State::SizeEnd { size: 0 }, b'\n') => Ok(State::EndReturn),
-            (State::SizeEnd { size }, b'\n') => Ok(State::Data { left: size }),
-            (State::DataReturn, b'\r') => Ok(State::DataFeed),
-            (State::DataFeed, b'\n') => Ok(State::Size { digits: 0, size: 0 }),
-            (State::EndReturn, b'\r') => Ok(State::EndFeed),
-            (State::EndReturn, _) => Err("the body has trailers"),
-            (State::EndFeed, b'\n') => Ok(State::Ended),
+            (ChunkState::Size { digits: 1.., size }, b'\r') => Ok(ChunkState::SizeEnd { size }),
+            (ChunkState::Size { digits: 1.., .. }, b';') => Err("a chunk has an extension"),
+            (ChunkState::SizeEnd { size: 0 }, b'\n') => Ok(ChunkState::EndReturn),
+            (ChunkState::SizeEnd { size }, b'\n') => Ok(ChunkState::Data { left: size }),
+            (ChunkState::DataReturn, b'\r') => Ok(ChunkState::DataFeed),
+            (ChunkState::DataFeed, b'\n') => Ok(ChunkState::Size { digits: 0, size: 0 }),
+            (ChunkState::EndReturn, b'\r') => Ok(ChunkState::EndFeed),
+            (ChunkState::EndReturn, _) => Err("the body has trailers"),
+            (ChunkState::EndFeed, b'\n') => Ok(ChunkState::Ended),
             _ => Err("a chunk of the body is not valid"),
         }
     }

@@ -82,24 +82,24 @@ pub struct Head {
 
 /// The reason why a head is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Malformed {
+pub struct RefusedHead {
     /// The status of the answer.
     pub status: StatusCode,
     /// The reason.
     pub reason: &'static str,
 }
 
-fn bad(reason: &'static str) -> Malformed {
-    Malformed { status: StatusCode::BAD_REQUEST, reason }
+fn bad(reason: &'static str) -> RefusedHead {
+    RefusedHead { status: StatusCode::BAD_REQUEST, reason }
 }
 
 /// Reads the head of a request. `None`: more bytes are needed.
 ///
 /// # Errors
 /// It is not valid, or servers could read it differently.
-pub fn read(bytes: &[u8]) -> Result<Option<Head>, Malformed> {
+pub fn read(bytes: &[u8]) -> Result<Option<Head>, RefusedHead> {
     const END: &[u8] = b"\r\n\r\n";
-    let too_long = || Malformed {
+    let too_long = || RefusedHead {
         status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
         reason: "the head of the request is too long",
     };
@@ -123,7 +123,7 @@ pub fn read(bytes: &[u8]) -> Result<Option<Head>, Malformed> {
 }
 
 /// Refuses line ends other than CR LF, and zero bytes.
-fn check_line_ends(bytes: &[u8]) -> Result<(), Malformed> {
+fn check_line_ends(bytes: &[u8]) -> Result<(), RefusedHead> {
     let is_bare_feed = |at: usize| at == 0 || bytes[at - 1] != b'\r';
     let is_bare_return = |at: usize| bytes.get(at + 1).is_some_and(|next| *next != b'\n');
     if memchr_iter(b'\n', bytes).any(is_bare_feed) || memchr_iter(b'\r', bytes).any(is_bare_return) {
@@ -135,7 +135,7 @@ fn check_line_ends(bytes: &[u8]) -> Result<(), Malformed> {
     Ok(())
 }
 
-fn request_line(line: &[u8]) -> Result<(Method, String, Option<String>), Malformed> {
+fn request_line(line: &[u8]) -> Result<(Method, String, Option<String>), RefusedHead> {
     let not_valid = || bad("the first line is not that of an HTTP request");
     let line = std::str::from_utf8(line).map_err(|_| not_valid())?;
     let mut words = line.split(' ');
@@ -150,7 +150,7 @@ fn request_line(line: &[u8]) -> Result<(Method, String, Option<String>), Malform
         return Err(not_valid());
     }
     if version != "HTTP/1.1" {
-        return Err(Malformed {
+        return Err(RefusedHead {
             status: StatusCode::HTTP_VERSION_NOT_SUPPORTED,
             reason: "it is not HTTP/1.1",
         });
@@ -169,7 +169,7 @@ fn request_line(line: &[u8]) -> Result<(Method, String, Option<String>), Malform
     Ok((method, path.to_owned(), query))
 }
 
-fn read_fields(text: &[u8]) -> Result<HeaderMap, Malformed> {
+fn read_fields(text: &[u8]) -> Result<HeaderMap, RefusedHead> {
     let mut fields = HeaderMap::new();
     let mut rest = text;
     while !rest.is_empty() {
@@ -179,7 +179,7 @@ fn read_fields(text: &[u8]) -> Result<HeaderMap, Malformed> {
         };
         rest = after;
         if fields.len() == MAX_FIELDS {
-            return Err(Malformed {
+            return Err(RefusedHead {
                 status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
                 reason: "it has too many fields",
             });
@@ -190,7 +190,7 @@ fn read_fields(text: &[u8]) -> Result<HeaderMap, Malformed> {
     Ok(fields)
 }
 
-fn field(line: &[u8]) -> Result<(HeaderName, HeaderValue), Malformed> {
+fn field(line: &[u8]) -> Result<(HeaderName, HeaderValue), RefusedHead> {
     if line.starts_with(b" ") || line.starts_with(b"\t") {
         return Err(bad("a field is folded over several lines"));
     }
@@ -215,7 +215,7 @@ fn head(
     query: Option<String>,
     mut fields: HeaderMap,
     length: usize,
-) -> Result<Head, Malformed> {
+) -> Result<Head, RefusedHead> {
     let is_websocket = is_websocket(&method, &fields)?;
     if fields.contains_key(header::TRAILER) {
         return Err(bad("it announces trailers"));
@@ -225,7 +225,7 @@ fn head(
         Some(value) if value.as_bytes().eq_ignore_ascii_case(b"100-continue") => true,
         Some(_) => {
             let status = StatusCode::EXPECTATION_FAILED;
-            return Err(Malformed { status, reason: "it expects something other than 100-continue" });
+            return Err(RefusedHead { status, reason: "it expects something other than 100-continue" });
         }
     };
     let framing = framing(&fields)?;
@@ -245,7 +245,7 @@ fn head(
 }
 
 /// Returns whether it asks for a WebSocket (RFC 6455). Any other protocol is refused.
-fn is_websocket(method: &Method, fields: &HeaderMap) -> Result<bool, Malformed> {
+fn is_websocket(method: &Method, fields: &HeaderMap) -> Result<bool, RefusedHead> {
     let Some(asked) = one(fields, &header::UPGRADE)? else { return Ok(false) };
     let is_one = *method == Method::GET
         && asked.as_bytes().eq_ignore_ascii_case(b"websocket")
@@ -255,7 +255,7 @@ fn is_websocket(method: &Method, fields: &HeaderMap) -> Result<bool, Malformed> 
 }
 
 /// The value of a field that may occur once.
-fn one<'f>(fields: &'f HeaderMap, name: &HeaderName) -> Result<Option<&'f HeaderValue>, Malformed> {
+fn one<'f>(fields: &'f HeaderMap, name: &HeaderName) -> Result<Option<&'f HeaderValue>, RefusedHead> {
     let mut values = fields.get_all(name).iter();
     match (values.next(), values.next()) {
         (value, None) => Ok(value),
@@ -263,7 +263,7 @@ fn one<'f>(fields: &'f HeaderMap, name: &HeaderName) -> Result<Option<&'f Header
     }
 }
 
-fn framing(fields: &HeaderMap) -> Result<Framing, Malformed> {
+fn framing(fields: &HeaderMap) -> Result<Framing, RefusedHead> {
     let length = one(fields, &header::CONTENT_LENGTH)?;
     match (one(fields, &header::TRANSFER_ENCODING)?, length) {
         (Some(_), Some(_)) => Err(bad("it has two lengths")),
@@ -284,7 +284,7 @@ fn framing(fields: &HeaderMap) -> Result<Framing, Malformed> {
 }
 
 /// Reads `Connection`. Returns whether no other request follows.
-fn options(fields: &HeaderMap, is_websocket: bool) -> Result<bool, Malformed> {
+fn options(fields: &HeaderMap, is_websocket: bool) -> Result<bool, RefusedHead> {
     let mut is_last = false;
     for value in fields.get_all(header::CONNECTION) {
         let text = value.to_str().map_err(|_| bad("the field Connection is not valid"))?;

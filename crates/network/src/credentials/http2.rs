@@ -43,7 +43,7 @@ const MAX_INVALID: usize = 32;
 
 const TRAILERS: &str = "the body has trailers";
 
-type Answer = Response<Either<Download, Full<Bytes>>>;
+type StreamAnswer = Response<Either<Download, Full<Bytes>>>;
 
 /// Reads the beginning of a connection, which has to be complete soon after it has begun. Returns whether it is that of HTTP/2, whatever the TLS handshake named, and what was read.
 pub(super) async fn begins(client: &mut (impl AsyncRead + Unpin)) -> io::Result<(bool, Vec<u8>)> {
@@ -124,7 +124,7 @@ struct Streams {
 }
 
 impl Streams {
-    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> io::Result<Answer> {
+    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> io::Result<StreamAnswer> {
         let attempted = (request.method().to_string(), request.uri().path().to_owned());
         let (head, body) = request.into_parts();
         let head = match translated(head, !body.is_end_stream()) {
@@ -198,7 +198,7 @@ impl Streams {
     }
 
     /// Refuses a request: the answer.
-    fn refuse(&self, (method, path): &(String, String), reason: &str) -> Answer {
+    fn refuse(&self, (method, path): &(String, String), reason: &str) -> StreamAnswer {
         let host_side = self.host_side.lock();
         let HostSide { gateway, credentials, host, port, .. } = &*host_side;
         let attempt = Attempt { host, port: *port, method, path };

@@ -232,7 +232,7 @@ impl<W: AsyncWrite + Unpin> Answering<'_, W> {
         (is_last, is_websocket): (bool, bool),
     ) -> Result<Option<Upgraded>, End> {
         let method = judged.head.method.clone();
-        let Answer { mut answer, has_value, exchanged } = self.answer(judged, body, may_repeat).await?;
+        let HostAnswer { mut answer, has_value, exchanged } = self.answer(judged, body, may_repeat).await?;
         if let Some(reason) = answers::objection(&answer, has_value, is_websocket) {
             return Err(End::Failed(reason.to_owned()));
         }
@@ -264,23 +264,25 @@ impl<W: AsyncWrite + Unpin> Answering<'_, W> {
     }
 
     /// The host's answer; where it refuses the request, and the user allows a credential then, the answer with that.
-    async fn answer(&mut self, judged: Judged, body: Outgoing, may_repeat: bool) -> Result<Answer, End> {
+    async fn answer(&mut self, judged: Judged, body: Outgoing, may_repeat: bool) -> Result<HostAnswer, End> {
         let (has_value, exchanged) = (judged.has_value(), judged.exchanged());
         let again = (may_repeat && !has_value).then(|| judged.head.clone());
         let answer = self.host_side.send(judged.head, body).await.map_err(End::Failed)?;
         if answer.status() != StatusCode::UNAUTHORIZED || has_value {
-            return Ok(Answer { answer, has_value, exchanged });
+            return Ok(HostAnswer { answer, has_value, exchanged });
         }
-        let Some(bound) = self.offered().await else { return Ok(Answer { answer, has_value, exchanged }) };
+        let Some(bound) = self.offered().await else {
+            return Ok(HostAnswer { answer, has_value, exchanged });
+        };
         let Some(judged) = again.and_then(|head| Judged::with_offered(&bound, head)) else {
-            return Ok(Answer { answer, has_value, exchanged });
+            return Ok(HostAnswer { answer, has_value, exchanged });
         };
         judged.report(self.host_side);
         // What is left of the first answer is not read.
         self.host_side.close();
         let exchanged = judged.exchanged();
         let answer = self.host_side.send(judged.head, Outgoing::empty()).await.map_err(End::Failed)?;
-        Ok(Answer { answer, has_value: true, exchanged })
+        Ok(HostAnswer { answer, has_value: true, exchanged })
     }
 }
 
@@ -307,7 +309,7 @@ impl<W> Answering<'_, W> {
 }
 
 /// A host's answer.
-struct Answer {
+struct HostAnswer {
     answer: Response<Incoming>,
     /// A value was in the request.
     has_value: bool,

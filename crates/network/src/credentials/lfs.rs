@@ -2,7 +2,7 @@
 
 /// The action of a request of git LFS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Action {
+pub(super) enum LfsAction {
     /// It lists locks.
     List,
     /// Its body says whether files are downloaded or uploaded.
@@ -17,7 +17,7 @@ const APIS: [&str; 3] = ["api", "repos", "rest"];
 const HASH_DIGITS: usize = 64;
 
 /// Reads the action of a request, and the path of its repository; `None` where it is none of git LFS.
-pub(super) fn read<'p>(method: &str, path: &'p str) -> Option<(Action, &'p str)> {
+pub(super) fn read<'p>(method: &str, path: &'p str) -> Option<(LfsAction, &'p str)> {
     let (end, rest) = [".git/info/lfs/", ".git/gitlab-lfs/"].iter().find_map(|place| {
         let at = path.rfind(place)?;
         Some((at + ".git".len(), &path[at + place.len()..]))
@@ -28,11 +28,11 @@ pub(super) fn read<'p>(method: &str, path: &'p str) -> Option<(Action, &'p str)>
     }
     let segments: Vec<_> = rest.split('/').collect();
     let action = match (method, &segments[..]) {
-        ("POST", ["locks", "verify"]) => Action::List,
-        ("POST", ["objects", "batch"]) => Action::Batch,
-        ("POST", ["verify"] | ["locks"] | ["locks", _, "unlock"]) => Action::Write,
-        ("PUT", ["objects", hash]) if is_hash(hash) => Action::Write,
-        ("PUT", ["objects", hash, size]) if is_hash(hash) && is_size(size) => Action::Write,
+        ("POST", ["locks", "verify"]) => LfsAction::List,
+        ("POST", ["objects", "batch"]) => LfsAction::Batch,
+        ("POST", ["verify"] | ["locks"] | ["locks", _, "unlock"]) => LfsAction::Write,
+        ("PUT", ["objects", hash]) if is_hash(hash) => LfsAction::Write,
+        ("PUT", ["objects", hash, size]) if is_hash(hash) && is_size(size) => LfsAction::Write,
         _ => return None,
     };
     Some((action, repository))
@@ -61,14 +61,14 @@ mod tests {
     fn requests_of_lfs_are_known_by_their_methods_and_paths() {
         let hash = "5a".repeat(32);
         for (method, path, action) in [
-            ("POST", "info/lfs/objects/batch", Action::Batch),
-            ("POST", "info/lfs/locks/verify", Action::List),
-            ("POST", "info/lfs/locks", Action::Write),
-            ("POST", "info/lfs/locks/12/unlock", Action::Write),
-            ("POST", "info/lfs/verify", Action::Write),
-            ("PUT", &format!("info/lfs/objects/{hash}"), Action::Write),
-            ("PUT", &format!("info/lfs/objects/{hash}/12"), Action::Write),
-            ("PUT", &format!("gitlab-lfs/objects/{hash}/12"), Action::Write),
+            ("POST", "info/lfs/objects/batch", LfsAction::Batch),
+            ("POST", "info/lfs/locks/verify", LfsAction::List),
+            ("POST", "info/lfs/locks", LfsAction::Write),
+            ("POST", "info/lfs/locks/12/unlock", LfsAction::Write),
+            ("POST", "info/lfs/verify", LfsAction::Write),
+            ("PUT", &format!("info/lfs/objects/{hash}"), LfsAction::Write),
+            ("PUT", &format!("info/lfs/objects/{hash}/12"), LfsAction::Write),
+            ("PUT", &format!("gitlab-lfs/objects/{hash}/12"), LfsAction::Write),
         ] {
             let whole = format!("/group/project.git/{path}");
             assert_eq!(read(method, &whole), Some((action, "/group/project.git")), "{method} {path}");

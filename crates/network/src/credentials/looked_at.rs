@@ -28,7 +28,7 @@ pub(super) async fn approved_push(
     }
     let name = &bound.rule.name;
     let of_lfs = lfs::read(head.method.as_str(), head.uri.path());
-    if let Some((lfs::Action::Write, path)) = of_lfs {
+    if let Some((lfs::LfsAction::Write, path)) = of_lfs {
         gateway.approve_files(name, &format!("{host}:{port}{path}")).await.map_err(refused)?;
         return Ok(Vec::new());
     }

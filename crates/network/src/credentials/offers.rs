@@ -36,7 +36,7 @@ impl fmt::Debug for Offered {
 
 /// The user's answer for the session.
 #[derive(Clone)]
-enum State {
+enum OfferState {
     /// Nothing yet.
     Open,
     /// It is used.
@@ -48,26 +48,26 @@ enum State {
 /// A credential that the user is asked about.
 pub(super) struct Offer {
     offered: Offered,
-    state: Lock<State>,
+    state: Lock<OfferState>,
     /// Held while the user is asked: all connections that wait get the same answer.
     asking: Mutex<()>,
 }
 
 impl Offer {
     pub fn new(offered: Offered) -> Self {
-        Self { offered, state: Lock::new(State::Open), asking: Mutex::default() }
+        Self { offered, state: Lock::new(OfferState::Open), asking: Mutex::default() }
     }
 
     /// The credential, where the user allowed it for the session.
     pub fn taken(&self) -> Option<Arc<Bound>> {
         match &*self.state.lock() {
-            State::Taken(bound) => Some(Arc::clone(bound)),
-            State::Open | State::Declined => None,
+            OfferState::Taken(bound) => Some(Arc::clone(bound)),
+            OfferState::Open | OfferState::Declined => None,
         }
     }
 
     fn is_open(&self) -> bool {
-        matches!(*self.state.lock(), State::Open)
+        matches!(*self.state.lock(), OfferState::Open)
     }
 }
 
@@ -118,7 +118,7 @@ impl Gateway {
         match answer {
             Answer::Once | Answer::Always | Answer::Project => {}
             Answer::Never => {
-                *offer.state.lock() = State::Declined;
+                *offer.state.lock() = OfferState::Declined;
                 return None;
             }
             Answer::Said(_) => {
@@ -140,7 +140,7 @@ impl Gateway {
             self.emit(Event::Notice { text: format!("allowed for this session only: {error}") });
         }
         if answer != Answer::Once {
-            *offer.state.lock() = State::Taken(Arc::clone(&bound));
+            *offer.state.lock() = OfferState::Taken(Arc::clone(&bound));
         }
         Some((bound, answer == Answer::Once))
     }

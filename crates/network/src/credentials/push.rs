@@ -122,8 +122,8 @@ fn commits(pack: &[u8]) -> (usize, bool) {
     for _ in 0..count.min(MAX_OBJECTS) {
         let Some((kind, data)) = kind(pack, at, &are_commits) else { return (found, true) };
         // Whose base the host has, may be one as well.
-        has_more |= kind == Kind::Unknown;
-        found += usize::from(kind == Kind::Commit);
+        has_more |= kind == ObjectKind::Unknown;
+        found += usize::from(kind == ObjectKind::Commit);
         are_commits.insert(at, kind);
         inflate.reset(true);
         match end_of_data(&mut inflate, pack, data, &mut left) {
@@ -135,14 +135,14 @@ fn commits(pack: &[u8]) -> (usize, bool) {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ObjectKind {
     Commit,
     Other,
     Unknown,
 }
 
 /// The kind of the object at a place, and where its data begin.
-fn kind(pack: &[u8], at: usize, known: &HashMap<usize, Kind>) -> Option<(Kind, usize)> {
+fn kind(pack: &[u8], at: usize, known: &HashMap<usize, ObjectKind>) -> Option<(ObjectKind, usize)> {
     let mut next = at;
     let mut take = || {
         let byte = pack.get(next).copied().filter(|_| next - at < 2 * MAX_DIGITS);
@@ -155,7 +155,7 @@ fn kind(pack: &[u8], at: usize, known: &HashMap<usize, Kind>) -> Option<(Kind, u
         byte = take()?;
     }
     let kind = match (first >> 4) & 7 {
-        COMMIT => Kind::Commit,
+        COMMIT => ObjectKind::Commit,
         BY_OFFSET => {
             let mut byte = take()?;
             let mut distance = usize::from(byte & 0x7f);
@@ -167,9 +167,9 @@ fn kind(pack: &[u8], at: usize, known: &HashMap<usize, Kind>) -> Option<(Kind, u
         }
         BY_NAME => {
             next += 20;
-            Kind::Unknown
+            ObjectKind::Unknown
         }
-        _ => Kind::Other,
+        _ => ObjectKind::Other,
     };
     Some((kind, next))
 }

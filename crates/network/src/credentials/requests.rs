@@ -1,7 +1,7 @@
 //! The program's side of a bound connection: reading its requests.
 
 use super::chunks::{Chunks, Step};
-use super::head::{self, Framing, Head, Malformed};
+use super::head::{self, Framing, Head, RefusedHead};
 use super::outgoing::{Feed, Gone};
 use bytes::{Bytes, BytesMut};
 use std::time::Duration;
@@ -45,12 +45,12 @@ pub(super) enum Unreadable {
     /// The program is gone.
     Gone,
     /// It is refused.
-    Malformed(Malformed),
+    Malformed(RefusedHead),
 }
 
 impl From<&'static str> for Unreadable {
     fn from(reason: &'static str) -> Self {
-        Self::Malformed(Malformed { status: http::StatusCode::BAD_REQUEST, reason })
+        Self::Malformed(RefusedHead { status: http::StatusCode::BAD_REQUEST, reason })
     }
 }
 

@@ -165,8 +165,12 @@ impl Rule {
 
     /// Returns whether a request brings a push, or what git LFS sends beside it.
     pub(super) fn is_push(&self, method: &http::Method, path: &str) -> bool {
-        let is_lfs =
-            || matches!(lfs::read(method.as_str(), path), Some((lfs::Action::Batch | lfs::Action::Write, _)));
+        let is_lfs = || {
+            matches!(
+                lfs::read(method.as_str(), path),
+                Some((lfs::LfsAction::Batch | lfs::LfsAction::Write, _))
+            )
+        };
         self.git && (*method == http::Method::POST && path.ends_with(&format!("/{RECEIVE}")) || is_lfs())
     }
 

@@ -75,7 +75,7 @@ pub enum Judgement {
     /// It runs.
     Allow,
     /// The user decides.
-    Ask(Question),
+    Ask(CallQuestion),
     /// It does not run.
     Deny(Denial),
 }
@@ -104,7 +104,7 @@ pub struct FileChange {
 
 /// A question to the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Question {
+pub struct CallQuestion {
     /// The program that would run, or the file that would be written.
     pub what: String,
     /// The changes of files that it is about, where they are known.
@@ -240,7 +240,7 @@ impl Gate {
             return Judgement::Allow;
         }
         let what = action.shown();
-        let question = Question::new(what, reasons, keys);
+        let question = CallQuestion::new(what, reasons, keys);
         match question.what.len() > MAX_ASKED {
             true => Judgement::Deny(
                 question.denial("it is too long for a user to look at: divide it into smaller steps"),
@@ -371,7 +371,7 @@ impl Denial {
     }
 }
 
-impl Question {
+impl CallQuestion {
     fn new(what: String, reasons: Vec<Match>, keys: Vec<String>) -> Self {
         let mut keys: Vec<String> = reasons.iter().map(|reason| reason.key.clone()).chain(keys).collect();
         keys.dedup();
@@ -446,7 +446,7 @@ fn in_words(keys: &[String]) -> String {
 }
 
 /// The question as the user reads it: what would run, and why that is a question.
-impl fmt::Display for Question {
+impl fmt::Display for CallQuestion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.is_cut() {
             true => writeln!(f, "{}", self.edges())?,

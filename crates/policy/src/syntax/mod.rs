@@ -16,7 +16,7 @@ const MAX_SOURCE: usize = 256 << 10;
 
 /// A language that has a grammar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Language {
+pub enum Grammar {
     Shell,
     Python,
     /// And JSON, which is a part of it.
@@ -59,7 +59,7 @@ impl Class {
     }
 }
 
-impl Language {
+impl Grammar {
     /// By a file's name.
     pub fn of_file(path: &Path) -> Option<Self> {
         Self::named(path.extension()?.to_str()?)
@@ -86,7 +86,7 @@ pub struct Lines(Vec<Vec<(Range<usize>, Class)>>);
 
 impl Lines {
     /// Reads `text`; nothing has a class where it is too long or cannot be read in time.
-    pub fn read(language: Language, text: &str) -> Self {
+    pub fn read(language: Grammar, text: &str) -> Self {
         if text.len() > MAX_SOURCE {
             return Self::default();
         }
@@ -133,10 +133,10 @@ impl Lines {
 
 #[cfg(all(test, feature = "grammars"))]
 mod tests {
-    use super::{Class, Language, Lines};
+    use super::{Class, Grammar, Lines};
 
     /// The words of `text` with their classes.
-    fn words(language: Language, text: &str) -> Vec<(String, Class)> {
+    fn words(language: Grammar, text: &str) -> Vec<(String, Class)> {
         let lines = Lines::read(language, text);
         let word = |line: &str, number| -> Vec<(String, Class)> {
             lines.line(number).iter().map(|(range, class)| (line[range.clone()].to_owned(), *class)).collect()
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn words_have_classes_in_every_language() {
         let rust =
-            words(Language::Rust, "// ä\nfn add(a: u32) -> u32 { a + 1 } // \"x\"\nlet s = \"two\nlines\";");
+            words(Grammar::Rust, "// ä\nfn add(a: u32) -> u32 { a + 1 } // \"x\"\nlet s = \"two\nlines\";");
         for expected in [
             ("// ä", Class::Comment),
             ("fn", Class::Keyword),
@@ -160,12 +160,12 @@ mod tests {
             assert!(rust.contains(&(expected.0.to_owned(), expected.1)), "{expected:?} in {rust:?}");
         }
         for (language, text, keyword) in [
-            (Language::Python, "def f(x):\n    return 'text'  # why\n", "return"),
-            (Language::JavaScript, "const f = (x) => 'text'; // why\n", "const"),
-            (Language::TypeScript, "const f = <T>(x: T) => 'text'; // why\n", "const"),
-            (Language::Go, "package main\nvar x = \"text\" // why\n", "var"),
-            (Language::Ruby, "def f\n  'text' # why\nend\n", "def"),
-            (Language::Shell, "if true; then echo 'text'; fi # why\n", "if"),
+            (Grammar::Python, "def f(x):\n    return 'text'  # why\n", "return"),
+            (Grammar::JavaScript, "const f = (x) => 'text'; // why\n", "const"),
+            (Grammar::TypeScript, "const f = <T>(x: T) => 'text'; // why\n", "const"),
+            (Grammar::Go, "package main\nvar x = \"text\" // why\n", "var"),
+            (Grammar::Ruby, "def f\n  'text' # why\nend\n", "def"),
+            (Grammar::Shell, "if true; then echo 'text'; fi # why\n", "if"),
         ] {
             let words = words(language, text);
             let has =
@@ -178,8 +178,8 @@ mod tests {
     #[test]
     fn a_text_that_no_grammar_reads_has_no_classes_and_ends() {
         let nested = "(".repeat(100_000);
-        assert!(Lines::read(Language::JavaScript, &nested).line(0).len() <= nested.len());
-        assert!(Lines::read(Language::Rust, &"x".repeat(1 << 20)).line(0).is_empty());
+        assert!(Lines::read(Grammar::JavaScript, &nested).line(0).len() <= nested.len());
+        assert!(Lines::read(Grammar::Rust, &"x".repeat(1 << 20)).line(0).is_empty());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Reads with the grammars, in a subprocess.
 
-use super::{Class, Language};
-use crate::policy::findings::Language as Grammar;
+use super::{Class, Grammar};
+use crate::policy::findings;
 use crate::policy::reading::tree::{Descend, Dialect, Source, Visit};
 use crate::policy::subprocess;
 use std::time::{Duration, Instant};
@@ -12,20 +12,20 @@ const TIME: Duration = Duration::from_millis(300);
 const MAX_WORDS: usize = 100_000;
 
 /// The words of `text`, in order: where each begins and ends, and what it is.
-pub(super) fn words(language: Language, text: &str) -> Vec<(usize, usize, Class)> {
+pub(super) fn words(language: Grammar, text: &str) -> Vec<(usize, usize, Class)> {
     let answer = subprocess::in_child(|| serde_json::to_vec(&read(language, text)).unwrap_or_default());
     answer.and_then(|answer| serde_json::from_slice(&answer).ok()).unwrap_or_default()
 }
 
-fn read(language: Language, text: &str) -> Vec<(usize, usize, Class)> {
+fn read(language: Grammar, text: &str) -> Vec<(usize, usize, Class)> {
     let (grammar, dialect) = match language {
-        Language::Shell => (Grammar::Shell, Dialect::Usual),
-        Language::Python => (Grammar::Python, Dialect::Usual),
-        Language::JavaScript => (Grammar::JavaScript, Dialect::Usual),
-        Language::TypeScript => (Grammar::JavaScript, Dialect::TypeScript),
-        Language::Rust => (Grammar::Rust, Dialect::Usual),
-        Language::Go => (Grammar::Go, Dialect::Usual),
-        Language::Ruby => (Grammar::Ruby, Dialect::Usual),
+        Grammar::Shell => (findings::Language::Shell, Dialect::Usual),
+        Grammar::Python => (findings::Language::Python, Dialect::Usual),
+        Grammar::JavaScript => (findings::Language::JavaScript, Dialect::Usual),
+        Grammar::TypeScript => (findings::Language::JavaScript, Dialect::TypeScript),
+        Grammar::Rust => (findings::Language::Rust, Dialect::Usual),
+        Grammar::Go => (findings::Language::Go, Dialect::Usual),
+        Grammar::Ruby => (findings::Language::Ruby, Dialect::Usual),
     };
     let Some(source) = Source::parse(grammar, dialect, text, Instant::now() + TIME) else {
         return Vec::new();

@@ -50,7 +50,7 @@ pub(super) struct Route {
     pub abandoned: bool,
 }
 
-pub(super) struct State {
+pub(super) struct ConnectionState {
     pub routes: HashMap<u32, Route>,
     next_id: u32,
     last_guest_id: u32,
@@ -156,7 +156,7 @@ impl Outgoing {
 }
 
 pub(super) struct Connection {
-    pub state: Lock<State>,
+    pub state: Lock<ConnectionState>,
     pub outgoing: Arc<Outgoing>,
     /// The number by which the guest knows this connection.
     pub nonce: [u8; 32],
@@ -182,7 +182,7 @@ impl Connection {
                 HANDSHAKE_TIMEOUT.as_secs()
             ))
         })??;
-        let state = State {
+        let state = ConnectionState {
             routes: HashMap::new(),
             next_id: 1,
             last_guest_id: 0,
@@ -229,7 +229,7 @@ impl Connection {
         Ok(incoming)
     }
 
-    fn add_route(self: &Arc<Self>, state: &mut State, id: u32, expect: Expect) -> Incoming {
+    fn add_route(self: &Arc<Self>, state: &mut ConnectionState, id: u32, expect: Expect) -> Incoming {
         let (sender, messages) = mpsc::unbounded_channel();
         let credit = Arc::new(Semaphore::new(WINDOW as usize));
         let window = ReceiveWindow::default();
@@ -306,7 +306,7 @@ impl Connection {
             return Ok(());
         }
         let known = if id % 2 == 1 { id < state.next_id } else { (1..=state.last_guest_id).contains(&id) };
-        let State { routes, budget, .. } = &mut *state;
+        let ConnectionState { routes, budget, .. } = &mut *state;
         let Some(route) = routes.get_mut(&id) else {
             // Credit for bytes that were under way when the stream ended.
             return if known && matches!(message, Message::Credit { .. }) {
@@ -346,7 +346,7 @@ impl Connection {
     /// Counts what a stream's reader has consumed, and returns credit to the guest.
     pub fn consumed(&self, id: u32, cost: u32, drained: bool) {
         let mut state = self.state.lock();
-        let State { routes, budget, .. } = &mut *state;
+        let ConnectionState { routes, budget, .. } = &mut *state;
         let Some(route) = routes.get_mut(&id) else { return };
         if let Some(bytes) = route.window.consume(cost, drained, budget) {
             self.send(id, &Message::Credit { bytes });
@@ -354,7 +354,7 @@ impl Connection {
     }
 
     /// Accepts a connection that the guest offers.
-    fn accept_offer(self: &Arc<Self>, state: &mut State, id: u32) -> Result<(), String> {
+    fn accept_offer(self: &Arc<Self>, state: &mut ConnectionState, id: u32) -> Result<(), String> {
         if id % 2 == 1 || id <= state.last_guest_id {
             return Err(format!("a connection offered on stream {id}, out of order"));
         }
@@ -392,7 +392,7 @@ impl Drop for Connection {
 }
 
 /// Takes a stream that has ended out of the table.
-pub(super) fn remove(state: &mut State, id: u32) {
+pub(super) fn remove(state: &mut ConnectionState, id: u32) {
     if let Some(mut route) = state.routes.remove(&id) {
         route.credit.close();
         route.window.release(&mut state.budget);

@@ -1,6 +1,6 @@
 //! The client as a session's frontend: it is sent what happens, and asked.
 
-use super::facts::Facts;
+use super::facts::ClientFacts;
 use super::updates::Updates;
 use super::updates::{fenced, text_content};
 use crate::rpc::{Client, notification};
@@ -27,7 +27,7 @@ pub struct Editor {
     /// The client.
     pub client: Arc<Client>,
     /// Its abilities.
-    pub facts: Facts,
+    pub facts: ClientFacts,
     events: Arc<Events>,
     user: Arc<User>,
     gate: Arc<Gate>,
@@ -43,7 +43,7 @@ struct Gate {
 
 impl Editor {
     /// For a session of which the client learns nothing before [`Editor::announce`].
-    pub fn new(client: Arc<Client>, facts: Facts, mut updates: Updates) -> Arc<Self> {
+    pub fn new(client: Arc<Client>, facts: ClientFacts, mut updates: Updates) -> Arc<Self> {
         let events = Arc::new(Events::new(1));
         let gate = Arc::new(Gate::default());
         let last_limit = Arc::new(Lock::default());
@@ -144,7 +144,7 @@ fn params(session: &str, update: Value) -> Value {
 /// The user behind the client.
 struct User {
     client: Arc<Client>,
-    facts: Facts,
+    facts: ClientFacts,
     known: OnceLock<(SessionId, Interrupt)>,
     asked: AtomicU64,
 }

@@ -7,7 +7,7 @@ pub const VERSION: u64 = 1;
 
 /// The abilities of the client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Facts {
+pub struct ClientFacts {
     /// It hands out the text of a file with what is not saved yet.
     pub reads_files: bool,
     /// It writes files, and shows their changes by hunk.
@@ -18,7 +18,7 @@ pub struct Facts {
     pub has_forms: bool,
 }
 
-impl Facts {
+impl ClientFacts {
     /// Those of the parameters of `initialize`.
     pub fn of(params: &Value) -> Self {
         let is = |pointer: &str| params.pointer(pointer).and_then(Value::as_bool).unwrap_or(false);

@@ -26,7 +26,7 @@ use agent_log::SessionId;
 use agent_mcp::jsonrpc::{ErrorObject, INVALID_PARAMS, Id, METHOD_NOT_FOUND, Message};
 use agent_session::Frontend;
 use editor::Editor;
-use facts::Facts;
+use facts::ClientFacts;
 use futures_util::future::{AbortHandle, AbortRegistration, Abortable, join_all};
 use serde_json::{Value, json};
 use session::OpenSession;
@@ -61,7 +61,7 @@ pub async fn serve(
     out: impl Write + Send + 'static,
     stop: impl Future<Output = ()>,
 ) {
-    let server = Arc::new(Server {
+    let server = Arc::new(AcpServer {
         client: Client::new(out),
         opener,
         mode,
@@ -74,12 +74,12 @@ pub async fn serve(
     server.end().await;
 }
 
-struct Server {
+struct AcpServer {
     client: Arc<Client>,
     opener: Arc<dyn Opener>,
     /// The mode in which the sessions write what they change, unless the client says otherwise.
     mode: ApplyMode,
-    facts: Lock<Facts>,
+    facts: Lock<ClientFacts>,
     sessions: Lock<HashMap<String, Arc<OpenSession>>>,
     /// Places for sessions.
     slots: Arc<Semaphore>,
@@ -96,7 +96,7 @@ struct Underway {
 
 type Outcome = Result<Value, ErrorObject>;
 
-impl Server {
+impl AcpServer {
     /// Takes a message. What takes time is done in a task of its own; a cancellation is never behind it.
     async fn take(self: &Arc<Self>, message: Message) {
         match message {
@@ -194,7 +194,7 @@ impl Server {
     async fn request(self: &Arc<Self>, method: &str, params: &Value) -> Outcome {
         match method {
             "initialize" => {
-                *self.facts.lock() = Facts::of(params);
+                *self.facts.lock() = ClientFacts::of(params);
                 Ok(facts::initialized())
             }
             "authenticate" => Ok(json!({})),

@@ -8,9 +8,9 @@ use agent_network::{Rules, entries};
 use serde_json::{Value, json};
 
 /// A value: its id, its name, what it means.
-type Choice<'a> = (&'a str, &'a str, &'a str);
+type OptionValue<'a> = (&'a str, &'a str, &'a str);
 
-const ALL: [(ApplyMode, Choice<'static>); 3] = [
+const ALL: [(ApplyMode, OptionValue<'static>); 3] = [
     (ApplyMode::Ask, ("ask", "Ask at the end", "Show one diff at the end of a turn and ask")),
     (
         ApplyMode::Auto,
@@ -19,7 +19,7 @@ const ALL: [(ApplyMode, Choice<'static>); 3] = [
     (ApplyMode::Never, ("never", "Keep in the sandbox", "Write nothing until you say /apply")),
 ];
 
-const NETWORKS: [Choice<'static>; 3] = [
+const NETWORKS: [OptionValue<'static>; 3] = [
     (NONE, "No network", "Nothing but the sandbox's own loopback"),
     ("registries", "Package registries", "The registries of the languages' package managers"),
     ("public", "Public hosts", "Every public host, and nothing of your own networks"),
@@ -86,7 +86,7 @@ impl Current {
         let others = self.models.iter().filter(|name| **name != self.model).take(MAX_MODELS);
         let names: Vec<(&str, String)> =
             std::iter::once(&self.model).chain(others).map(|name| (&**name, one_line(name, SHOWN))).collect();
-        let choices: Vec<Choice<'_>> = names.iter().map(|(name, shown)| (*name, &**shown, "")).collect();
+        let choices: Vec<OptionValue<'_>> = names.iter().map(|(name, shown)| (*name, &**shown, "")).collect();
         select(MODEL, "Model", "model", "The model that works on your prompts", &self.model, &choices)
     }
 
@@ -128,12 +128,19 @@ pub fn set_network(rules: &mut Rules, value: &str) -> Result<()> {
     Ok(())
 }
 
-fn modes() -> Vec<Choice<'static>> {
+fn modes() -> Vec<OptionValue<'static>> {
     ALL.iter().map(|(_, choice)| *choice).collect()
 }
 
-fn select(id: &str, name: &str, category: &str, about: &str, current: &str, choices: &[Choice<'_>]) -> Value {
-    let choice = |(value, name, about): &Choice<'_>| match about.is_empty() {
+fn select(
+    id: &str,
+    name: &str,
+    category: &str,
+    about: &str,
+    current: &str,
+    choices: &[OptionValue<'_>],
+) -> Value {
+    let choice = |(value, name, about): &OptionValue<'_>| match about.is_empty() {
         true => json!({ "value": value, "name": name }),
         false => json!({ "value": value, "name": name, "description": about }),
     };
@@ -145,7 +152,7 @@ fn select(id: &str, name: &str, category: &str, about: &str, current: &str, choi
 
 /// Returns the modes in which changes are written, and the current one, as the protocol has modes.
 pub fn mode_state(current: ApplyMode) -> Value {
-    let mode = |(id, name, about): &Choice<'_>| json!({ "id": id, "name": name, "description": about });
+    let mode = |(id, name, about): &OptionValue<'_>| json!({ "id": id, "name": name, "description": about });
     json!({ "currentModeId": current.id(), "availableModes": modes().iter().map(mode).collect::<Vec<_>>() })
 }
 

@@ -183,15 +183,15 @@ fn blocks(changes: &ChangeSet, ready: &Ready, root: &Path) -> Result<(Vec<Value>
     let files = changes.changes.iter().filter(|(_, change)| !change.is_directory_only());
     for (path, change) in files {
         let has_room = blocks.len() < MAX_FILES && bytes < MAX_ALL;
-        let shown = if has_room { shown(path, change, ready, root)? } else { Shown::No };
+        let shown = if has_room { shown(path, change, ready, root)? } else { ShownFile::No };
         let in_words = match shown {
-            Shown::Diff(block, size) => {
+            ShownFile::Diff(block, size) => {
                 bytes += size;
                 blocks.push(block);
                 change.changes_mode() && change.before.is_some() && change.after.is_some()
             }
-            Shown::InWords => true,
-            Shown::No => {
+            ShownFile::InWords => true,
+            ShownFile::No => {
                 left_out.changes.insert(path.clone(), change.clone());
                 true
             }
@@ -209,7 +209,7 @@ fn blocks(changes: &ChangeSet, ready: &Ready, root: &Path) -> Result<(Vec<Value>
 }
 
 /// The form in which one file is shown.
-enum Shown {
+enum ShownFile {
     /// By its diff, and the bytes of that.
     Diff(Value, usize),
     /// As much as there is to say of what is not text.
@@ -218,15 +218,15 @@ enum Shown {
     No,
 }
 
-fn shown(path: &TreePath, change: &Change, ready: &Ready, root: &Path) -> Result<Shown> {
+fn shown(path: &TreePath, change: &Change, ready: &Ready, root: &Path) -> Result<ShownFile> {
     let store = ready.workspace.store();
     let old = Side::load(change.before.as_ref(), store, MAX_SHOWN)?;
     let new = Side::load(change.after.as_ref(), store, MAX_SHOWN)?;
     if old == Side::NotShown || new == Side::NotShown {
-        return Ok(Shown::No);
+        return Ok(ShownFile::No);
     }
     if old == new || !diff::is_shown_as_text(path, change, &old, &new) {
-        return Ok(Shown::InWords);
+        return Ok(ShownFile::InWords);
     }
     let kind = match (&old, &new) {
         (Side::Absent, _) => "add",
@@ -239,7 +239,7 @@ fn shown(path: &TreePath, change: &Change, ready: &Ready, root: &Path) -> Result
         "type": "diff", "path": root.join(path.as_path()), "oldText": old, "newText": new,
         "_meta": { "kind": kind },
     });
-    Ok(Shown::Diff(block, size))
+    Ok(ShownFile::Diff(block, size))
 }
 
 fn locations(changes: &ChangeSet, root: &Path) -> Vec<Value> {

@@ -2,7 +2,7 @@
 
 use super::options;
 use super::updates::Updates;
-use super::{Outcome, Server, directory, invalid, text};
+use super::{AcpServer, Outcome, directory, invalid, text};
 use crate::StartFrom;
 use crate::rpc::error_object;
 use agent_base::error::{Error, Kind, Result};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// Sessions of one page of a list.
 const PAGE: usize = 50;
 
-impl Server {
+impl AcpServer {
     /// Opens an earlier session; with `replay`, after all that happened in it.
     pub(super) async fn load(self: &Arc<Self>, params: &Value, replay: bool) -> Outcome {
         let root = directory(params)?;

@@ -40,18 +40,18 @@ pub struct Context {
     shown_cwd: String,
     /// Set if it is the one that is used where the client names none.
     is_default: bool,
-    state: Lock<State>,
+    state: Lock<ContextState>,
     /// Counts its restarts.
     restarts: watch::Sender<u64>,
 }
 
-struct State {
+struct ContextState {
     runner: Arc<Runner>,
     executions: u64,
     has_moved: bool,
 }
 
-impl State {
+impl ContextState {
     fn new() -> Self {
         Self { runner: Arc::new(Runner::new(None)), executions: 0, has_moved: false }
     }
@@ -104,7 +104,7 @@ impl Contexts {
             shown_cwd: hosted.paths.shown(&cwd).to_string_lossy().into_owned(),
             cwd,
             is_default,
-            state: Lock::new(State::new()),
+            state: Lock::new(ContextState::new()),
             restarts: watch::Sender::new(0),
         });
         let mut contexts = self.0.lock();
@@ -150,7 +150,7 @@ impl Context {
 
     /// Ends its interpreter with what it runs; the next execution starts a new one.
     pub fn restart(&self) {
-        *self.state.lock() = State::new();
+        *self.state.lock() = ContextState::new();
         self.restarts.send_modify(|restarts| *restarts += 1);
     }
 
@@ -299,7 +299,7 @@ fn afterwards(language: Language, env: &BTreeMap<String, String>) -> Option<Stri
 }
 
 /// Sends what a finished execution shows: pictures, the value of its last expression, the exception.
-fn report(ran: &Ran, shown: results::Shown, lines: &Lines) {
+fn report(ran: &Ran, shown: results::ShownFiles, lines: &Lines) {
     let cell = match ran {
         Ran::Cell(cell) => cell,
         Ran::Snippet(ran) => {

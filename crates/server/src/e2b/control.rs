@@ -6,10 +6,10 @@ use super::fleet::Fleet;
 use super::hosted::{Hosted, Pausing};
 use super::list;
 use super::metrics;
-use super::reply::{Refusal, answer, empty, error, final_error, json_response};
+use super::reply::{RefusedCall, answer, empty, error, final_error, json_response};
 use super::snapshots;
 use super::templates;
-use super::{ENVD_VERSION, Server};
+use super::{E2bServer, ENVD_VERSION};
 use agent_base::error::{Error, Kind};
 use axum::body::Body;
 use axum::response::Response;
@@ -27,7 +27,7 @@ const MAX_BODY: usize = 1 << 20;
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Answers a call of a client that has shown the key.
-pub async fn call(server: &Server, parts: &Parts, body: Body) -> Response {
+pub async fn call(server: &E2bServer, parts: &Parts, body: Body) -> Response {
     let body = match tokio::time::timeout(BODY_TIMEOUT, axum::body::to_bytes(body, MAX_BODY)).await {
         Ok(Ok(body)) => body,
         Ok(Err(_)) => {
@@ -76,7 +76,7 @@ pub fn not_offered_because(why: &str) -> Response {
 }
 
 async fn of_sandbox(
-    server: &Server,
+    server: &E2bServer,
     hosted: &Hosted,
     method: &Method,
     rest: &[&str],
@@ -113,28 +113,33 @@ struct Time {
 }
 
 /// The seconds that a call names, within the server's limit.
-pub fn time(server: &Server, seconds: u64) -> Result<Duration, Refusal> {
+pub fn time(server: &E2bServer, seconds: u64) -> Result<Duration, RefusedCall> {
     let time = Duration::from_secs(seconds);
     if time <= server.max_time {
         return Ok(time);
     }
     let limit = server.max_time.as_secs();
-    Err(Refusal::bad_request(format!("timeout cannot be greater than {limit} s: see --max-time-to-live")))
+    Err(RefusedCall::bad_request(format!("timeout cannot be greater than {limit} s: see --max-time-to-live")))
 }
 
 /// A JSON body; an empty one is that of a call without arguments.
-pub fn parse<T: DeserializeOwned + Default>(body: &Bytes) -> Result<T, Refusal> {
+pub fn parse<T: DeserializeOwned + Default>(body: &Bytes) -> Result<T, RefusedCall> {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Ok(T::default());
     }
     serde_json::from_slice(body)
-        .map_err(|failed| Refusal::bad_request(format!("the request cannot be read: {failed}")))
+        .map_err(|failed| RefusedCall::bad_request(format!("the request cannot be read: {failed}")))
 }
 
-fn set_timeout(server: &Server, hosted: &Hosted, body: &Bytes, extends: bool) -> Result<Response, Refusal> {
+fn set_timeout(
+    server: &E2bServer,
+    hosted: &Hosted,
+    body: &Bytes,
+    extends: bool,
+) -> Result<Response, RefusedCall> {
     let asked: Time = parse(body)?;
     let named = asked.timeout.or(asked.duration);
-    let seconds = named.ok_or_else(|| Refusal::bad_request("the request names no time"))?;
+    let seconds = named.ok_or_else(|| RefusedCall::bad_request("the request names no time"))?;
     hosted.live_for(time(server, seconds)?, extends);
     Ok(empty(StatusCode::NO_CONTENT))
 }
@@ -144,7 +149,7 @@ struct PauseWanted {
     memory: Option<bool>,
 }
 
-async fn pause(hosted: &Hosted, body: &Bytes) -> Result<Response, Refusal> {
+async fn pause(hosted: &Hosted, body: &Bytes) -> Result<Response, RefusedCall> {
     let asked: PauseWanted = parse(body)?;
     let keeping = if asked.memory == Some(false) { Pausing::Files } else { Pausing::Memory };
     hosted.pause(keeping).await.map_err(|failed| failure(&failed))?;
@@ -152,7 +157,7 @@ async fn pause(hosted: &Hosted, body: &Bytes) -> Result<Response, Refusal> {
 }
 
 /// Resumes a paused sandbox; the time of a running one is only extended.
-async fn connect(server: &Server, hosted: &Hosted, body: &Bytes) -> Result<Response, Refusal> {
+async fn connect(server: &E2bServer, hosted: &Hosted, body: &Bytes) -> Result<Response, RefusedCall> {
     let asked: Time = parse(body)?;
     let timeout = match asked.timeout {
         Some(seconds) => time(server, seconds)?,
@@ -177,14 +182,14 @@ pub fn sandbox(hosted: &Hosted) -> Value {
 }
 
 /// A failure of the server or of its backend.
-pub fn failure(failed: &Error) -> Refusal {
+pub fn failure(failed: &Error) -> RefusedCall {
     let hint = failed.hint_text().map(|hint| format!(" ({hint})")).unwrap_or_default();
     let message = format!("{failed}{hint}");
     match failed.kind() {
-        Kind::Limit => Refusal::finally(StatusCode::TOO_MANY_REQUESTS, message),
-        Kind::Config | Kind::Usage => Refusal::bad_request(message),
-        Kind::Terminated => Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message),
-        _ => Refusal::finally(StatusCode::INTERNAL_SERVER_ERROR, message),
+        Kind::Limit => RefusedCall::finally(StatusCode::TOO_MANY_REQUESTS, message),
+        Kind::Config | Kind::Usage => RefusedCall::bad_request(message),
+        Kind::Terminated => RefusedCall::new(StatusCode::SERVICE_UNAVAILABLE, message),
+        _ => RefusedCall::finally(StatusCode::INTERNAL_SERVER_ERROR, message),
     }
 }
 

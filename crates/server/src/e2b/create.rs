@@ -1,10 +1,10 @@
 //! Creating a sandbox: what a client asks for, and what of it can be kept.
 
-use super::Server;
+use super::E2bServer;
 use super::control::{failure, parse, sandbox, time};
 use super::egress::EgressWanted;
 use super::hosted::{Pausing, Wanted};
-use super::reply::{Refusal, json_response};
+use super::reply::{RefusedCall, json_response};
 use agent_base::error::Error;
 use agent_base::hash::Hash;
 use agent_base::lock::Lock;
@@ -86,10 +86,10 @@ struct Keyed {
 
 impl Creations {
     /// Returns what a key stands for.
-    fn of(&self, key: &str, body: &Bytes) -> Result<Keyed, Refusal> {
+    fn of(&self, key: &str, body: &Bytes) -> Result<Keyed, RefusedCall> {
         let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         if key.is_empty() || key.len() > MAX_KEY || !key.bytes().all(fits) {
-            return Err(Refusal::bad_request("the Idempotency-Key is not valid"));
+            return Err(RefusedCall::bad_request("the Idempotency-Key is not valid"));
         }
         let (request, mut known) = (Hash::of(body), self.0.lock());
         if let Some(keyed) = known.iter().find(|keyed| keyed.key == key) {
@@ -97,7 +97,7 @@ impl Creations {
                 true => Ok(keyed.clone()),
                 false => {
                     let message = "the Idempotency-Key was used for another request";
-                    Err(Refusal::finally(StatusCode::UNPROCESSABLE_ENTITY, message))
+                    Err(RefusedCall::finally(StatusCode::UNPROCESSABLE_ENTITY, message))
                 }
             };
         }
@@ -112,17 +112,17 @@ impl Creations {
 
 /// `POST /sandboxes`
 pub async fn create(
-    server: &Server,
+    server: &E2bServer,
     headers: &HeaderMap,
     body: &Bytes,
     default_timeout: Duration,
-) -> Result<Response, Refusal> {
+) -> Result<Response, RefusedCall> {
     let new: NewSandbox = parse(body)?;
     let timeout = match new.timeout {
         Some(seconds) => time(server, seconds)?,
         None => default_timeout.min(server.max_time),
     };
-    let wanted = wanted(new, timeout).map_err(Refusal::bad_request)?;
+    let wanted = wanted(new, timeout).map_err(RefusedCall::bad_request)?;
     let snapshot = server.snapshots.of_template(&wanted.template)?;
     let fleet = Arc::clone(&server.fleet);
     let create = async move || fleet.create(wanted, snapshot).await.map(|hosted| sandbox(&hosted));

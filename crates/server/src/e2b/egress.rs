@@ -1,9 +1,9 @@
 //! What a client takes away from the server's network, at the start or later.
 
-use super::Server;
+use super::E2bServer;
 use super::control::{failure, parse};
 use super::hosted::Hosted;
-use super::reply::{Refusal, empty};
+use super::reply::{RefusedCall, empty};
 use agent_base::error::{Error, Result};
 use agent_network::{Gateway, Narrowing, Rules};
 use agent_sandbox::{Network, Sandbox};
@@ -102,9 +102,9 @@ fn judged(server: &Network) -> Network {
 }
 
 /// `PUT /sandboxes/{id}/network`
-pub async fn update(server: &Server, hosted: &Hosted, body: &Bytes) -> Result<Response, Refusal> {
+pub async fn update(server: &E2bServer, hosted: &Hosted, body: &Bytes) -> Result<Response, RefusedCall> {
     let wanted: EgressWanted = parse(body)?;
-    let egress = wanted.egress().map_err(Refusal::bad_request)?;
+    let egress = wanted.egress().map_err(RefusedCall::bad_request)?;
     hosted.replace_egress(egress, &server.network).await.map_err(|failed| failure(&failed))?;
     Ok(empty(StatusCode::NO_CONTENT))
 }

@@ -1,6 +1,6 @@
 //! `filesystem.Filesystem`: files and directories by path.
 
-use super::connect::{self, Code, Codec, Failure, Incoming, Wire};
+use super::connect::{self, Code, Codec, Failure, IncomingMessages, Wire};
 use super::hosted::Hosted;
 use super::metadata::{self, Metadata};
 use super::watch::{Watch, Watching};
@@ -41,7 +41,7 @@ pub async fn call(hosted: &Arc<Hosted>, method: &str, codec: Codec, body: Body) 
         "Remove" => unary(codec, body, async |request| remove(hosted, request).await).await,
         "WatchDir" => {
             let watch = async {
-                let request: WatchRequest = Incoming::new(codec, body).only().await?;
+                let request: WatchRequest = IncomingMessages::new(codec, body).only().await?;
                 Watching::begin(hosted, &request).await
             };
             connect::stream(codec, watch.await)

@@ -3,7 +3,7 @@
 use super::contexts::{Context, WantedContext};
 use super::control::parse;
 use super::hosted::Hosted;
-use super::reply::{Refusal, answer, empty, error, json_response};
+use super::reply::{RefusedCall, answer, empty, error, json_response};
 use agent_event::Stream;
 use axum::body::Body;
 use axum::response::Response;
@@ -53,7 +53,7 @@ pub async fn call(hosted: &Arc<Hosted>, parts: &Parts, body: Body) -> Response {
         ["health"] if get => json_response(StatusCode::OK, &"OK"),
         ["contexts"] if get => json_response(StatusCode::OK, &contexts.list(hosted)),
         ["contexts"] if post => answer(parse(&body).and_then(|wanted: WantedContext| {
-            let context = contexts.create(hosted, &wanted).map_err(Refusal::bad_request)?;
+            let context = contexts.create(hosted, &wanted).map_err(RefusedCall::bad_request)?;
             Ok(json_response(StatusCode::OK, &context.describe()))
         })),
         ["contexts", id] if parts.method == Method::DELETE => match contexts.remove(id) {
@@ -76,7 +76,7 @@ pub async fn call(hosted: &Arc<Hosted>, parts: &Parts, body: Body) -> Response {
 }
 
 #[derive(Default, Deserialize)]
-struct Execute {
+struct ExecuteRequest {
     #[serde(default)]
     code: String,
     context_id: Option<String>,
@@ -84,16 +84,17 @@ struct Execute {
     env_vars: Option<BTreeMap<String, String>>,
 }
 
-fn execute(hosted: &Arc<Hosted>, body: &Bytes) -> Result<Response, Refusal> {
-    let asked: Execute = parse(body)?;
+fn execute(hosted: &Arc<Hosted>, body: &Bytes) -> Result<Response, RefusedCall> {
+    let asked: ExecuteRequest = parse(body)?;
     let context = match (&asked.context_id, &asked.language) {
-        (Some(_), Some(_)) => return Err(Refusal::bad_request("name a context or a language, not both")),
+        (Some(_), Some(_)) => return Err(RefusedCall::bad_request("name a context or a language, not both")),
         (Some(id), None) => {
-            let missing = || Refusal::finally(StatusCode::NOT_FOUND, format!("context {id:?} was not found"));
+            let missing =
+                || RefusedCall::finally(StatusCode::NOT_FOUND, format!("context {id:?} was not found"));
             hosted.contexts.get(id).ok_or_else(missing)?
         }
         (None, language) => {
-            hosted.contexts.default_of(hosted, language.as_deref()).map_err(Refusal::bad_request)?
+            hosted.contexts.default_of(hosted, language.as_deref()).map_err(RefusedCall::bad_request)?
         }
     };
     Ok(Response::new(stream(Arc::clone(hosted), context, asked.code, asked.env_vars.unwrap_or_default())))

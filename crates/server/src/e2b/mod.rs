@@ -60,7 +60,7 @@ const ENVD_VERSION: &str = "0.6.4";
 const ENVD_PORT: u16 = 49983;
 
 /// The server's settings.
-pub struct Settings {
+pub struct E2bSettings {
     /// The settings of its sandboxes.
     pub sandbox: SandboxSettings,
     /// The machine that it runs on.
@@ -78,7 +78,7 @@ pub struct Settings {
 }
 
 /// The server.
-struct Server {
+struct E2bServer {
     fleet: Arc<Fleet>,
     network: Network,
     key: Secret,
@@ -89,8 +89,8 @@ struct Server {
 }
 
 /// Serves until `stop` completes, and removes all sandboxes then.
-pub async fn serve(settings: Settings, listener: Listener, stop: impl Future<Output = ()>) {
-    let Settings { sandbox, machine, key, domain, max_sandboxes, max_time, snapshots } = settings;
+pub async fn serve(settings: E2bSettings, listener: Listener, stop: impl Future<Output = ()>) {
+    let E2bSettings { sandbox, machine, key, domain, max_sandboxes, max_time, snapshots } = settings;
     let network = sandbox.network.clone();
     let fleet = Fleet::new(sandbox, machine, domain, max_sandboxes);
     let creations = Creations::default();
@@ -98,7 +98,7 @@ pub async fn serve(settings: Settings, listener: Listener, stop: impl Future<Out
     let started = jiff::Timestamp::now();
     let fleet_of_server = Arc::clone(&fleet);
     let server =
-        Arc::new(Server { fleet: fleet_of_server, network, key, max_time, creations, snapshots, started });
+        Arc::new(E2bServer { fleet: fleet_of_server, network, key, max_time, creations, snapshots, started });
     let serving = Arc::clone(&server);
     let router = Router::new().fallback(move |request: Request| {
         let server = Arc::clone(&serving);
@@ -115,7 +115,7 @@ pub async fn serve(settings: Settings, listener: Listener, stop: impl Future<Out
     server.snapshots.end().await;
 }
 
-async fn answer(server: &Server, request: Request) -> Response {
+async fn answer(server: &E2bServer, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     if let Some((id, port)) =
         target(&parts).filter(|(_, port)| *port != ENVD_PORT || !is_control(parts.uri.path()))
@@ -183,7 +183,7 @@ fn shows(headers: &HeaderMap, key: &Secret) -> bool {
 }
 
 /// An address without a sandbox in it: the one whose token has signed it.
-async fn signed_file(server: &Server, parts: &Parts, body: Body) -> Response {
+async fn signed_file(server: &E2bServer, parts: &Parts, body: Body) -> Response {
     let Some(query) = query(parts) else { return error(StatusCode::BAD_REQUEST, "the address is malformed") };
     let operation = files::operation(&parts.method);
     match control::find(&server.fleet, |hosted| query.is_signed_by(&hosted.access, operation)) {

@@ -1,6 +1,6 @@
 //! `process.Process`: starting, following, feeding and ending processes.
 
-use super::connect::{self, Code, Codec, Events, Failure, Incoming, Wire};
+use super::connect::{self, Code, Codec, Events, Failure, IncomingMessages, Wire};
 use super::hosted::Hosted;
 use super::processes::{Entry, Follower, News, Start};
 use agent_envd::messages::Empty;
@@ -35,7 +35,7 @@ pub async fn call(
         "Start" => connect::stream(codec, start(hosted, codec, headers, body).await),
         "Connect" => {
             let follow = async {
-                let request: SelectRequest = Incoming::new(codec, body).only().await?;
+                let request: SelectRequest = IncomingMessages::new(codec, body).only().await?;
                 let follower = processes.find(selector(request.process.as_ref()))?.follow()?;
                 Ok(Following::new(follower, headers, deadline(headers)))
             };
@@ -93,7 +93,7 @@ async fn start(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Following, Failure> {
-    let request: StartRequest = Incoming::new(codec, body).only().await?;
+    let request: StartRequest = IncomingMessages::new(codec, body).only().await?;
     let config = request.process.ok_or_else(|| Failure::new(Code::InvalidArgument, "there is no process"))?;
     if config.cmd.is_empty() {
         return Err(Failure::new(Code::InvalidArgument, "there is no program"));
@@ -162,7 +162,7 @@ async fn feed(process: &Entry, input: Option<ProcessInput>) -> Result<(), Failur
 }
 
 async fn stream_input(hosted: &Hosted, codec: Codec, body: Body) -> Result<(), Failure> {
-    let mut incoming = Incoming::new(codec, body);
+    let mut incoming = IncomingMessages::new(codec, body);
     let mut process: Option<Arc<Entry>> = None;
     while let Some(request) = incoming.next::<StreamInputRequest>().await? {
         match (request.event, &process) {

@@ -55,12 +55,12 @@ pub struct Entry {
     controls: Controls,
     /// Held while a request writes: pieces of two are not mixed. `true` when standard input was closed.
     input: Mutex<bool>,
-    state: Lock<State>,
+    state: Lock<Followers>,
     reader: Lock<Option<AbortHandle>>,
 }
 
 #[derive(Default)]
-struct State {
+struct Followers {
     followers: Vec<mpsc::Sender<News>>,
     last: Option<News>,
 }
@@ -77,15 +77,15 @@ pub struct Start {
 
 /// All of a sandbox's.
 #[derive(Default)]
-pub struct Processes(Arc<Lock<Table>>);
+pub struct Processes(Arc<Lock<ProcessTable>>);
 
 #[derive(Default)]
-struct Table {
+struct ProcessTable {
     entries: BTreeMap<u32, Arc<Entry>>,
     started: u32,
 }
 
-impl Table {
+impl ProcessTable {
     /// Makes room where a client starts many short processes.
     fn forget_ended(&mut self) {
         if self.entries.len() >= MAX_PROCESSES + MAX_ENDED {
@@ -127,7 +127,7 @@ impl Processes {
             has_stdin,
             controls: process.controls(),
             input: Mutex::new(false),
-            state: Lock::new(State { followers: vec![sender], last: None }),
+            state: Lock::new(Followers { followers: vec![sender], last: None }),
             reader: Lock::default(),
         });
         table.entries.insert(pid, Arc::clone(&entry));
@@ -240,7 +240,12 @@ impl Entry {
 }
 
 /// Hands what the process does to everybody who follows it, and forgets it some time after its end.
-async fn read(mut process: Process, limit: Option<Duration>, entry: Arc<Entry>, table: Arc<Lock<Table>>) {
+async fn read(
+    mut process: Process,
+    limit: Option<Duration>,
+    entry: Arc<Entry>,
+    table: Arc<Lock<ProcessTable>>,
+) {
     let ends = limit.and_then(|limit| Instant::now().checked_add(limit));
     let mut is_over = false;
     let last = loop {

@@ -29,13 +29,13 @@ pub fn error(status: StatusCode, message: &str) -> Response {
 
 /// The reason why a call is refused.
 #[derive(Debug)]
-pub struct Refusal {
+pub struct RefusedCall {
     status: StatusCode,
     message: String,
     is_final: bool,
 }
 
-impl Refusal {
+impl RefusedCall {
     /// A refusal of this one attempt.
     pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self { status, message: message.into(), is_final: false }
@@ -67,11 +67,11 @@ impl Refusal {
 }
 
 /// The answer to a call that may be refused.
-pub fn answer(result: Result<Response, Refusal>) -> Response {
+pub fn answer(result: Result<Response, RefusedCall>) -> Response {
     result.unwrap_or_else(|refusal| refusal.response())
 }
 
-/// [`Refusal::finally`] as an answer.
+/// [`RefusedCall::finally`] as an answer.
 pub fn final_error(status: StatusCode, message: &str) -> Response {
     let mut response = error(status, message);
     response.headers_mut().insert("should-retry", HeaderValue::from_static("false"));

@@ -57,13 +57,13 @@ impl Bundle {
 }
 
 /// The files that an execution has shown, in order.
-pub struct Shown(Vec<(PathBuf, Vec<u8>)>);
+pub struct ShownFiles(Vec<(PathBuf, Vec<u8>)>);
 
 /// Takes the files of a run, and removes them from the sandbox.
 ///
 /// # Errors
 /// The connection is broken.
-pub async fn collect(sandbox: &Sandbox, run: &Run) -> Result<Shown> {
+pub async fn collect(sandbox: &Sandbox, run: &Run) -> Result<ShownFiles> {
     let directory = run.directory();
     // A program may have removed it: then it shows nothing.
     let mut entries = sandbox.list_dir(directory, 1, 10_000).await.unwrap_or_default();
@@ -79,7 +79,7 @@ pub async fn collect(sandbox: &Sandbox, run: &Run) -> Result<Shown> {
     let files = files.collect();
     // What cannot be removed is in /tmp, which is bounded.
     let _ = sandbox.remove_files(paths.into_iter().chain([directory.to_owned()]).collect()).await;
-    Ok(Shown(files))
+    Ok(ShownFiles(files))
 }
 
 /// The field of a result that a file fills, by its extension.
@@ -122,7 +122,7 @@ fn insert(result: &mut Map<String, Value>, path: &Path, bytes: &[u8]) {
     };
 }
 
-impl Shown {
+impl ShownFiles {
     /// The results: one for each picture, and the main one for the value of the last expression with what it can be shown as.
     pub fn results(self, value: Option<&str>) -> Vec<Value> {
         let mut files = self.0;
@@ -199,8 +199,8 @@ pub fn exception(traceback: &str) -> (&str, &str) {
 mod tests {
     use super::*;
 
-    fn shown(names: &[&str]) -> Shown {
-        Shown(names.iter().map(|name| (name.into(), b"x".to_vec())).collect())
+    fn shown(names: &[&str]) -> ShownFiles {
+        ShownFiles(names.iter().map(|name| (name.into(), b"x".to_vec())).collect())
     }
 
     #[test]
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_bundle_is_one_result_with_all_media_types() {
-        let bundle = |text: &str| Shown(vec![("7-d0001.bundle.json".into(), text.as_bytes().to_vec())]);
+        let bundle = |text: &str| ShownFiles(vec![("7-d0001.bundle.json".into(), text.as_bytes().to_vec())]);
         let shown =
             r#"{"is_main":true,"data":{"text/plain":"'a'","text/latex":"x","e2b/data":{"a":[1]},"x/y":1}}"#;
         let expected = json!([{

@@ -1,9 +1,9 @@
 //! Snapshots: what a sandbox holds, kept on this machine, from which others are created. Processes are not in them.
 
-use super::Server;
+use super::E2bServer;
 use super::control::{failure, parse, sandbox, time};
 use super::hosted::{Hosted, Wanted};
-use super::reply::{Refusal, empty, json_response};
+use super::reply::{RefusedCall, empty, json_response};
 use super::secret::random_text;
 use agent_base::error::{Error, Result};
 use agent_base::lock::Lock;
@@ -140,16 +140,17 @@ impl Snapshots {
     }
 
     /// The snapshot that `template` names; `None` where it names none.
-    pub fn of_template(&self, template: &str) -> Result<Option<Arc<HostedSnapshot>>, Refusal> {
+    pub fn of_template(&self, template: &str) -> Result<Option<Arc<HostedSnapshot>>, RefusedCall> {
         let found = self.kept.lock().iter().find(|snapshot| snapshot.is_called(template)).cloned();
         let is_id = template.starts_with(NAMESPACE)
             || template
                 .strip_prefix(PREFIX)
                 .is_some_and(|rest| rest.strip_suffix(TAG).unwrap_or(rest).len() == 16);
         match found {
-            None if is_id => {
-                Err(Refusal::finally(StatusCode::NOT_FOUND, format!("template {template:?} was not found")))
-            }
+            None if is_id => Err(RefusedCall::finally(
+                StatusCode::NOT_FOUND,
+                format!("template {template:?} was not found"),
+            )),
             found => Ok(found),
         }
     }
@@ -160,7 +161,7 @@ impl Snapshots {
     }
 
     /// `GET /snapshots`
-    pub fn list(&self, query: &str) -> Result<Response, Refusal> {
+    pub fn list(&self, query: &str) -> Result<Response, RefusedCall> {
         let (mut source, mut name, mut after, mut limit) = (None, None, None, PAGE);
         for (key, value) in form_urlencoded::parse(query.as_bytes()) {
             match key.as_ref() {
@@ -169,8 +170,8 @@ impl Snapshots {
                 "nextToken" => after = Some(value.into_owned()).filter(|token| !token.is_empty()),
                 "limit" => {
                     let valid = value.parse().ok().filter(|limit| (1..=PAGE).contains(limit));
-                    limit =
-                        valid.ok_or_else(|| Refusal::bad_request(format!("limit is from 1 to {PAGE}")))?;
+                    limit = valid
+                        .ok_or_else(|| RefusedCall::bad_request(format!("limit is from 1 to {PAGE}")))?;
                 }
                 _ => {}
             }
@@ -194,11 +195,13 @@ impl Snapshots {
     }
 
     /// `DELETE /templates/{id}`
-    pub async fn remove(&self, id: &str) -> Result<Response, Refusal> {
+    pub async fn remove(&self, id: &str) -> Result<Response, RefusedCall> {
         let id = percent_decode_str(id).decode_utf8_lossy();
         let removed: Vec<_> = self.kept.lock().extract_if(.., |snapshot| snapshot.is_called(&id)).collect();
         match removed.is_empty() {
-            true => Err(Refusal::finally(StatusCode::NOT_FOUND, format!("template {id:?} was not found"))),
+            true => {
+                Err(RefusedCall::finally(StatusCode::NOT_FOUND, format!("template {id:?} was not found")))
+            }
             false => {
                 discard(removed).await;
                 Ok(empty(StatusCode::NO_CONTENT))
@@ -219,7 +222,7 @@ struct SnapshotWanted {
 }
 
 /// `POST /sandboxes/{id}/snapshots`
-pub async fn create(server: &Server, hosted: &Hosted, body: &Bytes) -> Result<Response, Refusal> {
+pub async fn create(server: &E2bServer, hosted: &Hosted, body: &Bytes) -> Result<Response, RefusedCall> {
     let asked: SnapshotWanted = parse(body)?;
     let name = asked.name.filter(|name| !name.is_empty()).map(|name| plain_name(&name)).transpose()?;
     check_running(hosted)?;
@@ -230,7 +233,7 @@ pub async fn create(server: &Server, hosted: &Hosted, body: &Bytes) -> Result<Re
         let message = format!(
             "there are {MAX_SNAPSHOTS} snapshots, which is the most that agent serve keeps: delete one"
         );
-        return Err(Refusal::finally(StatusCode::TOO_MANY_REQUESTS, message));
+        return Err(RefusedCall::finally(StatusCode::TOO_MANY_REQUESTS, message));
     }
     let copied = server.snapshots.copy(hosted, name.clone()).await.map_err(|failed| failure(&failed))?;
     let snapshot = Arc::new(copied);
@@ -245,21 +248,21 @@ pub async fn create(server: &Server, hosted: &Hosted, body: &Bytes) -> Result<Re
 }
 
 /// A name without namespace and tag.
-fn plain_name(name: &str) -> Result<String, Refusal> {
+fn plain_name(name: &str) -> Result<String, RefusedCall> {
     let plain = name.strip_suffix(TAG).unwrap_or(name);
     let plain = plain.strip_prefix(NAMESPACE).unwrap_or(plain);
     let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_');
     match (1..=MAX_NAME).contains(&plain.len()) && plain.bytes().all(fits) {
         true => Ok(plain.to_owned()),
-        false => Err(Refusal::bad_request(format!(
+        false => Err(RefusedCall::bad_request(format!(
             "{name:?} is not a valid name of a snapshot: use small letters, digits, - and _"
         ))),
     }
 }
 
-fn check_running(hosted: &Hosted) -> Result<(), Refusal> {
+fn check_running(hosted: &Hosted) -> Result<(), RefusedCall> {
     match hosted.life().is_paused {
-        true => Err(Refusal::finally(StatusCode::CONFLICT, "the sandbox is paused: resume it first")),
+        true => Err(RefusedCall::finally(StatusCode::CONFLICT, "the sandbox is paused: resume it first")),
         false => Ok(()),
     }
 }
@@ -272,11 +275,11 @@ struct ForkWanted {
 }
 
 /// `POST /sandboxes/{id}/fork`
-pub async fn fork(server: &Server, hosted: &Hosted, body: &Bytes) -> Result<Response, Refusal> {
+pub async fn fork(server: &E2bServer, hosted: &Hosted, body: &Bytes) -> Result<Response, RefusedCall> {
     let asked: ForkWanted = parse(body)?;
     let count = asked.count.unwrap_or(1);
     if !(1..=MAX_FORKS).contains(&count) {
-        return Err(Refusal::bad_request(format!("count is from 1 to {MAX_FORKS}")));
+        return Err(RefusedCall::bad_request(format!("count is from 1 to {MAX_FORKS}")));
     }
     let timeout = time(server, asked.timeout.unwrap_or(FORK_TIMEOUT))?;
     check_running(hosted)?;

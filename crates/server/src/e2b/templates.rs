@@ -3,7 +3,7 @@
 
 use super::control::not_offered_because;
 use super::reply::{error, json_response};
-use super::{ENVD_VERSION, Server};
+use super::{E2bServer, ENVD_VERSION};
 use axum::response::Response;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 const NAMES: [&str; 2] = ["base", "code-interpreter-v1"];
 
 /// `/templates/…`
-pub async fn call(server: &Server, method: &Method, path: &[&str]) -> Response {
+pub async fn call(server: &E2bServer, method: &Method, path: &[&str]) -> Response {
     let get = method == Method::GET;
     match path {
         [] if get => {
@@ -38,7 +38,7 @@ pub async fn call(server: &Server, method: &Method, path: &[&str]) -> Response {
     }
 }
 
-fn exists(server: &Server, name: &str) -> bool {
+fn exists(server: &E2bServer, name: &str) -> bool {
     // A namespace and a tag are parts of a name that say nothing here.
     let plain = name.rsplit('/').next().unwrap_or_default().split(':').next().unwrap_or_default();
     NAMES.contains(&plain) || server.snapshots.has(name)
@@ -48,7 +48,7 @@ fn missing(name: &str) -> Response {
     error(StatusCode::NOT_FOUND, &format!("template {name:?} was not found"))
 }
 
-fn describe(server: &Server, name: &str) -> Value {
+fn describe(server: &E2bServer, name: &str) -> Value {
     let limits = server.fleet.limits();
     let started = server.started.to_string();
     json!({

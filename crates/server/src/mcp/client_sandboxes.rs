@@ -87,7 +87,7 @@ impl ClientSandboxes {
         format!("key {key}")
     }
 
-    fn named(&self, name: &str) -> Result<Named<'_>> {
+    fn named(&self, name: &str) -> Result<PendingName<'_>> {
         if name.is_empty() || name.len() > MAX_NAME {
             return Err(Error::usage(format!("the name of a sandbox has 1 to {MAX_NAME} bytes")));
         }
@@ -97,7 +97,7 @@ impl ClientSandboxes {
                 .hint("close one that is not needed any more"));
         }
         let cell = Arc::clone(all.entry(name.to_owned()).or_default());
-        Ok(Named { places: self, name: name.to_owned(), cell })
+        Ok(PendingName { places: self, name: name.to_owned(), cell })
     }
 
     /// Ends the sandbox called `name`, if there is one.
@@ -137,13 +137,13 @@ impl ClientSandboxes {
 }
 
 /// A name that is being looked up. Where it ends without a sandbox (the call failed or was cancelled), the name is free again.
-struct Named<'a> {
+struct PendingName<'a> {
     places: &'a ClientSandboxes,
     name: String,
     cell: Cell,
 }
 
-impl Drop for Named<'_> {
+impl Drop for PendingName<'_> {
     fn drop(&mut self) {
         let mut all = self.places.all.lock();
         // The list and this one: nobody else waits for it. Names are looked up under the same lock.

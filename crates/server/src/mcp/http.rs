@@ -44,9 +44,9 @@ const SESSION: &str = "mcp-session-id";
 
 /// The token that a client has to show.
 #[derive(Clone)]
-pub struct Token(Option<[u8; 32]>);
+pub struct BearerToken(Option<[u8; 32]>);
 
-impl Token {
+impl BearerToken {
     /// Clients have to send this text as a bearer token.
     pub fn required(token: &str) -> Self {
         Self(Some(Sha256::digest(token).into()))
@@ -72,9 +72,9 @@ impl Token {
     }
 }
 
-struct Server {
+struct HttpServer {
     service: Arc<Service>,
-    token: Token,
+    token: BearerToken,
     /// Names that a client may have used for this server; `None`: any name, because it has to have the token.
     hosts: Option<Vec<String>>,
     /// Clients of the earlier era, and when each was last heard of.
@@ -86,8 +86,13 @@ struct Server {
 }
 
 /// Serves until `stop` completes, then ends every sandbox.
-pub async fn serve(service: Arc<Service>, listener: Listener, token: Token, stop: impl Future<Output = ()>) {
-    let server = Arc::new(Server {
+pub async fn serve(
+    service: Arc<Service>,
+    listener: Listener,
+    token: BearerToken,
+    stop: impl Future<Output = ()>,
+) {
+    let server = Arc::new(HttpServer {
         service: Arc::clone(&service),
         hosts: hosts(listener.address(), &token),
         token,
@@ -111,7 +116,7 @@ type Refused = (StatusCode, ErrorObject);
 
 /// The names of a server at `address`. Any name will do where every network of this machine leads to it, but only with the
 /// token, which no page of another site has.
-fn hosts(address: &Address, token: &Token) -> Option<Vec<String>> {
+fn hosts(address: &Address, token: &BearerToken) -> Option<Vec<String>> {
     let mut hosts: Vec<String> = ["localhost", "127.0.0.1", "[::1]"].map(str::to_owned).to_vec();
     if let Address::Tcp(address) = address {
         if address.ip().is_unspecified() && token.is_required() {
@@ -125,14 +130,14 @@ fn hosts(address: &Address, token: &Token) -> Option<Vec<String>> {
     Some(hosts)
 }
 
-async fn admitted(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
+async fn admitted(State(server): State<Arc<HttpServer>>, request: Request, next: Next) -> Response {
     match server.admit(request.headers()) {
         Ok(()) => next.run(request).await,
         Err(refused) => refusal(refused),
     }
 }
 
-async fn answer(State(server): State<Arc<Server>>, request: Request) -> Response {
+async fn answer(State(server): State<Arc<HttpServer>>, request: Request) -> Response {
     let (head, body) = request.into_parts();
     let read = match accepts(&head.headers) {
         Ok(()) => server.read(&head.headers, body).await,
@@ -150,7 +155,7 @@ async fn not_here() -> StatusCode {
 }
 
 /// The client ends its session.
-async fn forget(State(server): State<Arc<Server>>, headers: HeaderMap) -> Response {
+async fn forget(State(server): State<Arc<HttpServer>>, headers: HeaderMap) -> Response {
     let id = text(&headers, SESSION).unwrap_or_default().to_owned();
     let known = server.sessions.lock().remove(&id);
     match known {
@@ -162,7 +167,7 @@ async fn forget(State(server): State<Arc<Server>>, headers: HeaderMap) -> Respon
     }
 }
 
-impl Server {
+impl HttpServer {
     /// Checks whether a request may be answered at all: not to a page in a browser, and not without the token.
     fn admit(&self, headers: &HeaderMap) -> Result<(), Refused> {
         let refused = |status, why: &str| Err((status, ErrorObject::new(INVALID_REQUEST, why)));
@@ -333,7 +338,7 @@ impl Server {
 
 /// A request that can be cancelled.
 struct Listed<'a> {
-    server: &'a Server,
+    server: &'a HttpServer,
     key: (String, Id),
 }
 
@@ -432,12 +437,12 @@ mod tests {
             headers.insert(header::AUTHORIZATION, value.parse().unwrap());
             headers
         };
-        let token = Token::required("secret");
+        let token = BearerToken::required("secret");
         assert!(token.admits(&headers("Bearer secret")) && token.admits(&headers("bearer secret")));
         for wrong in ["Bearer secre", "Bearer secrets", "secret", "Basic secret", "Bearer "] {
             assert!(!token.admits(&headers(wrong)), "{wrong}");
         }
-        assert!(!token.admits(&HeaderMap::new()) && Token::none().admits(&HeaderMap::new()));
+        assert!(!token.admits(&HeaderMap::new()) && BearerToken::none().admits(&HeaderMap::new()));
     }
 
     #[test]

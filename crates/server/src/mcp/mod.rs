@@ -14,7 +14,7 @@ mod request;
 mod stdio;
 mod workspace;
 
-pub use http::{Token, serve as serve_http};
+pub use http::{BearerToken, serve as serve_http};
 pub use stdio::serve as serve_stdio;
 
 use super::Opener;

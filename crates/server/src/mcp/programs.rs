@@ -32,7 +32,7 @@ const TIMEOUT: Duration = Duration::from_secs(1800);
 const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 #[derive(Deserialize, JsonSchema)]
-struct Execute {
+struct ExecuteArguments {
     /// The shell command.
     command: String,
     /// The time limit in seconds (default 1800).
@@ -74,8 +74,9 @@ struct Fork {
     name: String,
 }
 
+/// The arguments of a tool that takes none.
 #[derive(Deserialize, JsonSchema)]
-struct Nothing {}
+pub(super) struct NoArguments {}
 
 /// Their names.
 pub fn is_tool(name: &str) -> bool {
@@ -94,7 +95,7 @@ pub fn list() -> Vec<Value> {
         tool(
             "execute",
             "Runs a shell command; returns both outputs as they came, up to 16 MiB, and the exit code.",
-            schema::<Execute>(),
+            schema::<ExecuteArguments>(),
         ),
         tool("upload", "Writes files of any bytes; one result each.", schema::<Upload>()),
         tool("download", "Reads files of any bytes; one result each.", schema::<Download>()),
@@ -102,10 +103,14 @@ pub fn list() -> Vec<Value> {
         tool(
             "undo_apply",
             "Puts the user's own files back as they were before the last apply.",
-            schema::<Nothing>(),
+            schema::<NoArguments>(),
         ),
-        tool("session", "Starts the sandbox if it does not run, and names its session.", schema::<Nothing>()),
-        tool(CLOSE, "Ends the sandbox.", schema::<Nothing>()),
+        tool(
+            "session",
+            "Starts the sandbox if it does not run, and names its session.",
+            schema::<NoArguments>(),
+        ),
+        tool(CLOSE, "Ends the sandbox.", schema::<NoArguments>()),
     ]
 }
 
@@ -195,7 +200,7 @@ impl Printed {
 }
 
 async fn execute(place: &ClientSandbox, call: &str, raw: &Value) -> Result<Returned> {
-    let (given, conversation) = (arguments::<Execute>(raw)?, &place.session.conversation);
+    let (given, conversation) = (arguments::<ExecuteArguments>(raw)?, &place.session.conversation);
     if let Some(why) = conversation.judge("execute", Some(Action::Command(&given.command)), raw).await? {
         return Ok(Returned::failed(why));
     }

@@ -28,7 +28,7 @@ pub async fn serve(
     out: impl Write + Send + 'static,
     stop: impl Future<Output = ()>,
 ) {
-    let connection = Arc::new(Connection {
+    let connection = Arc::new(StdioConnection {
         service,
         client: Client::new(out),
         shows_forms: AtomicBool::new(false),
@@ -42,14 +42,14 @@ pub async fn serve(
     let _ = tokio::time::timeout(FLUSH_TIMEOUT, connection.client.flush()).await;
 }
 
-struct Connection {
+struct StdioConnection {
     service: Arc<Service>,
     client: Arc<Client>,
     shows_forms: AtomicBool,
     running: Lock<HashMap<Id, AbortHandle>>,
 }
 
-impl Connection {
+impl StdioConnection {
     async fn take(self: &Arc<Self>, message: Message) {
         match message {
             Message::Response { id, outcome } => self.client.answered(id, outcome),

@@ -2,6 +2,7 @@
 
 use super::calls::{Answer, Returned, arguments};
 use super::client_sandbox::ClientSandbox;
+use super::programs::NoArguments;
 use super::question::{Asked, Proposal, ask};
 use super::request::Request;
 use super::{Caller, Service};
@@ -28,22 +29,19 @@ const MAX_FILES: usize = 1_000;
 const NAMED: usize = 30;
 
 #[derive(Deserialize, JsonSchema)]
-struct Paths {
+struct PathsArguments {
     /// Only these files and directories of the workspace; by default all that has changed.
     paths: Option<Vec<PathBuf>>,
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Nothing {}
-
-#[derive(Deserialize, JsonSchema)]
-struct Steps {
+struct StepsArguments {
     /// How many checkpoints to go back; by default one.
     steps: Option<u32>,
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Hosts {
+struct HostsArguments {
     /// Hosts to allow, such as example.org or *.example.org:8443, or registries for package registries. Without it, the
     /// current list is returned. The user decides.
     allow: Option<Vec<String>>,
@@ -66,21 +64,21 @@ pub fn list() -> Vec<Value> {
         tool(
             "diff",
             "Shows what has changed in the sandbox's workspace and is not written to the user's own files yet.",
-            schema::<Paths>(),
+            schema::<PathsArguments>(),
             true,
             false,
         ),
         tool(
             "apply",
             "Writes changes of the sandbox's workspace to the user's own files, all or nothing. The user is asked first.",
-            schema::<Paths>(),
+            schema::<PathsArguments>(),
             false,
             true,
         ),
         tool(
             "checkpoint",
             "Records the workspace of the sandbox, so that undo can go back to it.",
-            schema::<Nothing>(),
+            schema::<NoArguments>(),
             false,
             false,
         ),
@@ -88,14 +86,14 @@ pub fn list() -> Vec<Value> {
             "undo",
             "Restores the sandbox's workspace as it was at the last checkpoint, or at the beginning, with all that commands \
              did there.",
-            schema::<Steps>(),
+            schema::<StepsArguments>(),
             false,
             true,
         ),
         tool(
             "network",
             "Returns the hosts that programs in the sandbox may connect to, or asks the user to allow more.",
-            schema::<Hosts>(),
+            schema::<HostsArguments>(),
             false,
             false,
         ),
@@ -113,11 +111,11 @@ impl Service {
     ) -> Result<Answer> {
         match name {
             "diff" => {
-                let (ready, changes) = changes(place, arguments::<Paths>(given)?).await?;
+                let (ready, changes) = changes(place, arguments::<PathsArguments>(given)?).await?;
                 shown(place, &ready, &changes).map(Answer::Returned)
             }
             "apply" => {
-                let (ready, changes) = changes(place, arguments::<Paths>(given)?).await?;
+                let (ready, changes) = changes(place, arguments::<PathsArguments>(given)?).await?;
                 self.apply(place, &ready, changes, caller, request).await
             }
             "checkpoint" => {
@@ -126,8 +124,10 @@ impl Service {
                 let data = json!({ "checkpoint": number });
                 Ok(Answer::Returned(Returned::done(format!("checkpoint {number}"), data)))
             }
-            "undo" => undo(place, arguments::<Steps>(given)?.steps.unwrap_or(1)).await.map(Answer::Returned),
-            _ => self.network(place, arguments::<Hosts>(given)?.allow, caller, request).await,
+            "undo" => undo(place, arguments::<StepsArguments>(given)?.steps.unwrap_or(1))
+                .await
+                .map(Answer::Returned),
+            _ => self.network(place, arguments::<HostsArguments>(given)?.allow, caller, request).await,
         }
     }
 
@@ -226,7 +226,10 @@ impl Service {
     }
 }
 
-async fn changes(place: &ClientSandbox, Paths { paths }: Paths) -> Result<(Arc<Ready>, ChangeSet)> {
+async fn changes(
+    place: &ClientSandbox,
+    PathsArguments { paths }: PathsArguments,
+) -> Result<(Arc<Ready>, ChangeSet)> {
     let ready = place.ready().await?;
     // As part of this step, and not of the last one.
     place.record().await?;

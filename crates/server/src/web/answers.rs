@@ -8,12 +8,12 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 /// A failed request.
-pub struct Failure {
+pub struct FailedRequest {
     status: StatusCode,
     body: Value,
 }
 
-impl Failure {
+impl FailedRequest {
     /// With one sentence.
     pub fn new(status: StatusCode, why: &str) -> Self {
         Self { status, body: json!({ "error": why }) }
@@ -26,7 +26,7 @@ impl Failure {
     }
 }
 
-impl From<Error> for Failure {
+impl From<Error> for FailedRequest {
     fn from(error: Error) -> Self {
         let status = match error.kind() {
             Kind::Usage | Kind::Config => StatusCode::BAD_REQUEST,
@@ -46,7 +46,7 @@ impl From<Error> for Failure {
     }
 }
 
-impl IntoResponse for Failure {
+impl IntoResponse for FailedRequest {
     fn into_response(self) -> Response {
         (self.status, Json(self.body)).into_response()
     }

@@ -1,13 +1,13 @@
 //! Requests of the page.
 
 use super::Web;
-use super::answers::Failure;
+use super::answers::FailedRequest;
 use super::chips::thousands;
 use super::conflict;
 use super::decisions::Decisions;
 use super::frame::visible;
 use super::live::Live;
-use super::review::{self, Choice};
+use super::review::{self, AcceptedChanges};
 use super::scope::Scope;
 use super::upload;
 use super::visitors::{Audience, Mine};
@@ -36,10 +36,10 @@ const MAX_MODELS: usize = 500;
 /// Files that a note for the model names.
 const NAMED: usize = 30;
 
-pub type Answer = Result<Json<Value>, Failure>;
+pub type JsonAnswer = Result<Json<Value>, FailedRequest>;
 
 /// Accepted: what follows is an event.
-pub const ACCEPTED: Result<StatusCode, Failure> = Ok(StatusCode::ACCEPTED);
+pub const ACCEPTED: Result<StatusCode, FailedRequest> = Ok(StatusCode::ACCEPTED);
 
 /// The sessions that are looked for.
 #[derive(Deserialize)]
@@ -51,7 +51,7 @@ pub struct Search {
 }
 
 /// `GET /api/sessions`
-pub async fn sessions(Mine(scope): Mine, Query(Search { search }): Query<Search>) -> Answer {
+pub async fn sessions(Mine(scope): Mine, Query(Search { search }): Query<Search>) -> JsonAnswer {
     let facts = scope.facts().clone();
     let listed = blocking(move || Ok((scope.list(&search, MAX_LISTED)?, races(&scope))));
     let (sessions, races) = listed.await?;
@@ -105,7 +105,7 @@ pub struct Open {
 }
 
 /// `POST /api/sessions`
-pub async fn open(Mine(scope): Mine, Json(open): Json<Open>) -> Answer {
+pub async fn open(Mine(scope): Mine, Json(open): Json<Open>) -> JsonAnswer {
     let live = match open.session {
         Some(id) => scope.open(Some(SessionId::parse(&id)?)).await?,
         None => {
@@ -129,7 +129,7 @@ pub async fn set_title(
     Mine(scope): Mine,
     Path(id): Path<String>,
     Json(title): Json<Text>,
-) -> Result<StatusCode, Failure> {
+) -> Result<StatusCode, FailedRequest> {
     let id = SessionId::parse(&id)?;
     scope.check(&id).await?;
     let store = scope.store().clone();
@@ -138,13 +138,13 @@ pub async fn set_title(
 }
 
 /// `POST …/remove`
-pub async fn remove(Mine(scope): Mine, Path(id): Path<String>) -> Result<StatusCode, Failure> {
+pub async fn remove(Mine(scope): Mine, Path(id): Path<String>) -> Result<StatusCode, FailedRequest> {
     let id = SessionId::parse(&id)?;
     to_end(async move { scope.remove(&id).await }).await?;
     ACCEPTED
 }
 
-pub async fn find(Mine(scope): Mine, Path(id): Path<String>) -> Result<Arc<Live>, Failure> {
+pub async fn find(Mine(scope): Mine, Path(id): Path<String>) -> Result<Arc<Live>, FailedRequest> {
     scope.session(&id).await
 }
 
@@ -170,20 +170,24 @@ pub async fn prompt(
     mine: Mine,
     id: Path<String>,
     Json(prompt): Json<SentPrompt>,
-) -> Result<StatusCode, Failure> {
+) -> Result<StatusCode, FailedRequest> {
     mine.0.allow()?;
     find(mine, id).await?.prompt(prompt.text, prompt.key.as_deref())?;
     ACCEPTED
 }
 
 /// `POST …/stop`
-pub async fn stop(mine: Mine, id: Path<String>) -> Result<StatusCode, Failure> {
+pub async fn stop(mine: Mine, id: Path<String>) -> Result<StatusCode, FailedRequest> {
     find(mine, id).await?.stop();
     ACCEPTED
 }
 
 /// `POST …/command`
-pub async fn command(mine: Mine, id: Path<String>, Json(command): Json<Text>) -> Result<StatusCode, Failure> {
+pub async fn command(
+    mine: Mine,
+    id: Path<String>,
+    Json(command): Json<Text>,
+) -> Result<StatusCode, FailedRequest> {
     find(mine, id).await?.command(command.text)?;
     ACCEPTED
 }
@@ -200,15 +204,19 @@ pub struct Reply {
 }
 
 /// `POST …/answer`
-pub async fn answer(mine: Mine, id: Path<String>, Json(reply): Json<Reply>) -> Result<StatusCode, Failure> {
+pub async fn answer(
+    mine: Mine,
+    id: Path<String>,
+    Json(reply): Json<Reply>,
+) -> Result<StatusCode, FailedRequest> {
     match find(mine, id).await?.questions.answer(reply.question, &reply.answer, &reply.said) {
         true => ACCEPTED,
-        false => Err(Failure::new(StatusCode::CONFLICT, "the question was answered already")),
+        false => Err(FailedRequest::new(StatusCode::CONFLICT, "the question was answered already")),
     }
 }
 
 /// `GET /api/models`
-pub async fn models(Mine(scope): Mine) -> Answer {
+pub async fn models(Mine(scope): Mine) -> JsonAnswer {
     let mut models = scope.opener().models().await?;
     models.truncate(MAX_MODELS);
     Ok(Json(json!({"models": models.iter().map(|name| visible(name)).collect::<Vec<_>>()})))
@@ -219,7 +227,7 @@ pub async fn set_model(
     Mine(scope): Mine,
     id: Path<String>,
     Json(name): Json<Text>,
-) -> Result<StatusCode, Failure> {
+) -> Result<StatusCode, FailedRequest> {
     let model = scope.model(&name.text).await?;
     find(Mine(scope), id).await?.set_model(model).await?;
     ACCEPTED
@@ -246,7 +254,7 @@ async fn shown(ready: &Arc<Ready>, changes: ChangeSet) -> Result<Value> {
 }
 
 /// `GET …/diff`
-pub async fn diff(mine: Mine, id: Path<String>) -> Answer {
+pub async fn diff(mine: Mine, id: Path<String>) -> JsonAnswer {
     let live = find(mine, id).await?;
     let (ready, changes) = changes(&live).await?;
     Ok(Json(shown(&ready, changes).await?))
@@ -260,7 +268,7 @@ pub struct Decided {
 }
 
 /// `POST …/decisions`: keeps what is refused of the change.
-pub async fn decide(mine: Mine, id: Path<String>, Json(decided): Json<Decided>) -> Answer {
+pub async fn decide(mine: Mine, id: Path<String>, Json(decided): Json<Decided>) -> JsonAnswer {
     let live = find(mine, id).await?;
     let _one = live.deciding.lock().await;
     let ready = live.ready().await?;
@@ -283,13 +291,15 @@ pub struct Part {
 }
 
 /// The change, which has to be the one that was shown.
-async fn same(live: &Live, digest: &str) -> Result<(Arc<Ready>, ChangeSet), Failure> {
+async fn same(live: &Live, digest: &str) -> Result<(Arc<Ready>, ChangeSet), FailedRequest> {
     let (ready, changes) = changes(live).await?;
     match review::digest(&changes)? == digest {
         true => Ok((ready, changes)),
         false => {
-            let failure =
-                Failure::new(StatusCode::CONFLICT, "the sandbox has changed since: look at the change again");
+            let failure = FailedRequest::new(
+                StatusCode::CONFLICT,
+                "the sandbox has changed since: look at the change again",
+            );
             Err(failure.with("diff", shown(&ready, changes).await?))
         }
     }
@@ -301,7 +311,7 @@ pub async fn shown_change<'a>(
     mine: Mine,
     id: Path<String>,
     digest: &str,
-) -> Result<(SemaphorePermit<'a>, Arc<Ready>, ChangeSet), Failure> {
+) -> Result<(SemaphorePermit<'a>, Arc<Ready>, ChangeSet), FailedRequest> {
     let turn = web.large().await?;
     let live = find(mine, id).await?;
     let (ready, changes) = same(&live, digest).await?;
@@ -314,7 +324,7 @@ pub async fn part(
     mine: Mine,
     id: Path<String>,
     Query(part): Query<Part>,
-) -> Answer {
+) -> JsonAnswer {
     let (_turn, ready, changes) = shown_change(&web, mine, id, &part.digest).await?;
     let lines = blocking(move || review::part(&changes, part.file, part.from, ready.workspace.store()));
     Ok(Json(lines.await?))
@@ -326,7 +336,7 @@ pub async fn picture(
     mine: Mine,
     id: Path<String>,
     Query(part): Query<Part>,
-) -> Result<Response, Failure> {
+) -> Result<Response, FailedRequest> {
     let (_turn, ready, changes) = shown_change(&web, mine, id, &part.digest).await?;
     let is_before = part.side == "before";
     let store = move || review::content(&changes, part.file, is_before, ready.workspace.store());
@@ -338,7 +348,11 @@ pub async fn picture(
 }
 
 /// `GET …/patch`
-pub async fn patch(State(web): State<Arc<Web>>, mine: Mine, id: Path<String>) -> Result<Response, Failure> {
+pub async fn patch(
+    State(web): State<Arc<Web>>,
+    mine: Mine,
+    id: Path<String>,
+) -> Result<Response, FailedRequest> {
     let _turn = web.large().await?;
     let live = find(mine, id).await?;
     let (ready, changes) = changes(&live).await?;
@@ -351,7 +365,11 @@ pub async fn patch(State(web): State<Arc<Web>>, mine: Mine, id: Path<String>) ->
 }
 
 /// `GET …/zip`: the new and changed files.
-pub async fn zip(State(web): State<Arc<Web>>, mine: Mine, id: Path<String>) -> Result<Response, Failure> {
+pub async fn zip(
+    State(web): State<Arc<Web>>,
+    mine: Mine,
+    id: Path<String>,
+) -> Result<Response, FailedRequest> {
     let _turn = web.large().await?;
     let live = find(mine, id).await?;
     let (ready, changes) = changes(&live).await?;
@@ -364,13 +382,13 @@ pub async fn zip(State(web): State<Arc<Web>>, mine: Mine, id: Path<String>) -> R
 }
 
 /// `POST …/apply`: writes what the user chose of the change that was shown.
-pub async fn apply(mine: Mine, id: Path<String>, Json(choice): Json<Choice>) -> Answer {
+pub async fn apply(mine: Mine, id: Path<String>, Json(choice): Json<AcceptedChanges>) -> JsonAnswer {
     to_end(write(mine, id, choice)).await
 }
 
-async fn write(Mine(scope): Mine, id: Path<String>, choice: Choice) -> Answer {
+async fn write(Mine(scope): Mine, id: Path<String>, choice: AcceptedChanges) -> JsonAnswer {
     if !scope.facts().can_apply {
-        return Err(Failure::new(
+        return Err(FailedRequest::new(
             StatusCode::FORBIDDEN,
             "nothing is written on this server: download the patch",
         ));
@@ -407,13 +425,13 @@ fn note_applied(session: &mut Session, chosen: &ChangeSet, is_part: bool) -> Res
 }
 
 /// `POST …/unapply`: takes the last apply back in the user's files.
-pub async fn unapply(mine: Mine, id: Path<String>) -> Answer {
+pub async fn unapply(mine: Mine, id: Path<String>) -> JsonAnswer {
     to_end(take_back(mine, id)).await
 }
 
-async fn take_back(Mine(scope): Mine, id: Path<String>) -> Answer {
+async fn take_back(Mine(scope): Mine, id: Path<String>) -> JsonAnswer {
     if !scope.facts().can_apply {
-        return Err(Failure::new(StatusCode::FORBIDDEN, "nothing was written on this server"));
+        return Err(FailedRequest::new(StatusCode::FORBIDDEN, "nothing was written on this server"));
     }
     let live = find(Mine(scope), id).await?;
     let mut session = live.idle().await?;
@@ -424,7 +442,7 @@ async fn take_back(Mine(scope): Mine, id: Path<String>) -> Answer {
 }
 
 /// `POST …/undo`: undoes the last prompt in the sandbox.
-pub async fn undo(mine: Mine, id: Path<String>) -> Answer {
+pub async fn undo(mine: Mine, id: Path<String>) -> JsonAnswer {
     to_end(async move {
         let live = find(mine, id).await?;
         let mut session = live.idle().await?;
@@ -440,7 +458,7 @@ pub async fn undo(mine: Mine, id: Path<String>) -> Answer {
 }
 
 /// `POST …/redo`
-pub async fn redo(mine: Mine, id: Path<String>) -> Answer {
+pub async fn redo(mine: Mine, id: Path<String>) -> JsonAnswer {
     to_end(async move {
         let live = find(mine, id).await?;
         let mut session = live.idle().await?;
@@ -453,7 +471,7 @@ pub async fn redo(mine: Mine, id: Path<String>) -> Answer {
 }
 
 /// `POST …/fork`: a second session from the state of this one.
-pub async fn fork(mine: Mine, id: Path<String>) -> Answer {
+pub async fn fork(mine: Mine, id: Path<String>) -> JsonAnswer {
     to_end(async move {
         mine.0.count_session()?;
         let live = find(mine, id).await?;
@@ -465,9 +483,9 @@ pub async fn fork(mine: Mine, id: Path<String>) -> Answer {
 }
 
 /// `POST /api/shutdown`: ends the server.
-pub async fn shutdown(State(web): State<Arc<Web>>) -> Result<StatusCode, Failure> {
+pub async fn shutdown(State(web): State<Arc<Web>>) -> Result<StatusCode, FailedRequest> {
     if web.guard.is_behind_proxy || matches!(web.audience, Audience::Visitors(_)) {
-        return Err(Failure::new(StatusCode::FORBIDDEN, "this server is not ended from its page"));
+        return Err(FailedRequest::new(StatusCode::FORBIDDEN, "this server is not ended from its page"));
     }
     web.stop.notify_one();
     ACCEPTED

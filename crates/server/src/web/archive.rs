@@ -19,7 +19,7 @@ const PLAIN_FILE: u32 = 0o100_000;
 
 /// An entry of an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry<'a> {
+pub struct ArchiveEntry<'a> {
     /// Its path as it stands there.
     pub name: &'a [u8],
     /// Set if it is a file; directories end in a slash and are not listed.
@@ -55,7 +55,7 @@ fn u32_at(bytes: &[u8], at: usize) -> Result<u32> {
 ///
 /// # Errors
 /// It is damaged, or has more.
-pub fn entries(archive: &[u8], max: usize) -> Result<Vec<Entry<'_>>> {
+pub fn entries(archive: &[u8], max: usize) -> Result<Vec<ArchiveEntry<'_>>> {
     let from = archive.len().saturating_sub(MAX_COMMENT + 22);
     let end = archive[from..].windows(END.len()).rposition(|bytes| bytes == END).ok_or_else(damaged)? + from;
     let count = u16_at(archive, end + 10)?;
@@ -81,7 +81,7 @@ pub fn entries(archive: &[u8], max: usize) -> Result<Vec<Entry<'_>>> {
         }
         let content = local + 30 + u16_at(archive, local + 26)? + u16_at(archive, local + 28)?;
         if !name.ends_with(b"/") {
-            entries.push(Entry {
+            entries.push(ArchiveEntry {
                 name,
                 is_file: file_type == 0 || file_type == PLAIN_FILE,
                 is_executable: mode & 0o100 != 0,
@@ -95,7 +95,7 @@ pub fn entries(archive: &[u8], max: usize) -> Result<Vec<Entry<'_>>> {
     Ok(entries)
 }
 
-impl Entry<'_> {
+impl ArchiveEntry<'_> {
     /// Its content, at most `max` bytes.
     ///
     /// # Errors
@@ -120,13 +120,13 @@ impl Entry<'_> {
 
 /// An archive that is being written; its contents are stored as they are.
 #[derive(Default)]
-pub struct Writer {
+pub struct ArchiveWriter {
     bytes: Vec<u8>,
     central: Vec<u8>,
     count: u16,
 }
 
-impl Writer {
+impl ArchiveWriter {
     /// Adds a file.
     ///
     /// # Errors
@@ -185,7 +185,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn archive() -> Vec<u8> {
-        let mut writer = Writer::default();
+        let mut writer = ArchiveWriter::default();
         writer.add(b"a.txt", 0o644, b"one").expect("room");
         writer.add(b"b/c.sh", 0o755, &b"two ".repeat(100)).expect("room");
         writer.finish().expect("an archive")

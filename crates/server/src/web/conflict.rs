@@ -1,8 +1,8 @@
 //! A file that the host has otherwise than the session knows: both versions in one text that the user edits, and the decision about it.
 
 use super::Web;
-use super::answers::Failure;
-use super::api::{Answer, Part, shown_change};
+use super::answers::FailedRequest;
+use super::api::{JsonAnswer, Part, shown_change};
 use super::frame::visible;
 use super::review;
 use super::visitors::Mine;
@@ -28,7 +28,7 @@ pub async fn both(
     mine: Mine,
     id: Path<String>,
     Query(part): Query<Part>,
-) -> Answer {
+) -> JsonAnswer {
     let (_turn, ready, changes) = shown_change(&web, mine, id, &part.digest).await?;
     let of = Arc::clone(&ready);
     let one = blocking(move || review::one_file(&changes, part.file, of.workspace.store())).await?;
@@ -58,14 +58,14 @@ fn version(node: Option<&Node>) -> Result<String> {
 ///
 /// # Errors
 /// `Conflict`: it has another one.
-pub fn check(chosen: &ChangeSet, over: &Over) -> Result<(), Failure> {
+pub fn check(chosen: &ChangeSet, over: &Over) -> Result<(), FailedRequest> {
     for (path, seen) in over {
         let Some((seen, change)) = seen.as_ref().zip(chosen.changes.get(path)) else { continue };
         if *seen != version(change.before.as_ref())? {
             let reason = "it changed on your side since you edited it here";
             let error = Error::new(Kind::Conflict, format!("{path}: {reason}"));
             let details = json!([{"path": visible(&path.to_string()), "reason": reason}]);
-            return Err(Failure::from(error).with("details", details));
+            return Err(FailedRequest::from(error).with("details", details));
         }
     }
     Ok(())

@@ -2,7 +2,7 @@
 //! scripts unless the user lets them run.
 
 use super::Web;
-use super::answers::Failure;
+use super::answers::FailedRequest;
 use super::frame::visible;
 use super::guard::SCRIPTS_POLICY;
 use super::scope::Scope;
@@ -80,7 +80,7 @@ pub async fn publish(
     Mine(scope): Mine,
     Path(id): Path<String>,
     Json(what): Json<What>,
-) -> Result<Json<Value>, Failure> {
+) -> Result<Json<Value>, FailedRequest> {
     let id = known(&scope, &id).await?;
     let runs_scripts = matches!(what, What::Scripts(_));
     let (_turn, owner) = (web.large().await?, Arc::downgrade(&scope));
@@ -94,7 +94,7 @@ pub async fn publish(
     })
     .await?;
     if bytes.len() > MAX_DOCUMENT {
-        return Err(Failure::new(
+        return Err(FailedRequest::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             "the document is too large to show: download it",
         ));
@@ -115,7 +115,9 @@ pub async fn document(State(web): State<Arc<Web>>, Path((name, _)): Path<(String
             }
             answer
         }
-        None => Failure::new(StatusCode::NOT_FOUND, "this document is not kept any more").into_response(),
+        None => {
+            FailedRequest::new(StatusCode::NOT_FOUND, "this document is not kept any more").into_response()
+        }
     }
 }
 
@@ -163,7 +165,7 @@ const CONNECTING: [&str; 18] = [
 pub async fn artifact(
     Mine(scope): Mine,
     Path((id, hash)): Path<(String, String)>,
-) -> Result<Response, Failure> {
+) -> Result<Response, FailedRequest> {
     let id = known(&scope, &id).await?;
     let (artifact, bytes) = blocking(move || read(&scope, &id, &hash)).await?;
     // The type is the sandbox's word; only what a browser shows as a picture is given it.
@@ -185,7 +187,7 @@ pub async fn artifact(
 }
 
 /// The session of this name, if it is one of the user's. It need not be open.
-async fn known(scope: &Scope, id: &str) -> Result<SessionId, Failure> {
+async fn known(scope: &Scope, id: &str) -> Result<SessionId, FailedRequest> {
     let id = SessionId::parse(id)?;
     scope.check(&id).await?;
     Ok(id)

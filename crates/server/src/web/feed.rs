@@ -31,17 +31,17 @@ const MAX_COMMANDS: usize = 32;
 /// The stream of one session.
 #[derive(Default)]
 pub struct Feed {
-    state: Lock<State>,
+    state: Lock<FeedState>,
     /// Tokens used so far. Apart, because what a new tab is shown is read while `state` is held.
     used: Lock<Usage>,
 }
 
 #[derive(Default)]
-struct State {
+struct FeedState {
     /// The last event that was handed on.
     seq: u64,
     tabs: Vec<mpsc::Sender<Bytes>>,
-    answer: Answer,
+    answer: OpenAnswer,
     reasoning: String,
     calls: VecDeque<(String, String)>,
     commands: VecDeque<CommandRun>,
@@ -51,7 +51,7 @@ struct State {
 
 /// The answer under way.
 #[derive(Default)]
-struct Answer {
+struct OpenAnswer {
     /// The HTML of the blocks that are complete.
     html: String,
     /// The block that is not.
@@ -79,7 +79,7 @@ pub struct Subscription {
 impl Feed {
     /// A feed that listens to `events`.
     pub fn listen(events: &Events) -> Arc<Self> {
-        let state = State { next_command: first_number(), ..State::default() };
+        let state = FeedState { next_command: first_number(), ..FeedState::default() };
         let feed = Arc::new(Self { state: Lock::new(state), ..Self::default() });
         let listener = Arc::downgrade(&feed);
         events.listen(Box::new(move |record: &Record, _: &[u8]| {
@@ -171,7 +171,7 @@ impl Feed {
     }
 }
 
-impl State {
+impl FeedState {
     fn on_record(&mut self, record: &Record) {
         self.seq = self.seq.max(record.seq);
         match &record.event {
@@ -205,7 +205,7 @@ impl State {
     }
 
     fn end_answer(&mut self) {
-        (self.answer, self.reasoning) = (Answer::default(), String::new());
+        (self.answer, self.reasoning) = (OpenAnswer::default(), String::new());
     }
 
     /// Hands `frame` to every tab; one that has not read for too long is disconnected.
@@ -226,7 +226,7 @@ impl State {
     }
 }
 
-impl Answer {
+impl OpenAnswer {
     /// Adds a piece; what the page adds to the complete blocks, and what it shows behind them.
     fn push(&mut self, piece: &str) -> Option<Value> {
         if self.html.len() + self.rest.len() > 8 * MAX_PARTIAL {
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn complete_blocks_of_an_answer_are_formatted_as_it_arrives() {
-        let mut answer = Answer::default();
+        let mut answer = OpenAnswer::default();
         assert_eq!(answer.push("**one**"), Some(json!({"text": "**one**"})));
         assert_eq!(
             answer.push("\n\n- t"),

@@ -1,9 +1,9 @@
 //! The files of a session's sandbox in the page: listed, read, taken away as one archive, and added to.
 
 use super::Web;
-use super::answers::Failure;
-use super::api::{Answer, find};
-use super::archive::Writer;
+use super::answers::FailedRequest;
+use super::api::{JsonAnswer, find};
+use super::archive::ArchiveWriter;
 use super::frame::visible;
 use super::upload::receive;
 use super::visitors::Mine;
@@ -36,7 +36,7 @@ const AT_ONCE: usize = 64;
 /// A path in the workspace.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Named {
+pub struct NamedPath {
     /// Relative; a directory's may be empty or end in a slash.
     path: String,
 }
@@ -48,7 +48,7 @@ fn below(path: &str) -> Result<PathBuf> {
 }
 
 /// `GET …/files`: the entries of a directory, directories first.
-pub async fn list(mine: Mine, id: Path<String>, Query(named): Query<Named>) -> Answer {
+pub async fn list(mine: Mine, id: Path<String>, Query(named): Query<NamedPath>) -> JsonAnswer {
     let live = find(mine, id).await?;
     let sandbox = live.sandbox().await?;
     let path = named.path.trim_end_matches('/');
@@ -85,8 +85,8 @@ pub async fn read(
     State(web): State<Arc<Web>>,
     mine: Mine,
     id: Path<String>,
-    Query(named): Query<Named>,
-) -> Result<Response, Failure> {
+    Query(named): Query<NamedPath>,
+) -> Result<Response, FailedRequest> {
     let _turn = web.large().await?;
     let live = find(mine, id).await?;
     let sandbox = live.sandbox().await?;
@@ -119,7 +119,11 @@ fn attachment(media_type: &'static str, name: &str, bytes: Vec<u8>) -> Response 
 }
 
 /// `GET …/files.zip`: all files of the workspace but git's own.
-pub async fn archive(State(web): State<Arc<Web>>, mine: Mine, id: Path<String>) -> Result<Response, Failure> {
+pub async fn archive(
+    State(web): State<Arc<Web>>,
+    mine: Mine,
+    id: Path<String>,
+) -> Result<Response, FailedRequest> {
     let _turn = web.large().await?;
     let live = find(mine, id).await?;
     let sandbox = live.sandbox().await?;
@@ -140,7 +144,7 @@ async fn pack(sandbox: &Sandbox) -> Result<Vec<u8>> {
     if files.iter().map(|entry| entry.size).sum::<u64>() > MAX_ARCHIVE {
         return Err(too_large());
     }
-    let (mut archive, mut room) = (Writer::default(), MAX_ARCHIVE);
+    let (mut archive, mut room) = (ArchiveWriter::default(), MAX_ARCHIVE);
     for some in files.chunks(AT_ONCE) {
         let paths = some.iter().map(|entry| root.join(&entry.path)).collect();
         let read = sandbox.read_files(paths, room + 1).await?;
@@ -160,9 +164,9 @@ pub async fn write(
     State(web): State<Arc<Web>>,
     mine: Mine,
     id: Path<String>,
-    Query(named): Query<Named>,
+    Query(named): Query<NamedPath>,
     body: Body,
-) -> Answer {
+) -> JsonAnswer {
     let _turn = web.large().await?;
     let path = below(&named.path)?;
     let is_git = |name: &std::ffi::OsStr| name.eq_ignore_ascii_case(".git");

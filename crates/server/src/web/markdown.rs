@@ -1,7 +1,7 @@
 //! Markdown of a model as HTML that nothing can hide in: a fixed set of tags, text escaped, no image loaded.
 
 use agent_base::sanitise;
-use agent_policy::syntax::{Class, Language, Lines};
+use agent_policy::syntax::{Class, Grammar, Lines};
 use pulldown_cmark::{Alignment, CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 use std::fmt::Write;
 
@@ -17,15 +17,15 @@ const MAX_CODE: usize = 16 << 10;
 
 /// The HTML of `source`.
 pub fn to_html(source: &str) -> String {
-    formatted(source, Writer::default())
+    formatted(source, HtmlWriter::default())
 }
 
 /// The same without the colours of programs.
 pub fn to_plain_html(source: &str) -> String {
-    formatted(source, Writer { coloured: MAX_COLOURED, ..Writer::default() })
+    formatted(source, HtmlWriter { coloured: MAX_COLOURED, ..HtmlWriter::default() })
 }
 
-fn formatted(source: &str, mut writer: Writer) -> String {
+fn formatted(source: &str, mut writer: HtmlWriter) -> String {
     let source = sanitise::plain(source);
     if source.len() > MAX_SOURCE {
         return preformatted(&source);
@@ -81,20 +81,20 @@ pub fn escape(text: &str, html: &mut String) {
 }
 
 #[derive(Default)]
-struct Writer {
+struct HtmlWriter {
     html: String,
     depth: usize,
     /// For each open link or image, whether it has a tag.
     links: Vec<bool>,
     /// The open block of code whose language has a grammar.
-    code: Option<(Language, String)>,
+    code: Option<(Grammar, String)>,
     coloured: usize,
     alignments: Vec<Alignment>,
     in_head: bool,
     column: usize,
 }
 
-impl Writer {
+impl HtmlWriter {
     fn event(&mut self, event: Event<'_>) {
         match event {
             Event::Start(tag) => self.start(tag),
@@ -135,7 +135,7 @@ impl Writer {
                     info.chars().take_while(|c| c.is_ascii_alphanumeric()).take(20).collect();
                 let _ = write!(self.html, "<pre data-language=\"{language}\"><code class=\"c\">");
                 if self.coloured < MAX_COLOURED {
-                    self.code = Language::named(&language).map(|language| (language, String::new()));
+                    self.code = Grammar::named(&language).map(|language| (language, String::new()));
                     self.coloured += usize::from(self.code.is_some());
                 }
             }
@@ -238,7 +238,7 @@ impl Writer {
 }
 
 /// Appends a program with its words marked as the review marks them.
-fn coloured(language: Language, code: &str, html: &mut String) {
+fn coloured(language: Grammar, code: &str, html: &mut String) {
     let lines = if code.len() <= MAX_CODE { Lines::read(language, code) } else { Lines::default() };
     for (number, line) in code.split_inclusive('\n').enumerate() {
         let mut at = 0;
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn words_of_programs_have_colours() {
-        if Lines::read(Language::Python, "if x: pass").line(0).is_empty() {
+        if Lines::read(Grammar::Python, "if x: pass").line(0).is_empty() {
             return; // Built without grammars.
         }
         let html = to_html("```python\nif x < 1:  # <b>\n    f(\"a\")\n```\n");

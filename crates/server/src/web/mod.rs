@@ -39,7 +39,7 @@ pub use visitors::{Audience, VisitorLimits, Visitors};
 
 use crate::Peer;
 use agent_base::error::{Error, Result};
-use answers::Failure;
+use answers::FailedRequest;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, State};
@@ -161,9 +161,9 @@ pub fn router(web: Arc<Web>) -> Router {
         .route("/api/upload", put(upload::upload))
         .route("/api/shutdown", post(api::shutdown))
         .nest("/api/session/{id}", session)
-        .fallback(|| async { Failure::new(StatusCode::NOT_FOUND, "there is nothing at this address") })
+        .fallback(|| async { FailedRequest::new(StatusCode::NOT_FOUND, "there is nothing at this address") })
         .method_not_allowed_fallback(|| async {
-            Failure::new(StatusCode::METHOD_NOT_ALLOWED, "this method is not allowed here")
+            FailedRequest::new(StatusCode::METHOD_NOT_ALLOWED, "this method is not allowed here")
         });
     router
         .layer(DefaultBodyLimit::max(MAX_BODY))
@@ -178,7 +178,7 @@ async fn guarded(State(web): State<Arc<Web>>, request: Request<Body>, next: Next
     let is_options = request.method() == Method::OPTIONS;
     let mut answer = match web.guard.check(&request, peer) {
         Ok(()) => next.run(request).await,
-        Err(refusal) => Failure::new(refusal.status, refusal.why).into_response(),
+        Err(refusal) => FailedRequest::new(refusal.status, refusal.why).into_response(),
     };
     // What a part of the framework refused has no sentence of ours.
     let is_text = |value: &HeaderValue| value.as_bytes().starts_with(b"text/plain");
@@ -187,7 +187,7 @@ async fn guarded(State(web): State<Arc<Web>>, request: Request<Body>, next: Next
             StatusCode::PAYLOAD_TOO_LARGE => "the request is too large",
             _ => "the request cannot be read",
         };
-        answer = Failure::new(answer.status(), why).into_response();
+        answer = FailedRequest::new(answer.status(), why).into_response();
     }
     // No preflight of another page is ever answered.
     if is_options {

@@ -22,12 +22,12 @@ const MAX_LINES: usize = 1_000;
 
 /// The questions of one session.
 pub struct Questions {
-    state: Lock<State>,
+    state: Lock<QuestionsState>,
     may_widen_network: bool,
 }
 
 #[derive(Default)]
-struct State {
+struct QuestionsState {
     waiting: Vec<Waiting>,
     next: u64,
     on_change: Option<Arc<dyn Fn() + Send + Sync>>,
@@ -51,7 +51,7 @@ impl Questions {
     /// None yet. Unless `may_widen_network`, those about hosts are answered with no: who answers does not own the network
     /// that the sandbox would reach.
     pub fn new(may_widen_network: bool) -> Self {
-        let state = State { next: first_number(), ..State::default() };
+        let state = QuestionsState { next: first_number(), ..QuestionsState::default() };
         Self { state: Lock::new(state), may_widen_network }
     }
 

@@ -31,7 +31,7 @@ const MAX_PICTURE: u64 = 16 << 20;
 /// The changes that the user agrees with.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Choice {
+pub struct AcceptedChanges {
     /// The change that was shown.
     pub digest: String,
     /// The number of each file that is taken, with the hunks that are refused. `None`: all files, all hunks.
@@ -43,7 +43,7 @@ pub struct Choice {
     pub over: BTreeMap<usize, Option<String>>,
 }
 
-impl Choice {
+impl AcceptedChanges {
     /// The paths that are written over what the host has.
     ///
     /// # Errors
@@ -295,7 +295,7 @@ fn item(changes: &ChangeSet, number: usize, store: &Store) -> Result<Item> {
 ///
 /// # Errors
 /// It names a file or hunk that does not exist.
-pub fn chosen(changes: &ChangeSet, choice: &Choice, store: &Store) -> Result<ChangeSet> {
+pub fn chosen(changes: &ChangeSet, choice: &AcceptedChanges, store: &Store) -> Result<ChangeSet> {
     let Some(files) = &choice.files else { return Ok(changes.clone()) };
     let items = parts::items(changes, store)?;
     let mut chosen = changes.without_changes();

@@ -1,6 +1,6 @@
 //! The sessions that one user of the page can reach, and those of them that are open.
 
-use super::answers::Failure;
+use super::answers::FailedRequest;
 use super::frontend::PageFrontend;
 use super::live::{Live, LiveLimits};
 use super::upload::Uploaded;
@@ -242,14 +242,14 @@ impl Scope {
     ///
     /// # Errors
     /// It does not exist, belongs to another workspace, or another process has it.
-    pub async fn session(self: &Arc<Self>, text: &str) -> Result<Arc<Live>, Failure> {
+    pub async fn session(self: &Arc<Self>, text: &str) -> Result<Arc<Live>, FailedRequest> {
         let id = SessionId::parse(text)?;
         if let Some(live) = self.open.lock().get(&id) {
             return Ok(Arc::clone(live));
         }
         self.check(&id).await?;
         if self.allowance.sessions == 1 && !self.open.lock().is_empty() {
-            let closed = Failure::new(StatusCode::CONFLICT, "another one of your sessions is open now");
+            let closed = FailedRequest::new(StatusCode::CONFLICT, "another one of your sessions is open now");
             return Err(closed.with("closed", json!(true)));
         }
         self.open(Some(id)).await
@@ -259,12 +259,12 @@ impl Scope {
     ///
     /// # Errors
     /// As [`Scope::session`]; too many are open.
-    pub async fn open(self: &Arc<Self>, resume: Option<SessionId>) -> Result<Arc<Live>, Failure> {
+    pub async fn open(self: &Arc<Self>, resume: Option<SessionId>) -> Result<Arc<Live>, FailedRequest> {
         let scope = Arc::clone(self);
         to_end(async move { scope.open_now(resume).await }).await
     }
 
-    async fn open_now(&self, resume: Option<SessionId>) -> Result<Arc<Live>, Failure> {
+    async fn open_now(&self, resume: Option<SessionId>) -> Result<Arc<Live>, FailedRequest> {
         self.settle()?;
         let _opening = self.opening.lock().await;
         let mut seq = 0;
@@ -303,14 +303,14 @@ impl Scope {
     ///
     /// # Errors
     /// It is not, or does not exist.
-    pub async fn check(&self, id: &SessionId) -> Result<(), Failure> {
+    pub async fn check(&self, id: &SessionId) -> Result<(), FailedRequest> {
         if self.open.lock().contains_key(id) {
             return Ok(());
         }
         let (store, named, workspace) = (self.store.clone(), id.clone(), self.workspace.clone());
         match blocking(move || Ok(store.is_on(&named, &workspace))).await? {
             true => Ok(()),
-            false => Err(Failure::new(StatusCode::NOT_FOUND, &format!("unknown session {id}"))),
+            false => Err(FailedRequest::new(StatusCode::NOT_FOUND, &format!("unknown session {id}"))),
         }
     }
 
@@ -318,7 +318,7 @@ impl Scope {
     ///
     /// # Errors
     /// `Conflict` while something happens in it, here or in another process.
-    pub async fn remove(self: &Arc<Self>, id: &SessionId) -> Result<(), Failure> {
+    pub async fn remove(self: &Arc<Self>, id: &SessionId) -> Result<(), FailedRequest> {
         self.check(id).await?;
         let _opening = self.opening.lock().await;
         let open = self.open.lock().get(id).cloned();

@@ -1,6 +1,6 @@
 //! The events of a session as server-sent events: from the file what a tab has missed, then what happens.
 
-use super::answers::Failure;
+use super::answers::FailedRequest;
 use super::frame;
 use super::visitors::Mine;
 use agent_log::Lines;
@@ -31,12 +31,12 @@ pub async fn events(
     Mine(scope): Mine,
     Path(id): Path<String>,
     headers: HeaderMap,
-) -> Result<Response, Failure> {
+) -> Result<Response, FailedRequest> {
     let live = scope.session(&id).await?;
     let after = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok()).unwrap_or(0);
     let subscription = live.feed.subscribe(|| live.status());
     let subscription = subscription.ok_or_else(|| {
-        Failure::new(StatusCode::SERVICE_UNAVAILABLE, "too many tabs show this session: close some")
+        FailedRequest::new(StatusCode::SERVICE_UNAVAILABLE, "too many tabs show this session: close some")
     })?;
     let missed = missed(scope.store().events(&live.id), after, subscription.through);
     let now = stream::once(async move { Ok(subscription.partial) });

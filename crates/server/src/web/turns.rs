@@ -1,7 +1,7 @@
 //! Requests about the conversation itself: back to before a prompt, planning, a shorter memory.
 
-use super::answers::Failure;
-use super::api::{ACCEPTED, Answer, find};
+use super::answers::FailedRequest;
+use super::api::{ACCEPTED, JsonAnswer, find};
 use super::frame::visible;
 use super::visitors::Mine;
 use super::work::to_end;
@@ -20,7 +20,7 @@ pub struct Numbered {
 }
 
 /// `POST …/rewind`: back to before a prompt, conversation and files; the prompt's text.
-pub async fn rewind(mine: Mine, id: Path<String>, Json(to): Json<Numbered>) -> Answer {
+pub async fn rewind(mine: Mine, id: Path<String>, Json(to): Json<Numbered>) -> JsonAnswer {
     to_end(async move {
         let live = find(mine, id).await?;
         let mut session = live.idle().await?;
@@ -52,7 +52,7 @@ pub async fn plan(
     mine: Mine,
     id: Path<String>,
     Json(planning): Json<Planning>,
-) -> Result<StatusCode, Failure> {
+) -> Result<StatusCode, FailedRequest> {
     to_end(async move {
         let live = find(mine, id).await?;
         let mut session = live.idle().await?;
@@ -68,7 +68,7 @@ pub async fn plan(
 }
 
 /// `POST …/compact`: summarises the older part of the conversation.
-pub async fn compact(mine: Mine, id: Path<String>) -> Answer {
+pub async fn compact(mine: Mine, id: Path<String>) -> JsonAnswer {
     to_end(async move {
         mine.0.allow()?;
         let live = find(mine, id).await?;
@@ -81,7 +81,7 @@ pub async fn compact(mine: Mine, id: Path<String>) -> Answer {
 }
 
 /// `POST …/clear`: the model forgets the conversation; the sandbox stays.
-pub async fn clear(mine: Mine, id: Path<String>) -> Result<StatusCode, Failure> {
+pub async fn clear(mine: Mine, id: Path<String>) -> Result<StatusCode, FailedRequest> {
     to_end(async move {
         let live = find(mine, id).await?;
         let mut session = live.idle().await?;

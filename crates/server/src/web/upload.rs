@@ -1,8 +1,8 @@
 //! Uploads of a visitor into the workspace, and the archive that they take away.
 
 use super::Web;
-use super::answers::Failure;
-use super::archive::{self, Writer};
+use super::answers::FailedRequest;
+use super::archive::{self, ArchiveWriter};
 use super::visitors::Mine;
 use super::work::blocking;
 use agent_base::error::{Error, Result};
@@ -61,14 +61,14 @@ pub struct Target {
 ///
 /// # Errors
 /// It is too large, or too slow.
-pub async fn receive(body: Body) -> std::result::Result<Bytes, Failure> {
+pub async fn receive(body: Body) -> std::result::Result<Bytes, FailedRequest> {
     match tokio::time::timeout(UPLOAD_TIMEOUT, to_bytes(body, MAX_UPLOAD)).await {
         Ok(Ok(body)) => Ok(body),
         Ok(Err(_)) => {
             let why = format!("one upload is at most {} MiB", MAX_UPLOAD >> 20);
-            Err(Failure::new(StatusCode::PAYLOAD_TOO_LARGE, &why))
+            Err(FailedRequest::new(StatusCode::PAYLOAD_TOO_LARGE, &why))
         }
-        Err(_) => Err(Failure::new(StatusCode::REQUEST_TIMEOUT, "the upload took too long")),
+        Err(_) => Err(FailedRequest::new(StatusCode::REQUEST_TIMEOUT, "the upload took too long")),
     }
 }
 
@@ -78,9 +78,9 @@ pub async fn upload(
     Mine(scope): Mine,
     Query(target): Query<Target>,
     body: Body,
-) -> std::result::Result<Json<Value>, Failure> {
+) -> std::result::Result<Json<Value>, FailedRequest> {
     if scope.facts().can_apply {
-        return Err(Failure::new(StatusCode::FORBIDDEN, "this server works on a directory of its own"));
+        return Err(FailedRequest::new(StatusCode::FORBIDDEN, "this server works on a directory of its own"));
     }
     let _turn = web.large().await?;
     let body = receive(body).await?;
@@ -147,7 +147,7 @@ fn unpack(root: &HostDir, archive: &[u8], uploaded: &mut Uploaded) -> Result<()>
 /// # Errors
 /// They are too large, or a content is missing.
 pub fn archive(changes: &ChangeSet, store: &Store) -> Result<Vec<u8>> {
-    let (mut archive, mut total) = (Writer::default(), 0);
+    let (mut archive, mut total) = (ArchiveWriter::default(), 0);
     for (path, change) in &changes.changes {
         let Some(Node::File { hash, size, mode }) = &change.after else { continue };
         total += size;
@@ -176,7 +176,7 @@ mod tests {
         let directory = HostDir::open(&workspace).expect("the directory");
         let mut uploaded = Uploaded::default();
         let zipped = |name: &str| {
-            let mut archive = Writer::default();
+            let mut archive = ArchiveWriter::default();
             archive.add(name.as_bytes(), 0o755, name.as_bytes()).expect("room");
             archive.finish().expect("an archive")
         };

@@ -1,7 +1,7 @@
 //! Visitors of a server: each browser has sessions, a sandbox and a workspace of its own, for a while.
 
 use super::Web;
-use super::answers::Failure;
+use super::answers::FailedRequest;
 use super::scope::{Allowance, Facts, PageOpener, Scope};
 use super::token::random;
 use super::work::{blocking, to_end};
@@ -213,10 +213,10 @@ impl Visitors {
 }
 
 /// `POST /api/visitor`
-pub async fn begin(State(web): State<Arc<Web>>) -> std::result::Result<Json<Value>, Failure> {
+pub async fn begin(State(web): State<Arc<Web>>) -> std::result::Result<Json<Value>, FailedRequest> {
     to_end(async move {
         match &web.audience {
-            Audience::One(_) => Err(Failure::new(StatusCode::NOT_FOUND, "this server has one user")),
+            Audience::One(_) => Err(FailedRequest::new(StatusCode::NOT_FOUND, "this server has one user")),
             Audience::Visitors(visitors) => Ok(Json(json!({"visitor": visitors.begin().await?}))),
         }
     })
@@ -227,16 +227,19 @@ pub async fn begin(State(web): State<Arc<Web>>) -> std::result::Result<Json<Valu
 pub struct Mine(pub Arc<Scope>);
 
 impl FromRequestParts<Arc<Web>> for Mine {
-    type Rejection = Failure;
+    type Rejection = FailedRequest;
 
-    async fn from_request_parts(parts: &mut Parts, web: &Arc<Web>) -> std::result::Result<Self, Failure> {
+    async fn from_request_parts(
+        parts: &mut Parts,
+        web: &Arc<Web>,
+    ) -> std::result::Result<Self, FailedRequest> {
         let visitors = match &web.audience {
             Audience::One(scope) => return Ok(Self(Arc::clone(scope))),
             Audience::Visitors(visitors) => visitors,
         };
         let key = parts.headers.get("x-agent-visitor").and_then(|key| key.to_str().ok());
         key.and_then(|key| visitors.find(key)).map(Self).ok_or_else(|| {
-            Failure::new(StatusCode::FORBIDDEN, "this browser is not known any more")
+            FailedRequest::new(StatusCode::FORBIDDEN, "this browser is not known any more")
                 .with("visitor", json!(false))
         })
     }

@@ -17,7 +17,7 @@ impl Approver for OfPart {
         Box::pin(async move {
             match question {
                 Question::ToolCall(question) => {
-                    let mut named: policy::Question = (*question).clone();
+                    let mut named: policy::CallQuestion = (*question).clone();
                     named.what = format!("{part}: {}", question.what);
                     self.user.ask(&Question::ToolCall(&named)).await
                 }

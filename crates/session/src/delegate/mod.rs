@@ -51,11 +51,11 @@ pub(super) struct Delegate {
     pub checkpoints: Arc<Checkpoints>,
     pub gate: Arc<Gate>,
     pub shared: Shared,
-    pub state: State,
+    pub state: DelegateState,
 }
 
 /// The state that changes between calls.
-pub(super) struct State {
+pub(super) struct DelegateState {
     /// Number of sessions so far.
     begun: AtomicU64,
     slots: Semaphore,
@@ -72,7 +72,7 @@ struct SavedHome {
     session: PathBuf,
 }
 
-impl Default for State {
+impl Default for DelegateState {
     fn default() -> Self {
         let (begun, slots) = (AtomicU64::new(0), Semaphore::new(MAX_AT_ONCE));
         Self { begun, slots, merging: Mutex::default(), home: Mutex::default() }

@@ -4,7 +4,7 @@ use super::table::Table;
 use crate::style::{BAD, BOLD, CODE, Colours, DIM, GOOD, HEADING, LINK};
 use crate::wrap::{self, Span, StyledLine};
 use agent_base::sanitise;
-use agent_policy::syntax::{Class, Language, Lines};
+use agent_policy::syntax::{Class, Grammar, Lines};
 use anstyle::Style;
 use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 use std::fmt::Write;
@@ -23,7 +23,7 @@ pub(super) fn options() -> Options {
 /// The notation of the text behind a fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Notation {
-    Program(Language),
+    Program(Grammar),
     /// Lines that begin with `+`, `-` or `@@`.
     Diff,
 }
@@ -33,7 +33,7 @@ pub(super) fn notation_of(info: &str) -> Option<Notation> {
     let name = info.trim().split([' ', ',', '{', '\t']).next()?;
     match name.to_ascii_lowercase().as_str() {
         "diff" | "patch" | "udiff" => Some(Notation::Diff),
-        name => Language::named(name).map(Notation::Program),
+        name => Grammar::named(name).map(Notation::Program),
     }
 }
 
@@ -64,7 +64,7 @@ pub(super) struct Renderer {
 
 /// A fenced block of code that arrives line by line.
 struct Fenced {
-    language: Language,
+    language: Grammar,
     /// All of it so far.
     text: String,
     /// The amount of it that is written.

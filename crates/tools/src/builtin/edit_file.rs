@@ -40,7 +40,7 @@ const MAX_SHOWN: usize = 1_500;
 pub struct EditFile;
 
 impl Tool for EditFile {
-    describe!("edit_file", EDIT_FILE, Arguments);
+    describe!("edit_file", EDIT_FILE, EditFileArguments);
 
     fn action<'a>(&self, arguments: &'a Value) -> Option<Action<'a>> {
         let text = |name: &str| arguments.get(name)?.as_str();
@@ -51,7 +51,7 @@ impl Tool for EditFile {
         Box::pin(async move {
             let Ok(arguments) = arguments::read(arguments) else { return Vec::new() };
             let prepared = prepare(sandbox, arguments).await.ok().and_then(std::result::Result::ok);
-            let change = |Prepared { path, file, content, .. }| FileChange {
+            let change = |PreparedEdit { path, file, content, .. }| FileChange {
                 path: name(sandbox, &path),
                 before: Some(file.into_bytes()),
                 after: content,
@@ -66,7 +66,7 @@ impl Tool for EditFile {
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Arguments {
+struct EditFileArguments {
     /// The file.
     path: String,
     /// The exact text that stands there now.
@@ -75,8 +75,8 @@ struct Arguments {
     new: String,
 }
 
-async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResult> {
-    let Prepared { path, content, done, shown, .. } = match prepare(context.sandbox, arguments).await? {
+async fn run(context: Context<'_>, arguments: EditFileArguments) -> Result<ToolResult> {
+    let PreparedEdit { path, content, done, shown, .. } = match prepare(context.sandbox, arguments).await? {
         Ok(prepared) => prepared,
         Err(why) => return Ok(ToolResult::failure(why)),
     };
@@ -88,7 +88,7 @@ async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResult> {
 }
 
 /// An edit that is about to be written.
-struct Prepared {
+struct PreparedEdit {
     path: PathBuf,
     file: TextFile,
     content: Vec<u8>,
@@ -98,8 +98,8 @@ struct Prepared {
 }
 
 /// Reads the file and makes the edit; or why that is not possible, for the model.
-async fn prepare(sandbox: &Sandbox, arguments: Arguments) -> Result<Result<Prepared, String>> {
-    let Arguments { path, old, new } = arguments;
+async fn prepare(sandbox: &Sandbox, arguments: EditFileArguments) -> Result<Result<PreparedEdit, String>> {
+    let EditFileArguments { path, old, new } = arguments;
     if old.is_empty() {
         let why =
             "error: old is empty: it must be text that stands in the file; use write_file for a whole file";
@@ -120,7 +120,7 @@ async fn prepare(sandbox: &Sandbox, arguments: Arguments) -> Result<Result<Prepa
     let edit = tokio::task::spawn_blocking(move || match edit(&path, &file, old, new) {
         Ok((content, done)) => {
             let shown = excerpt::of(&name, Some(file.bytes()), &content);
-            Ok(Prepared { path: target, file, content, done: done + &meant, shown })
+            Ok(PreparedEdit { path: target, file, content, done: done + &meant, shown })
         }
         Err(why) => Err(why + &meant),
     });

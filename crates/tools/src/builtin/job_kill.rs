@@ -11,7 +11,7 @@ use serde_json::Value;
 pub struct JobKill;
 
 impl Tool for JobKill {
-    describe!("job_kill", JOB_KILL, Arguments);
+    describe!("job_kill", JOB_KILL, JobKillArguments);
 
     fn run<'a>(&'a self, context: Context<'a>, arguments: Value) -> BoxFuture<'a, Result<ToolResult>> {
         Box::pin(async move { run(context, arguments::read(&arguments)?).await })
@@ -19,12 +19,12 @@ impl Tool for JobKill {
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Arguments {
+struct JobKillArguments {
     /// The job's number.
     job: u64,
 }
 
-async fn run(context: Context<'_>, Arguments { job }: Arguments) -> Result<ToolResult> {
+async fn run(context: Context<'_>, JobKillArguments { job }: JobKillArguments) -> Result<ToolResult> {
     let output = context.sandbox.job_kill(job).await.map_err(job_output::explained)?;
     Ok(ToolResult { ok: true, ..job_output::result(context, job, output) })
 }

@@ -16,7 +16,7 @@ const MAX_WAIT_S: f64 = 600.0;
 pub struct JobOutput;
 
 impl Tool for JobOutput {
-    describe!("job_output", JOB_OUTPUT, Arguments);
+    describe!("job_output", JOB_OUTPUT, JobOutputArguments);
 
     fn run<'a>(&'a self, context: Context<'a>, arguments: Value) -> BoxFuture<'a, Result<ToolResult>> {
         Box::pin(async move { run(context, arguments::read(&arguments)?).await })
@@ -24,14 +24,14 @@ impl Tool for JobOutput {
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Arguments {
+struct JobOutputArguments {
     /// The job's number.
     job: u64,
     /// How many seconds to wait for news.
     wait_s: Option<f64>,
 }
 
-async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResult> {
+async fn run(context: Context<'_>, arguments: JobOutputArguments) -> Result<ToolResult> {
     let wait = arguments.wait_s.filter(|seconds| seconds.is_finite()).unwrap_or(0.0).clamp(0.0, MAX_WAIT_S);
     let output = context.sandbox.job_output(arguments.job, Duration::from_secs_f64(wait)).await;
     let output = output.map_err(explained)?;

@@ -30,7 +30,7 @@ const MAX_DECODED: u64 = 16 << 20;
 pub struct ReadFile;
 
 impl Tool for ReadFile {
-    describe!("read_file", READ_FILE, Arguments);
+    describe!("read_file", READ_FILE, ReadFileArguments);
 
     fn only_reads(&self) -> bool {
         true
@@ -42,7 +42,7 @@ impl Tool for ReadFile {
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Arguments {
+struct ReadFileArguments {
     /// The file.
     path: String,
     /// The first line to read, counting from 1.
@@ -53,7 +53,7 @@ struct Arguments {
     column: Option<u64>,
 }
 
-async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResult> {
+async fn run(context: Context<'_>, arguments: ReadFileArguments) -> Result<ToolResult> {
     let part = Section {
         first: arguments.offset.unwrap_or(1).max(1),
         column: arguments.column.unwrap_or(1).max(1),

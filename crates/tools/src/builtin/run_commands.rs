@@ -15,7 +15,7 @@ use std::time::Duration;
 pub struct RunCommands;
 
 impl Tool for RunCommands {
-    describe!("run_commands", RUN_COMMANDS, Arguments);
+    describe!("run_commands", RUN_COMMANDS, RunCommandsArguments);
 
     fn action<'a>(&self, arguments: &'a Value) -> Option<Action<'a>> {
         Some(Action::Command(arguments.get("command")?.as_str()?))
@@ -27,7 +27,7 @@ impl Tool for RunCommands {
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Arguments {
+struct RunCommandsArguments {
     /// The shell commands.
     command: String,
     /// The time limit in seconds.
@@ -36,7 +36,7 @@ struct Arguments {
     background: Option<bool>,
 }
 
-async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResult> {
+async fn run(context: Context<'_>, arguments: RunCommandsArguments) -> Result<ToolResult> {
     let background = arguments.background.unwrap_or(false);
     let timeout = limit(context, arguments.timeout_s, background);
     let command = Command {

@@ -20,7 +20,7 @@ const MAX_STEP: usize = 300;
 pub struct UpdatePlan(pub Arc<Plan>);
 
 impl Tool for UpdatePlan {
-    describe!("update_plan", UPDATE_PLAN, Arguments);
+    describe!("update_plan", UPDATE_PLAN, UpdatePlanArguments);
 
     fn run<'a>(&'a self, context: Context<'a>, arguments: Value) -> BoxFuture<'a, Result<ToolResult>> {
         Box::pin(async move { self.update(context, arguments::read(&arguments)?) })
@@ -28,13 +28,17 @@ impl Tool for UpdatePlan {
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Arguments {
+struct UpdatePlanArguments {
     /// All steps, in order.
     steps: Vec<PlanStep>,
 }
 
 impl UpdatePlan {
-    fn update(&self, context: Context<'_>, Arguments { mut steps }: Arguments) -> Result<ToolResult> {
+    fn update(
+        &self,
+        context: Context<'_>,
+        UpdatePlanArguments { mut steps }: UpdatePlanArguments,
+    ) -> Result<ToolResult> {
         if steps.is_empty() || steps.len() > MAX_STEPS {
             return Err(Error::usage(format!("a plan has 1 to {MAX_STEPS} steps")));
         }

@@ -26,7 +26,7 @@ const MAX_BYTES: u64 = 16 << 20;
 pub struct WriteFile;
 
 impl Tool for WriteFile {
-    describe!("write_file", WRITE_FILE, Arguments);
+    describe!("write_file", WRITE_FILE, WriteFileArguments);
 
     fn action<'a>(&self, arguments: &'a Value) -> Option<Action<'a>> {
         let (path, data) = path_and_data(arguments)?;
@@ -43,14 +43,14 @@ impl Tool for WriteFile {
 }
 
 #[derive(Deserialize, JsonSchema)]
-pub struct Arguments {
+pub struct WriteFileArguments {
     /// The file.
     pub path: String,
     /// The whole content.
     data: String,
 }
 
-async fn run(context: Context<'_>, file: Arguments) -> Result<ToolResult> {
+async fn run(context: Context<'_>, file: WriteFileArguments) -> Result<ToolResult> {
     let lines = file.data.lines().count();
     let invalid = json_error(Path::new(&file.path), &file.data)
         .map_or_else(String::new, |error| format!("; it is not valid JSON: {error}"));
@@ -93,10 +93,10 @@ pub struct Written {
 }
 
 /// The changes that [`write`] would make. Those that it would refuse are left out.
-pub async fn changes(sandbox: &Sandbox, files: Vec<Arguments>) -> Vec<FileChange> {
+pub async fn changes(sandbox: &Sandbox, files: Vec<WriteFileArguments>) -> Vec<FileChange> {
     let prepared = join_all(files.into_iter().map(|file| prepare(sandbox, file))).await;
-    let change = |prepared: Result<Prepared>| {
-        let Prepared { write, former, is_new, .. } = prepared.ok()?;
+    let change = |prepared: Result<PreparedWrite>| {
+        let PreparedWrite { write, former, is_new, .. } = prepared.ok()?;
         let (path, before) = (name(sandbox, &write.path), (!is_new).then_some(former?));
         let Node::Regular(after) = write.node else { return None };
         Some(FileChange { path, before: before.map(TextFile::into_bytes), after })
@@ -105,7 +105,7 @@ pub async fn changes(sandbox: &Sandbox, files: Vec<Arguments>) -> Vec<FileChange
 }
 
 /// A file that is about to be written.
-struct Prepared {
+struct PreparedWrite {
     write: FileWrite,
     written: Written,
     /// The file that it replaces, empty where there is none; `None` where that is too large to be looked at.
@@ -114,17 +114,17 @@ struct Prepared {
 }
 
 /// Writes each file in the form of the one that it replaces.
-pub async fn write(context: Context<'_>, files: Vec<Arguments>) -> Result<Vec<Result<Written>>> {
+pub async fn write(context: Context<'_>, files: Vec<WriteFileArguments>) -> Result<Vec<Result<Written>>> {
     // What the files held is not needed any more: together that may be large.
     let prepare_one = async |file| {
-        prepare(context.sandbox, file).await.map(|prepared| Prepared { former: None, ..prepared })
+        prepare(context.sandbox, file).await.map(|prepared| PreparedWrite { former: None, ..prepared })
     };
     let prepared = join_all(files.into_iter().map(prepare_one)).await;
     let mut writes = Vec::new();
     let mut done = Vec::with_capacity(prepared.len());
     for prepared in prepared {
         done.push(match prepared {
-            Ok(Prepared { write, written, .. }) => {
+            Ok(PreparedWrite { write, written, .. }) => {
                 writes.push(write);
                 Ok(written)
             }
@@ -141,7 +141,7 @@ pub async fn write(context: Context<'_>, files: Vec<Arguments>) -> Result<Vec<Re
         .collect())
 }
 
-async fn prepare(sandbox: &Sandbox, file: Arguments) -> Result<Prepared> {
+async fn prepare(sandbox: &Sandbox, file: WriteFileArguments) -> Result<PreparedWrite> {
     let Located { path, note: meant } = locate(sandbox, &file.path, Likeness::Looks).await;
     let (former, is_new) = match sandbox.read_file(&path, 0, MAX_BYTES + 1).await {
         Ok(former) => (Some(former.bytes).filter(|bytes| bytes.len() as u64 <= MAX_BYTES), false),
@@ -180,5 +180,5 @@ async fn prepare(sandbox: &Sandbox, file: Arguments) -> Result<Prepared> {
     let written = Written { bytes: bytes.len(), note, edit };
     let node = Node::Regular(bytes);
     let write = FileWrite { path, node, mode: None, mtime_ns: None, follow: true };
-    Ok(Prepared { write, written, former, is_new })
+    Ok(PreparedWrite { write, written, former, is_new })
 }

@@ -20,7 +20,7 @@ const MAX_SHOWN: usize = 10;
 pub struct WriteFiles;
 
 impl Tool for WriteFiles {
-    describe!("write_files", WRITE_FILES, Arguments);
+    describe!("write_files", WRITE_FILES, WriteFilesArguments);
 
     fn action<'a>(&self, arguments: &'a Value) -> Option<Action<'a>> {
         let files = arguments.get("files")?.as_array()?;
@@ -29,7 +29,8 @@ impl Tool for WriteFiles {
     }
 
     fn changes<'a>(&'a self, sandbox: &'a Sandbox, arguments: &'a Value) -> BoxFuture<'a, Vec<FileChange>> {
-        let files = arguments::read(arguments).map_or_else(|_| Vec::new(), |Arguments { files }| files);
+        let files =
+            arguments::read(arguments).map_or_else(|_| Vec::new(), |WriteFilesArguments { files }| files);
         Box::pin(write_file::changes(sandbox, files))
     }
 
@@ -39,12 +40,12 @@ impl Tool for WriteFiles {
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Arguments {
+struct WriteFilesArguments {
     /// The files.
-    files: Vec<write_file::Arguments>,
+    files: Vec<write_file::WriteFileArguments>,
 }
 
-async fn run(context: Context<'_>, Arguments { files }: Arguments) -> Result<ToolResult> {
+async fn run(context: Context<'_>, WriteFilesArguments { files }: WriteFilesArguments) -> Result<ToolResult> {
     let paths: Vec<String> = files.iter().map(|file| file.path.clone()).collect();
     let results = write_file::write(context, files).await?;
     let failed: Vec<String> = paths

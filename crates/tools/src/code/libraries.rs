@@ -244,7 +244,7 @@ const CARGO: &str = "mkdir -p src/bin; printf %s \"$1\" > Cargo.toml; [ -e src/b
 
 /// The source of a language's libraries, and what their names are made of.
 #[derive(Clone, Copy)]
-struct Registry {
+struct PackageRegistry {
     command: &'static str,
     hosts: &'static [&'static str],
     /// The texts that may stand between name and version.
@@ -254,44 +254,44 @@ struct Registry {
     example: &'static str,
 }
 
-fn registry(language: Language) -> Option<Registry> {
+fn registry(language: Language) -> Option<PackageRegistry> {
     Some(match language {
-        Language::Python => Registry {
+        Language::Python => PackageRegistry {
             command: "pip install",
             hosts: &["pypi.org", "files.pythonhosted.org"],
             separators: &["==", "@", ">=", "<=", "~=", "!=", ">", "<"],
             is_name: is_python_name,
             example: "numpy or numpy==2.2.0",
         },
-        Language::JavaScript | Language::TypeScript => Registry {
+        Language::JavaScript | Language::TypeScript => PackageRegistry {
             command: "npm install",
             hosts: &["registry.npmjs.org"],
             separators: &["@"],
             is_name: is_npm_name,
             example: "lodash, lodash@4.17.21 or @scope/name",
         },
-        Language::Ruby => Registry {
+        Language::Ruby => PackageRegistry {
             command: "gem install",
             hosts: &["rubygems.org", "index.rubygems.org"],
             separators: &["==", "@", ":"],
             is_name: is_plain_name,
             example: "rainbow or rainbow@3.1.1",
         },
-        Language::Go => Registry {
+        Language::Go => PackageRegistry {
             command: "go get",
             hosts: &["proxy.golang.org", "sum.golang.org"],
             separators: &["@"],
             is_name: is_go_module,
             example: "github.com/google/uuid or github.com/google/uuid@v1.6.0",
         },
-        Language::Java => Registry {
+        Language::Java => PackageRegistry {
             command: "mvn dependency:get",
             hosts: &["repo.maven.apache.org", "repo1.maven.org"],
             separators: &[":"],
             is_name: is_maven_name,
             example: "com.google.code.gson:gson:2.11.0",
         },
-        Language::Rust => Registry {
+        Language::Rust => PackageRegistry {
             command: "cargo add",
             hosts: &["index.crates.io", "static.crates.io", "crates.io"],
             separators: &["@", "=="],
@@ -300,7 +300,7 @@ fn registry(language: Language) -> Option<Registry> {
             },
             example: "itoa or itoa@1.0.11",
         },
-        Language::Cpp | Language::C => Registry {
+        Language::Cpp | Language::C => PackageRegistry {
             command: "apt-get install",
             hosts: &["deb.debian.org", "security.debian.org"],
             separators: &["="],
@@ -312,7 +312,7 @@ fn registry(language: Language) -> Option<Registry> {
 }
 
 impl Library {
-    fn parse(registry: Registry, text: &str) -> Result<Self> {
+    fn parse(registry: PackageRegistry, text: &str) -> Result<Self> {
         let refused = || {
             let shown: String = text.chars().take(100).collect();
             Error::usage(format!("{shown:?} is not a valid library name")).hint(format!(
@@ -347,7 +347,7 @@ impl Library {
 }
 
 /// Name and version. A separator at the beginning is part of the name (`@scope/name`), and so is the first `:` of Maven.
-fn split(registry: Registry, text: &str) -> (&str, Option<&str>) {
+fn split(registry: PackageRegistry, text: &str) -> (&str, Option<&str>) {
     let skip = match registry.separators {
         [":"] => text.find(':').map_or(0, |at| at + 1),
         _ => 1,

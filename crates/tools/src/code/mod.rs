@@ -51,7 +51,7 @@ pub struct RunCode {
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Arguments {
+struct RunCodeArguments {
     /// The language.
     language: String,
     /// The code.
@@ -110,7 +110,7 @@ impl Tool for RunCode {
     }
 
     fn parameters(&self) -> Value {
-        let mut schema = arguments::schema::<Arguments>();
+        let mut schema = arguments::schema::<RunCodeArguments>();
         let names: Vec<&str> = self.languages.iter().map(|language| language.name()).collect();
         schema["properties"]["language"] = json!({ "type": "string", "enum": names });
         schema
@@ -138,7 +138,7 @@ impl Tool for RunCode {
 }
 
 impl RunCode {
-    async fn call(&self, context: Context<'_>, arguments: Arguments) -> Result<ToolResult> {
+    async fn call(&self, context: Context<'_>, arguments: RunCodeArguments) -> Result<ToolResult> {
         let there = self.runner.toolchains(context.sandbox).await?;
         let Some(language) = Language::parse(&arguments.language) else {
             return Err(unknown(&arguments.language, there));

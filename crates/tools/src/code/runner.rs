@@ -68,7 +68,7 @@ pub enum Ran {
     /// A cell of a kept interpreter.
     Cell(CellRan),
     /// A program of its own.
-    Snippet(snippet::Ran),
+    Snippet(snippet::SnippetRan),
 }
 
 /// The result of running a cell in a kept interpreter.

@@ -28,7 +28,7 @@ pub struct Snippet {
 
 /// The result of running a snippet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ran {
+pub struct SnippetRan {
     /// Of the build, where that failed.
     pub finished: Finished,
     /// Set if it failed while it was built.
@@ -124,19 +124,19 @@ impl Snippet {
         env: Vec<(OsString, OsString)>,
         timeout: Duration,
         on_output: &mut (dyn FnMut(Output<'_>) + Send),
-    ) -> Result<Ran> {
+    ) -> Result<SnippetRan> {
         let begun = Instant::now();
         self.put(sandbox).await?;
         if let Some(command) = self.build_command(timeout) {
             let finished = sandbox.run(command, on_output).await?;
             if finished.outcome != Outcome::Exited(0) {
-                return Ok(Ran { finished, is_build_failure: true });
+                return Ok(SnippetRan { finished, is_build_failure: true });
             }
         }
         let timeout = timeout.saturating_sub(begun.elapsed()).max(Duration::from_millis(1));
         let mut finished = sandbox.run(self.command(env, Some(timeout)), on_output).await?;
         finished.duration = begun.elapsed();
-        Ok(Ran { finished, is_build_failure: false })
+        Ok(SnippetRan { finished, is_build_failure: false })
     }
 
     /// Writes its source.

@@ -30,12 +30,12 @@ pub struct Config {
     #[serde(default)]
     pub architecture: String,
     #[serde(default)]
-    pub config: Settings,
+    pub config: ImageSettings,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct Settings {
+pub struct ImageSettings {
     #[serde(default)]
     pub env: Option<Vec<String>>,
 }
@@ -78,12 +78,12 @@ enum Part {
 }
 
 /// An archive that is open.
-pub struct Archive {
+pub struct ImageArchive {
     file: File,
     parts: HashMap<PathBuf, Part>,
 }
 
-impl Archive {
+impl ImageArchive {
     /// Looks through an archive.
     ///
     /// # Errors
@@ -145,7 +145,7 @@ impl Archive {
     /// # Errors
     /// One cannot be read, leads out of the directory, or is larger than images are.
     pub fn unpack(&mut self, layers: &[PathBuf], root: &Path) -> io::Result<()> {
-        let mut space = Space { entries: MAX_ENTRIES, bytes: MAX_BYTES };
+        let mut space = UnpackSpace { entries: MAX_ENTRIES, bytes: MAX_BYTES };
         for layer in layers {
             let mut head = [0; 4];
             let read = self.part(layer)?.read(&mut head)?;
@@ -184,12 +184,12 @@ impl Archive {
 }
 
 /// The space in which more may be unpacked.
-struct Space {
+struct UnpackSpace {
     entries: usize,
     bytes: u64,
 }
 
-fn unpack_layer(layer: impl Read, root: &Path, space: &mut Space) -> io::Result<()> {
+fn unpack_layer(layer: impl Read, root: &Path, space: &mut UnpackSpace) -> io::Result<()> {
     let mut archive = tar::Archive::new(layer);
     archive.set_preserve_permissions(true);
     archive.set_overwrite(true);
@@ -366,7 +366,7 @@ mod tests {
 
     fn unpacked(layers: &[&[&str]]) -> io::Result<tempfile::TempDir> {
         let root = tempfile::tempdir()?;
-        let mut space = Space { entries: 100, bytes: 10_000 };
+        let mut space = UnpackSpace { entries: 100, bytes: 10_000 };
         for entries in layers {
             unpack_layer(layer(entries).as_slice(), root.path(), &mut space)?;
         }
@@ -424,7 +424,7 @@ mod tests {
             ],
         ] {
             let file = archive(&files);
-            let mut archive = Archive::open(file.path()).unwrap();
+            let mut archive = ImageArchive::open(file.path()).unwrap();
             let (config, layers) = archive.image().unwrap();
             assert_eq!(
                 (config.architecture.as_str(), config.config.env.as_deref().unwrap()),
@@ -435,6 +435,6 @@ mod tests {
             assert_eq!(fs::read_to_string(root.path().join("file")).unwrap(), "file");
         }
         let file = archive(&[("other", Vec::new())]);
-        assert!(Archive::open(file.path()).unwrap().image().is_err());
+        assert!(ImageArchive::open(file.path()).unwrap().image().is_err());
     }
 }

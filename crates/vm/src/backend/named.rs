@@ -1,7 +1,7 @@
 //! Images named by `--image` as the root of a machine: of an engine of this machine (`docker save`, `podman save`), or of an archive. Each
 //! is unpacked and becomes a read-only image of the machine's once.
 
-use super::archive::{Archive, Config};
+use super::archive::{Config, ImageArchive};
 use super::initial::Shown;
 use super::{images, tool};
 use agent_base::error::{Error, Result};
@@ -284,7 +284,7 @@ async fn make(archive: PathBuf, scratch: &Path, image: &Path, description: &Path
         move || -> Result<Described> {
             let failed = |error: io::Error| Error::sandbox("the image cannot be unpacked").caused_by(error);
             fs::create_dir(&root).map_err(failed)?;
-            let mut archive = Archive::open(&archive)?;
+            let mut archive = ImageArchive::open(&archive)?;
             let (config, layers) = archive.image()?;
             let here = if cfg!(target_arch = "x86_64") { "amd64" } else { "arm64" };
             if !config.architecture.is_empty() && config.architecture != here {

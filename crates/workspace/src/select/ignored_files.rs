@@ -1,6 +1,6 @@
 //! What of the files that git ignores is never shown: secrets, devices, what cannot be read.
 
-use super::{Directory, Found, Options, Walk, entries_of, open_directory};
+use super::{Directory, Found, SelectOptions, Walk, entries_of, open_directory};
 use crate::ignored_index::{Index, Kind, Listed, RecordIndex, Seen};
 use crate::secrets::{self, Suspicion};
 use crate::selection::LeftOut;
@@ -25,7 +25,11 @@ const MAX_JUDGED_NAMES: usize = 20_000;
 ///
 /// # Errors
 /// There are more files than can be looked at.
-pub fn withheld(root: &Path, options: &Options, ignored: &[TreePath]) -> Result<BTreeMap<TreePath, LeftOut>> {
+pub fn withheld(
+    root: &Path,
+    options: &SelectOptions,
+    ignored: &[TreePath],
+) -> Result<BTreeMap<TreePath, LeftOut>> {
     // With patterns every name counts.
     let index = (!options.has_patterns()).then(|| Index::open(root, &options.machine)).flatten();
     withheld_by(root, options, ignored, index)
@@ -34,11 +38,11 @@ pub fn withheld(root: &Path, options: &Options, ignored: &[TreePath]) -> Result<
 /// Lists what the index does not know, and has it keep that.
 fn withheld_by(
     root: &Path,
-    options: &Options,
+    options: &SelectOptions,
     ignored: &[TreePath],
     index: Option<Index>,
 ) -> Result<BTreeMap<TreePath, LeftOut>> {
-    let options = Options { shows_ignored: true, ..options.clone() };
+    let options = SelectOptions { shows_ignored: true, ..options.clone() };
     let walk = Walk { index, ..Walk::new(root, &options, &|_| false)? };
     let (mut found, mut directories) = (Found::default(), Vec::new());
     for path in ignored {
@@ -308,7 +312,7 @@ mod tests {
         fn look(&self, ignored: &[&str], seconds: i64) -> Option<Vec<String>> {
             let home = self.0.path().join("home");
             let machine = Arc::new(Machine::new([("AGENT_HOME".into(), home.into())]));
-            let (root, options) = (self.path(""), Options::new(machine));
+            let (root, options) = (self.path(""), SelectOptions::new(machine));
             let index = Index::open(&root, &options.machine)?.beginning(seconds);
             let ignored: Vec<TreePath> =
                 ignored.iter().map(|name| TreePath::new(name.as_bytes()).unwrap()).collect();

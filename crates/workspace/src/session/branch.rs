@@ -116,18 +116,18 @@ impl Workspace {
         let (wanted, outside) = select(&changes, may_change);
         let found = observe(sandbox, &self.store, wanted.keys().cloned().collect()).await?;
         let mut merge = Merge { changes, outside, ..Merge::default() };
-        let mut steps = Steps::default();
+        let mut steps = BranchSteps::default();
         let store = self.store.clone();
         let judged = blocking(move || {
             let judge = |(path, change)| {
                 let found = found.get(&path);
                 let verdict = match found {
-                    Some(Found::Other(why)) => Verdict::Conflict(why.clone()),
-                    Some(Found::Node(node)) => judge(Some(node), &change, &store)?,
+                    Some(SandboxEntry::Other(why)) => BranchVerdict::Conflict(why.clone()),
+                    Some(SandboxEntry::Node(node)) => judge(Some(node), &change, &store)?,
                     None => judge(None, &change, &store)?,
                 };
                 let node = match found {
-                    Some(Found::Node(node)) => Some(node.clone()),
+                    Some(SandboxEntry::Node(node)) => Some(node.clone()),
                     _ => None,
                 };
                 Ok((path, node, verdict))
@@ -137,13 +137,13 @@ impl Workspace {
         for (path, found, verdict) in judged.await? {
             let is_file = !found.iter().chain(verdict.node()).all(Node::is_directory);
             match verdict {
-                Verdict::Conflict(reason) => {
+                BranchVerdict::Conflict(reason) => {
                     merge.conflicts.push(Conflict { path, reason });
                     continue;
                 }
-                Verdict::Done => {}
-                Verdict::Take(node) => steps.add(path.clone(), found, node),
-                Verdict::Merge(node) => {
+                BranchVerdict::Done => {}
+                BranchVerdict::Take(node) => steps.add(path.clone(), found, node),
+                BranchVerdict::Merge(node) => {
                     steps.add(path.clone(), found, Some(node));
                     merge.merged.push(path);
                     continue;
@@ -180,7 +180,7 @@ fn select(
 }
 
 /// The sandbox's entry at a path.
-enum Found {
+enum SandboxEntry {
     Node(Node),
     /// Something that nothing can be merged with, and why.
     Other(String),
@@ -191,7 +191,7 @@ async fn observe(
     sandbox: &Sandbox,
     store: &Store,
     paths: Vec<TreePath>,
-) -> Result<BTreeMap<TreePath, Found>> {
+) -> Result<BTreeMap<TreePath, SandboxEntry>> {
     let stat = |path: TreePath| async move {
         match sandbox.stat(&inside(&path)).await {
             Ok(entry) => Ok(Some((path, entry))),
@@ -204,13 +204,16 @@ async fn observe(
     for (path, entry) in entries.into_iter().flatten() {
         let mode = entry.mode & 0o777;
         match entry.kind {
-            EntryKind::Directory => drop(found.insert(path, Found::Node(Node::Directory { mode }))),
+            EntryKind::Directory => drop(found.insert(path, SandboxEntry::Node(Node::Directory { mode }))),
             EntryKind::Symlink(target) => {
                 let target = Target(target.as_os_str().as_bytes().to_vec());
-                found.insert(path, Found::Node(Node::Symlink { target }));
+                found.insert(path, SandboxEntry::Node(Node::Symlink { target }));
             }
             EntryKind::Other => {
-                found.insert(path, Found::Other("it is neither a file nor a directory there".to_owned()));
+                found.insert(
+                    path,
+                    SandboxEntry::Other("it is neither a file nor a directory there".to_owned()),
+                );
             }
             EntryKind::File => {
                 bytes += entry.size;
@@ -230,7 +233,7 @@ async fn fetch(
     sandbox: &Sandbox,
     store: &Store,
     group: Vec<(TreePath, u32)>,
-    found: &mut BTreeMap<TreePath, Found>,
+    found: &mut BTreeMap<TreePath, SandboxEntry>,
 ) -> Result<()> {
     if group.is_empty() {
         return Ok(());
@@ -240,9 +243,9 @@ async fn fetch(
     for ((path, mode), fetched) in group.into_iter().zip(fetched) {
         match fetched {
             Fetched::Content(hash, size) => {
-                found.insert(path, Found::Node(Node::File { hash, size, mode }));
+                found.insert(path, SandboxEntry::Node(Node::File { hash, size, mode }));
             }
-            Fetched::Rejected(why) => drop(found.insert(path, Found::Other(why))),
+            Fetched::Rejected(why) => drop(found.insert(path, SandboxEntry::Other(why))),
             Fetched::Gone => {}
         }
     }
@@ -250,7 +253,7 @@ async fn fetch(
 }
 
 /// The decision about one change.
-enum Verdict {
+enum BranchVerdict {
     /// The sandbox has it already.
     Done,
     /// The sandbox gets what the branch has.
@@ -261,23 +264,23 @@ enum Verdict {
     Conflict(String),
 }
 
-impl Verdict {
+impl BranchVerdict {
     fn node(&self) -> Option<&Node> {
         match self {
-            Verdict::Take(node) => node.as_ref(),
-            Verdict::Merge(node) => Some(node),
-            Verdict::Done | Verdict::Conflict(_) => None,
+            BranchVerdict::Take(node) => node.as_ref(),
+            BranchVerdict::Merge(node) => Some(node),
+            BranchVerdict::Done | BranchVerdict::Conflict(_) => None,
         }
     }
 }
 
 /// Holds a change against what the sandbox has. Blocking.
-fn judge(found: Option<&Node>, change: &Change, store: &Store) -> Result<Verdict> {
+fn judge(found: Option<&Node>, change: &Change, store: &Store) -> Result<BranchVerdict> {
     if is_done(found, change) {
-        return Ok(Verdict::Done);
+        return Ok(BranchVerdict::Done);
     }
     if is_base(found, change) {
-        return Ok(Verdict::Take(keep_host_mode(found, change)));
+        return Ok(BranchVerdict::Take(keep_host_mode(found, change)));
     }
     let what = match (found, &change.before) {
         (Some(_), None) => "the workspace has another one meanwhile",
@@ -290,21 +293,21 @@ fn judge(found: Option<&Node>, change: &Change, store: &Store) -> Result<Verdict
     };
     let ours = Ours { found, read: &|_| store.read(hash), other: "the delegated change" };
     Ok(match merge::three_way(&ours, change, store)? {
-        Merged::Clean(node) => Verdict::Merge(node),
-        Merged::Impossible(why) => Verdict::Conflict(format!("{what}, and {why}")),
+        Merged::Clean(node) => BranchVerdict::Merge(node),
+        Merged::Impossible(why) => BranchVerdict::Conflict(format!("{what}, and {why}")),
     })
 }
 
 /// The steps in the sandbox.
 #[derive(Default)]
-struct Steps {
+struct BranchSteps {
     remove: Vec<TreePath>,
     remove_directories: Vec<TreePath>,
     directories: Vec<(TreePath, Node)>,
     others: Vec<(TreePath, Node)>,
 }
 
-impl Steps {
+impl BranchSteps {
     fn add(&mut self, path: TreePath, found: Option<Node>, write: Option<Node>) {
         let is_directory = |node: &Option<Node>| node.as_ref().is_some_and(Node::is_directory);
         if found.is_some() && (write.is_none() || is_directory(&found) != is_directory(&write)) {

@@ -1,6 +1,6 @@
 //! Writing a session's changes to the host, and taking that back.
 
-use super::{ACCEPTED, APPLIED, Applied, Record, State, Workspace, blocking};
+use super::{ACCEPTED, APPLIED, Applied, AppliedRecord, SessionState, Workspace, blocking};
 use crate::apply::Plan;
 use crate::changes::{Change, ChangeSet};
 use crate::host_dir::HostDir;
@@ -49,7 +49,7 @@ impl Workspace {
         let mut state = self.state().await?;
         let plan = self.plan(changes, decided).await?;
         let (written, accepted) = (plan.record(), state.accepted.clone());
-        let record = Record { time, written, accepted, prompt: None };
+        let record = AppliedRecord { time, written, accepted, prompt: None };
         let applied = Applied {
             changes: record.written.counts(),
             merged: plan.merged().to_vec(),
@@ -77,7 +77,7 @@ impl Workspace {
             }
             state.accepted.insert(path.clone(), node);
         }
-        let State { accepted, base, .. } = &mut *state;
+        let SessionState { accepted, base, .. } = &mut *state;
         accepted.retain(|path, node| base.nodes.get(path) != node.as_ref());
         self.save(ACCEPTED, state.accepted.clone()).await?;
         self.forget_shown(changes)?;
@@ -149,7 +149,7 @@ impl Workspace {
     }
 
     /// Puts back what the last apply wrote to this directory: the counts, and what [`Workspace::apply_again`] takes.
-    pub(super) async fn own_undo_apply(&self) -> Result<(Changes, Record, Delta)> {
+    pub(super) async fn own_undo_apply(&self) -> Result<(Changes, AppliedRecord, Delta)> {
         let mut state = self.state().await?;
         let Some(record) = state.applied.last().cloned() else {
             return Err(Error::unexpected("the record of the last apply is gone"));
@@ -176,13 +176,13 @@ impl Workspace {
         }
     }
 
-    async fn undo_plan(&self, record: &Record) -> Result<Plan> {
+    async fn undo_plan(&self, record: &AppliedRecord) -> Result<Plan> {
         let (host, store, back) = (self.host(), self.store.clone(), record.written.reversed());
         blocking(move || Plan::check(&host()?, &back, &store, None)).await.map_err(undo_hint)
     }
 
     /// Writes once more what [`Workspace::own_undo_apply`] has taken back.
-    pub(super) async fn apply_again(&self, record: Record, accepted: Delta) -> Result<()> {
+    pub(super) async fn apply_again(&self, record: AppliedRecord, accepted: Delta) -> Result<()> {
         let mut state = self.state().await?;
         let (host, store, written) = (self.host(), self.store.clone(), record.written.clone());
         let plan = blocking(move || Plan::check(&host()?, &written, &store, None)).await?;
@@ -200,7 +200,7 @@ impl Workspace {
 
     async fn take_merged(
         &self,
-        state: &mut State,
+        state: &mut SessionState,
         merged: &[TreePath],
         delta: Delta,
         sandbox: Option<&Sandbox>,
@@ -214,7 +214,7 @@ impl Workspace {
                 drop(sandbox.remove_files(gone).await?);
             }
         }
-        let State { history, base, .. } = state;
+        let SessionState { history, base, .. } = state;
         history.record(delta, &base.nodes, None, &self.store).map(drop)
     }
 }

@@ -1,7 +1,7 @@
 //! A tree that the sandbox writes straight into: its files are kept as they were before, and what each prompt changed is recorded as an
 //! apply is, so that it is taken back like one.
 
-use super::{APPLIED, Record, State, Workspace, review};
+use super::{APPLIED, AppliedRecord, SessionState, Workspace, review};
 use crate::base::Base;
 use crate::changes::{Change, ChangeSet};
 use crate::host_dir::HostDir;
@@ -64,10 +64,14 @@ impl Workspace {
     }
 
     /// Before a prompt, or before anything runs: takes what the user has changed since the session looked last into the base. The files.
-    pub(super) async fn follow_user(&self, state: &mut State, sandbox: &Sandbox) -> Result<Vec<TreePath>> {
+    pub(super) async fn follow_user(
+        &self,
+        state: &mut SessionState,
+        sandbox: &Sandbox,
+    ) -> Result<Vec<TreePath>> {
         // All of it: what is in a directory that the session made is in no list of the host's yet.
         self.look(state, sandbox, None).await?;
-        let State { history, base, before_prompt, .. } = &mut *state;
+        let SessionState { history, base, before_prompt, .. } = &mut *state;
         let changed = history.files_differing(before_prompt, &base.nodes);
         let mut delta = history.delta().clone();
         for path in &changed {
@@ -88,7 +92,7 @@ impl Workspace {
     }
 
     /// Records what prompt number `prompt` has changed, together with what it changed before.
-    pub(super) async fn record_written(&self, state: &mut State, prompt: u64) -> Result<()> {
+    pub(super) async fn record_written(&self, state: &mut SessionState, prompt: u64) -> Result<()> {
         let ChangeSet { mut changes, .. } = review(state, &self.store, &state.before_prompt)?;
         match &state.view {
             // What git ignored before the prompt is the user's, whatever the rules say now.
@@ -99,7 +103,7 @@ impl Workspace {
         if changes.is_empty() {
             return Ok(());
         }
-        let goes_on = |record: &mut Record| {
+        let goes_on = |record: &mut AppliedRecord| {
             let written = &record.written.changes;
             let is_as_left = |(path, change): (&TreePath, &Change)| {
                 written.get(path).is_none_or(|former| former.after == change.before)
@@ -115,7 +119,7 @@ impl Workspace {
         }
         if !written.changes.is_empty() {
             let time = agent_event::now();
-            state.applied.push(Record { time, written, accepted: Delta::new(), prompt: Some(prompt) });
+            state.applied.push(AppliedRecord { time, written, accepted: Delta::new(), prompt: Some(prompt) });
             let excess = state.applied.len().saturating_sub(MAX_RECORDS);
             state.applied.drain(..excess);
         }
@@ -123,8 +127,8 @@ impl Workspace {
     }
 
     /// Notes that the files of `record` are as they were before it.
-    pub(super) fn forget_written(&self, state: &mut State, record: &Record) -> Result<()> {
-        let State { history, base, before_prompt, .. } = state;
+    pub(super) fn forget_written(&self, state: &mut SessionState, record: &AppliedRecord) -> Result<()> {
+        let SessionState { history, base, before_prompt, .. } = state;
         let mut delta = history.delta().clone();
         for changed in [&mut delta, before_prompt] {
             for (path, change) in &record.written.changes {

@@ -1,6 +1,6 @@
 //! What a sandbox has outside of the diff: what git ignores, and `$HOME`.
 
-use super::{Options, State, Workspace, blocking};
+use super::{Options, SessionState, Workspace, blocking};
 use crate::entries::validate;
 use crate::saved_tree;
 use crate::transfer::{inside, remove_directories};
@@ -146,7 +146,7 @@ impl Workspace {
 
     async fn outer_tree(&self) -> Result<Tree> {
         let state = self.state().await?;
-        let State { base, history, .. } = &*state;
+        let SessionState { base, history, .. } = &*state;
         let paths = base.nodes.keys().chain(history.delta().keys()).cloned().collect();
         let users = self.options.machine.home();
         Ok(Tree { paths, home: BTreeSet::new(), users })

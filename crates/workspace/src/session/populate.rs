@@ -1,6 +1,6 @@
 //! How a session's sandbox gets its files: a fresh one, that of a resumed session, one that has been there all the time.
 
-use super::State;
+use super::SessionState;
 use super::{ABOUT, BASE, FILLED, WITHHELD, Workspace, about, blocking, can_hold_layers, in_place, tree};
 use crate::base::Base;
 use crate::base::is_own_git;
@@ -9,8 +9,8 @@ use crate::host_changes::HostView;
 use crate::host_dir::HostDir;
 use crate::manifest::Node;
 use crate::mode;
-use crate::mode::Decided;
 use crate::mode::Mode;
+use crate::mode::ModeDecision;
 use crate::notices;
 use crate::restore;
 use crate::select::select;
@@ -91,7 +91,7 @@ impl Workspace {
             let search = options.search(&root, &decided.mount, &selection);
             Ok((selection, decided, search))
         };
-        let (selection, Decided { mount, copies, notice }, search) = blocking(look).await?;
+        let (selection, ModeDecision { mount, copies, notice }, search) = blocking(look).await?;
         let mut state = self.state.lock().await;
         if !self.is_transient {
             self.store.remove(FILLED)?;
@@ -114,7 +114,7 @@ impl Workspace {
         }
         // What was not copied shows by its own stamps that it is the host's.
         if state.copies {
-            let State { base, scanner, .. } = &mut *state;
+            let SessionState { base, scanner, .. } = &mut *state;
             scanner.remember(sandbox, &base.nodes, false).await?;
         }
         if !self.is_transient {
@@ -144,12 +144,12 @@ impl Workspace {
 
     async fn fill(
         &self,
-        state: &mut State,
+        state: &mut SessionState,
         sandbox: &Sandbox,
         on_copied: OnCopied<'_>,
     ) -> Result<CopyReport> {
         let search = state.search.take();
-        let State { mount, copies, base, own_git, .. } = state;
+        let SessionState { mount, copies, base, own_git, .. } = state;
         let report = match mount {
             WorkspaceMount::Empty | WorkspaceMount::Overlay { .. } if *copies => {
                 transfer::copy_in(&self.root, base, &self.store, sandbox, on_copied).await?

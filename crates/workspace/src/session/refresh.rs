@@ -1,6 +1,6 @@
 //! Edits on the host during an open session: what the sandbox has not changed follows the host.
 
-use super::{ACCEPTED, State, WITHHELD, Workspace, blocking, shows_host};
+use super::{ACCEPTED, SessionState, WITHHELD, Workspace, blocking, shows_host};
 use crate::base::Base;
 use crate::changes::Change;
 use crate::host_changes::HostChanges;
@@ -34,9 +34,9 @@ pub struct Refreshed {
 struct Sorted {
     refreshed: Refreshed,
     /// The changes that the base takes over as the host has them.
-    taken: Vec<Changed>,
+    taken: Vec<ChangedPath>,
     /// Files that both sides changed, with what the sandbox gets.
-    merged: Vec<(Changed, Node)>,
+    merged: Vec<(ChangedPath, Node)>,
     /// The user's changes to files that the base takes over.
     edits: Vec<(TreePath, Change)>,
     /// The differences of the sandbox after that.
@@ -44,14 +44,14 @@ struct Sorted {
 }
 
 /// One path that changed on the host.
-struct Changed {
+struct ChangedPath {
     path: TreePath,
     /// The host's present entry; a file's content is not read yet where the sandbox gets it anyway.
     now: Option<Node>,
     picked: Option<Picked>,
 }
 
-impl Changed {
+impl ChangedPath {
     fn stamp(&self) -> Option<Stamp> {
         self.picked.as_ref().map(|picked| picked.stamp)
     }
@@ -67,7 +67,7 @@ impl Changed {
 
 /// The step for a path that changed on the host.
 #[derive(Clone, Copy)]
-enum Step {
+enum RefreshStep {
     /// Nothing: the host has what the session knows.
     Know,
     /// The sandbox gets what the host has.
@@ -78,8 +78,8 @@ enum Step {
     Conflict,
 }
 
-impl State {
-    fn judge(&self, changed: &Changed, before: Option<&Node>, delta: &Delta) -> Step {
+impl SessionState {
+    fn judge(&self, changed: &ChangedPath, before: Option<&Node>, delta: &Delta) -> RefreshStep {
         let (path, now) = (&changed.path, changed.now.as_ref());
         let base = self.base.nodes.get(path);
         let inside = delta.get(path).map_or(base, Option::as_ref);
@@ -91,14 +91,14 @@ impl State {
         let is_overlay = matches!(self.mount, WorkspaceMount::Overlay { .. });
         // Of git's configuration the sandbox has a version of its own.
         if is_overlay && is_untouched && base == now && is_stamped && !transfer::is_git_config(path) {
-            Step::Shown
+            RefreshStep::Shown
         } else if is_same(before, now) {
             // Written without a change, or by an apply.
-            Step::Know
+            RefreshStep::Know
         } else if is_git(path) || is_untouched || is_same(inside, before) || is_same(inside, now) {
-            Step::Take
+            RefreshStep::Take
         } else {
-            Step::Conflict
+            RefreshStep::Conflict
         }
     }
 }
@@ -128,7 +128,7 @@ impl Workspace {
     }
 
     /// Hides from an overlay what has come to lie among the ignored files since the last look, and is never shown.
-    async fn withhold_new(&self, state: &mut State, sandbox: &Sandbox) -> Result<Option<String>> {
+    async fn withhold_new(&self, state: &mut SessionState, sandbox: &Sandbox) -> Result<Option<String>> {
         let Some(view) = state.view.as_ref().filter(|_| shows_host(&state.mount)) else { return Ok(None) };
         let ignored = view.ignored().cloned().collect();
         let found = withhold_new(&self.root, &self.options, ignored, &state.withheld, sandbox).await?;
@@ -160,14 +160,14 @@ impl Workspace {
     }
 
     /// Sandbox and host are the same tree: what changed since the last look was changed on the host.
-    async fn refresh_bound(&self, state: &mut State, sandbox: &Sandbox) -> Result<Refreshed> {
+    async fn refresh_bound(&self, state: &mut SessionState, sandbox: &Sandbox) -> Result<Refreshed> {
         // What git ignores now; the rest is found by the look at all files.
         self.host_changes(state).await?;
         let followed = self.follow_user(state, sandbox).await?;
         Ok(Refreshed { followed, ..Refreshed::default() })
     }
 
-    async fn refresh_copy(&self, state: &mut State, sandbox: &Sandbox) -> Result<Refreshed> {
+    async fn refresh_copy(&self, state: &mut SessionState, sandbox: &Sandbox) -> Result<Refreshed> {
         let HostChanges { paths, left_out } = self.host_changes(state).await?;
         if paths.is_empty() && left_out.is_empty() {
             return Ok(Refreshed::default());
@@ -186,7 +186,7 @@ impl Workspace {
         let Sorted { refreshed, taken, merged, edits, mut delta } = sorted;
         self.take(state, sandbox, taken).await?;
         self.take_both(state, sandbox, merged, &mut delta).await?;
-        let State { history, base, .. } = &mut *state;
+        let SessionState { history, base, .. } = &mut *state;
         if *history.delta() != delta {
             history.record(delta, &base.nodes, None, &self.store)?;
         }
@@ -202,7 +202,7 @@ impl Workspace {
     /// Decides what becomes of each of `paths` that changed on the host, where both sides began with `former`.
     async fn sort(
         &self,
-        state: &mut State,
+        state: &mut SessionState,
         paths: BTreeMap<TreePath, Option<Picked>>,
         former: &BTreeMap<TreePath, Option<Node>>,
     ) -> Result<Sorted> {
@@ -213,11 +213,11 @@ impl Workspace {
             let before = state.accepted.get(&changed.path).cloned().unwrap_or(before);
             let is_news = changed.is_news(before.as_ref());
             let step = match git_is_changed && is_git(&changed.path) {
-                true => Step::Know,
+                true => RefreshStep::Know,
                 false => state.judge(&changed, before.as_ref(), &sorted.delta),
             };
             let edit = Change { before: before.clone(), after: changed.now.clone() };
-            if let Step::Conflict = step
+            if let RefreshStep::Conflict = step
                 && is_news
                 && let Some(node) = self.merged_with_host(state, &changed, before, &sorted.delta).await?
             {
@@ -227,21 +227,23 @@ impl Workspace {
                 continue;
             }
             match step {
-                Step::Take | Step::Shown if is_news => {
+                RefreshStep::Take | RefreshStep::Shown if is_news => {
                     sorted.edits.push((changed.path.clone(), edit));
                     sorted.refreshed.followed.push(changed.path.clone());
                 }
-                Step::Conflict if is_news => sorted.refreshed.conflicts.push(changed.path.clone()),
+                RefreshStep::Conflict if is_news => sorted.refreshed.conflicts.push(changed.path.clone()),
                 _ => {}
             }
             match (step, &mut state.view) {
-                (Step::Take, _) => {
+                (RefreshStep::Take, _) => {
                     sorted.delta.remove(&changed.path);
                     state.accepted.remove(&changed.path);
                     sorted.taken.push(changed);
                 }
-                (Step::Shown, Some(view)) => view.forget(&changed.path),
-                (Step::Know | Step::Conflict, Some(view)) => view.know(&changed.path, changed.stamp()),
+                (RefreshStep::Shown, Some(view)) => view.forget(&changed.path),
+                (RefreshStep::Know | RefreshStep::Conflict, Some(view)) => {
+                    view.know(&changed.path, changed.stamp())
+                }
                 (_, None) => {}
             }
         }
@@ -249,7 +251,7 @@ impl Workspace {
     }
 
     /// Looks at the host. The first time after a process has attached to a running sandbox, at all of it.
-    async fn host_changes(&self, state: &mut State) -> Result<HostChanges> {
+    async fn host_changes(&self, state: &mut SessionState) -> Result<HostChanges> {
         let (root, options) = (self.root.clone(), self.options.clone());
         let mut view = state.view.take().unwrap_or_default();
         let base = std::mem::take(&mut state.base);
@@ -266,8 +268,8 @@ impl Workspace {
     /// that cannot be told line by line.
     async fn merged_with_host(
         &self,
-        state: &State,
-        changed: &Changed,
+        state: &SessionState,
+        changed: &ChangedPath,
         before: Option<Node>,
         delta: &Delta,
     ) -> Result<Option<Node>> {
@@ -299,7 +301,11 @@ impl Workspace {
 
     /// Adds edits of the user's to what earlier checkpoints have of the same files: else an undo would bring back the session's version
     /// without the edit, as if the session had reverted it. Lines that both changed stand there between conflict markers.
-    async fn carry_into_checkpoints(&self, state: &mut State, edits: Vec<(TreePath, Change)>) -> Result<()> {
+    async fn carry_into_checkpoints(
+        &self,
+        state: &mut SessionState,
+        edits: Vec<(TreePath, Change)>,
+    ) -> Result<()> {
         let is_file = |node: &Option<Node>| matches!(node, Some(Node::File { .. }));
         let are_files = |change: &Change| is_file(&change.before) && is_file(&change.after);
         let edits: BTreeMap<TreePath, Change> =
@@ -344,16 +350,16 @@ impl Workspace {
     /// Puts merged files into the sandbox. The host's versions are what its changes start from now.
     async fn take_both(
         &self,
-        state: &mut State,
+        state: &mut SessionState,
         sandbox: &Sandbox,
-        merged: Vec<(Changed, Node)>,
+        merged: Vec<(ChangedPath, Node)>,
         delta: &mut Delta,
     ) -> Result<()> {
         let nodes = merged.iter().map(|(changed, node)| (changed.path.clone(), node.clone()));
         transfer::write_nodes(sandbox, &self.store, nodes.collect()).await?;
         for (changed, node) in merged {
             let stamp = changed.stamp();
-            let Changed { path, now, .. } = changed;
+            let ChangedPath { path, now, .. } = changed;
             match is_same(now.as_ref(), Some(&node)) {
                 true => delta.remove(&path),
                 false => delta.insert(path.clone(), Some(node)),
@@ -371,7 +377,7 @@ impl Workspace {
     }
 
     /// Reads what the host has now.
-    async fn observe(&self, paths: BTreeMap<TreePath, Option<Picked>>) -> Result<Vec<Changed>> {
+    async fn observe(&self, paths: BTreeMap<TreePath, Option<Picked>>) -> Result<Vec<ChangedPath>> {
         let root = self.root.clone();
         blocking(move || {
             let host = HostDir::open(&root)?;
@@ -387,7 +393,7 @@ impl Workspace {
                     // Removed or replaced since, it is seen again by the next look.
                     Some(_) => host.observe(&path).ok()?.node,
                 };
-                Some(Changed { path, now, picked })
+                Some(ChangedPath { path, now, picked })
             };
             Ok(paths.into_iter().filter_map(observe).collect())
         })
@@ -395,12 +401,12 @@ impl Workspace {
     }
 
     /// Takes what the host has into the base, and into a sandbox that does not show the host's own files.
-    async fn take(&self, state: &mut State, sandbox: &Sandbox, taken: Vec<Changed>) -> Result<()> {
-        let State { base, view, .. } = state;
+    async fn take(&self, state: &mut SessionState, sandbox: &Sandbox, taken: Vec<ChangedPath>) -> Result<()> {
+        let SessionState { base, view, .. } = state;
         let (mut removed, mut written) = (Vec::new(), Vec::new());
         for changed in taken {
             let stamp = changed.stamp();
-            let Changed { path, now, .. } = changed;
+            let ChangedPath { path, now, .. } = changed;
             if let Some(view) = view {
                 view.forget(&path);
             }

@@ -9,7 +9,7 @@
 //! An apply is checked in all directories before anything is written; where a write fails in one, what was written in the others is taken
 //! back. Only the workspace's own: `--branch` (commits that were made inside), delegated parts, races and batches.
 
-use super::{Applied, Options, Record, Refreshed, Restored, State, Workspace, blocking};
+use super::{Applied, AppliedRecord, Options, Refreshed, Restored, SessionState, Workspace, blocking};
 use crate::apply::conflicts_error;
 use crate::changes::ChangeSet;
 use crate::history::{Checkpoint, OfAdded};
@@ -236,7 +236,7 @@ impl Workspace {
     /// Looks at all directories; a checkpoint of the workspace names those that the others are at.
     async fn look_everywhere(
         &self,
-        state: &mut State,
+        state: &mut SessionState,
         sandbox: &Sandbox,
         prompt: Option<u64>,
     ) -> Result<Option<Checkpoint>> {
@@ -283,7 +283,7 @@ impl Workspace {
 
     async fn restore_to(
         &self,
-        state: &mut MutexGuard<'_, State>,
+        state: &mut MutexGuard<'_, SessionState>,
         sandbox: &Sandbox,
         index: usize,
         target: Delta,
@@ -555,7 +555,7 @@ impl Workspace {
         if !conflicts.is_empty() {
             return Err(super::host::undo_hint(conflicts_error(&conflicts)));
         }
-        let mut done: Vec<(&Self, Record, Delta)> = Vec::new();
+        let mut done: Vec<(&Self, AppliedRecord, Delta)> = Vec::new();
         for (_, workspace) in &last {
             match workspace.own_undo_apply().await {
                 Ok((changes, record, accepted)) => {

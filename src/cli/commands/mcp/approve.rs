@@ -1,6 +1,6 @@
 //! `agent mcp approve`: the servers that a repository names in `.mcp.json`.
 
-use super::server_line::{Author, in_full};
+use super::server_line::{DefinedBy, in_full};
 use crate::cli::config::servers::workspace_file::{self, NAME};
 use crate::cli::config::{Config, servers};
 use crate::cli::consent::approves;
@@ -46,7 +46,7 @@ pub async fn approve(machine: &Arc<Machine>, arguments: &ApproveServersArgs) -> 
             servers::settings(&found.name, options, &|_| None).map_err(|error| error.to_string())
         });
         text += &match (&settings, &found.options) {
-            (Ok(settings), Ok(options)) => in_full(settings, options, Author::Other, ""),
+            (Ok(settings), Ok(options)) => in_full(settings, options, DefinedBy::Other, ""),
             (Err(why), _) | (_, Err(why)) => {
                 format!("  {:<20} left out: {}\n", found.name, one_line(why, 200))
             }

@@ -1,7 +1,7 @@
 //! `agent mcp import PROGRAM`: the servers of another program, added to `config.toml`.
 
 use super::config_file::ConfigFile;
-use super::server_line::{Author, in_full};
+use super::server_line::{DefinedBy, in_full};
 use super::sources::{Program, sources};
 use crate::cli::config::servers::foreign::FoundServer;
 use crate::cli::config::{Config, servers};
@@ -54,9 +54,9 @@ pub async fn import(machine: &Arc<Machine>, arguments: &ImportArgs) -> Result<Ex
     let (mut text, mut added) = (String::new(), 0);
     for source in sources {
         text += &format!("{}:\n", visible_name(source.path.as_os_str().as_bytes()));
-        let author = if source.is_of_workspace { Author::Other } else { Author::User };
+        let author = if source.is_of_workspace { DefinedBy::Other } else { DefinedBy::User };
         for found in &source.found {
-            let is_asked = author == Author::Other && !arguments.dry_run && !arguments.yes;
+            let is_asked = author == DefinedBy::Other && !arguments.dry_run && !arguments.yes;
             text += &match taken_over(found, author, is_asked, &mut file).await? {
                 Ok(server) => {
                     added += 1;
@@ -81,7 +81,7 @@ pub async fn import(machine: &Arc<Machine>, arguments: &ImportArgs) -> Result<Ex
 /// Adds a server to the file, and returns all of it for the user; or why it is not added.
 async fn taken_over(
     found: &FoundServer,
-    author: Author,
+    author: DefinedBy,
     is_asked: bool,
     file: &mut ConfigFile,
 ) -> Result<Result<String, String>> {

@@ -8,7 +8,7 @@ use crate::cli::ui::stderr;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
 use crate::machine::Machine;
-use crate::server::mcp::{Service, Settings, Token, serve_http, serve_stdio};
+use crate::server::mcp::{BearerToken, Service, Settings, serve_http, serve_stdio};
 use crate::server::{Address, Listener, random_token};
 use clap::{Args, ValueEnum};
 use std::sync::Arc;
@@ -104,10 +104,10 @@ pub async fn serve(machine: &Arc<Machine>, arguments: McpServeArgs) -> Result<Ex
 }
 
 /// Returns what clients have to show. One that is made up is printed, because its user has to pass it on.
-fn token(none: bool, address: &Address) -> Result<Token> {
+fn token(none: bool, address: &Address) -> Result<BearerToken> {
     if none {
         return match address.is_local() {
-            true => Ok(Token::none()),
+            true => Ok(BearerToken::none()),
             false => Err(Error::usage(format!("--no-token with {address} would let other machines in"))
                 .hint("listen on 127.0.0.1, or set AGENT_MCP_TOKEN")),
         };
@@ -117,11 +117,11 @@ fn token(none: bool, address: &Address) -> Result<Token> {
             Err(Error::config(format!("{TOKEN} has fewer than {MIN_TOKEN} characters"))
                 .hint("openssl rand -hex 32"))
         }
-        Ok(token) => Ok(Token::required(token.trim())),
+        Ok(token) => Ok(BearerToken::required(token.trim())),
         Err(_) => {
             let token = random_token()?;
             stderr::write(&format!("token: {token}\n"));
-            Ok(Token::required(&token))
+            Ok(BearerToken::required(&token))
         }
     }
 }

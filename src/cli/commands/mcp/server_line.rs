@@ -19,7 +19,7 @@ pub fn line(server: &ServerSettings, remark: &str) -> String {
 
 /// The author of the file that names a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Author {
+pub enum DefinedBy {
     /// The user: what variables and headers hold may be a secret of theirs.
     User,
     /// Somebody else, as in a repository: no value is a secret of the user's, and each may decide what runs.
@@ -27,19 +27,23 @@ pub enum Author {
 }
 
 /// All that a user agrees with: each argument, variable and header on a line of its own, none shortened, with `remark` behind the name.
-pub fn in_full(server: &ServerSettings, options: &ServerOptions, author: Author, remark: &str) -> String {
+pub fn in_full(server: &ServerSettings, options: &ServerOptions, author: DefinedBy, remark: &str) -> String {
     let mut text =
         format!("  {} ({}){}{remark}\n", as_it_is(&server.name), place(server), as_it_is(&network(server)));
     for (what, value) in settings(server, options, author) {
         // The author of a repository could hide a host or a program behind what has the shape of a secret.
-        let shown = if author == Author::User { without_secrets(&value) } else { as_it_is(&value) };
+        let shown = if author == DefinedBy::User { without_secrets(&value) } else { as_it_is(&value) };
         text += &format!("    {what:<10} {shown}\n");
     }
     text
 }
 
 /// Returns what a file sets for a server, beside what [`in_full`] begins with.
-fn settings(server: &ServerSettings, options: &ServerOptions, author: Author) -> Vec<(&'static str, String)> {
+fn settings(
+    server: &ServerSettings,
+    options: &ServerOptions,
+    author: DefinedBy,
+) -> Vec<(&'static str, String)> {
     // All of its fields, so that a new one is not forgotten here.
     let ServerOptions {
         command,
@@ -64,8 +68,8 @@ fn settings(server: &ServerSettings, options: &ServerOptions, author: Author) ->
         disabled_tools,
     } = options;
     let held = |(name, value): (&String, &String)| match author {
-        Author::User => format!("{name} (its value is not shown)"),
-        Author::Other => format!("{name}={value}"),
+        DefinedBy::User => format!("{name} (its value is not shown)"),
+        DefinedBy::Other => format!("{name}={value}"),
     };
     let of_machine = |name: &String| format!("the variable {name} of this machine");
     let mut lines = Vec::new();

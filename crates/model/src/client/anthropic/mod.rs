@@ -3,7 +3,7 @@
 mod read;
 mod write;
 
-pub use read::Reader;
+pub use read::MessagesReader;
 pub use write::{fields, system, written, written_tools};
 
 /// The version of the protocol that is spoken.

@@ -10,7 +10,7 @@ const MOST_BLOCKS: usize = 1_024;
 
 /// An answer that is being read.
 #[derive(Default)]
-pub struct Reader {
+pub struct MessagesReader {
     /// The blocks that are not complete yet, by their numbers.
     blocks: BTreeMap<u64, Block>,
     usage: Map<String, Value>,
@@ -26,7 +26,7 @@ struct Block {
     has_arguments: bool,
 }
 
-impl Reader {
+impl MessagesReader {
     /// Returns whether the message has ended.
     pub fn is_complete(&self) -> bool {
         self.is_complete

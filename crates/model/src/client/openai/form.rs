@@ -28,7 +28,7 @@ const MAX_FACTS_REQUESTS: u32 = 3;
 
 /// The form in which tools are offered, and whether that has been reported.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Form {
+pub(super) struct OfferedForm {
     pub chosen: Option<CallForm>,
     pub announced: bool,
 }
@@ -146,7 +146,7 @@ impl OpenAi {
 
     fn set_form(&self, chosen: CallForm, reason: &str, on_progress: OnProgress<'_>) {
         let before =
-            std::mem::replace(&mut *self.form.lock(), Form { chosen: Some(chosen), announced: true });
+            std::mem::replace(&mut *self.form.lock(), OfferedForm { chosen: Some(chosen), announced: true });
         if !before.announced && chosen != CallForm::Native {
             on_progress(Progress::Form { form: chosen, reason });
         }

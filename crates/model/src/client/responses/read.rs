@@ -10,7 +10,7 @@ const MOST_ITEMS: usize = 1_024;
 
 /// An answer that is being read.
 #[derive(Default)]
-pub struct Reader {
+pub struct ResponsesReader {
     /// The items that have begun, by their numbers: some servers change the ids.
     items: BTreeMap<u64, Item>,
     /// The items that are complete.
@@ -30,7 +30,7 @@ struct Item {
     summaries: usize,
 }
 
-impl Reader {
+impl ResponsesReader {
     /// Returns whether the response has ended.
     pub fn is_complete(&self) -> bool {
         self.is_complete

@@ -1,7 +1,7 @@
 //! Built-ins of the shell in a script that is proven: POSIX.1-2017, Shell Command Language, 2.14, and those of bash that set variables.
 
 use super::proven::{RESERVED, Read, Reader, refuse};
-use super::tokens::{Draft, Part, is_name};
+use super::tokens::{Draft, WordPart, is_name};
 use super::values::Value;
 use super::variables;
 use super::wrappers::is_assignment;
@@ -143,7 +143,7 @@ impl<'s> Reader<'s, '_> {
             _ => true,
         };
         for (draft, written) in &words[1..] {
-            let Some(Part::Fixed(first)) = draft.parts.first() else {
+            let Some(WordPart::Fixed(first)) = draft.parts.first() else {
                 return refuse("a declaration of what is not written");
             };
             if first == "-x" && draft.parts.len() == 1 && program != "local" {
@@ -155,9 +155,9 @@ impl<'s> Reader<'s, '_> {
             }
             let (name, value) = match first.split_once('=') {
                 Some((name, value)) => {
-                    let rest = std::iter::once(Part::Fixed(value.to_owned()))
+                    let rest = std::iter::once(WordPart::Fixed(value.to_owned()))
                         .chain(draft.parts[1..].iter().cloned());
-                    let parts = rest.filter(|part| *part != Part::Fixed(String::new())).collect();
+                    let parts = rest.filter(|part| *part != WordPart::Fixed(String::new())).collect();
                     (name, Some(Draft { parts }))
                 }
                 None if draft.parts.len() == 1 => (first.as_str(), None),
@@ -172,9 +172,9 @@ impl<'s> Reader<'s, '_> {
             };
             let is_written = self.is_bash && words[0].1 == program && is_assignment(written);
             let stays_one = value.word(&|_| Value::Any, false).is_one()
-                && !value.parts.iter().any(|part| matches!(part, Part::Alike(_)));
+                && !value.parts.iter().any(|part| matches!(part, WordPart::Alike(_)));
             if !is_written && !stays_one
-                || value.parts.iter().any(|part| matches!(part, Part::Alike(text) if text == "{"))
+                || value.parts.iter().any(|part| matches!(part, WordPart::Alike(text) if text == "{"))
             {
                 return refuse("a declaration whose value becomes several words");
             }

@@ -2,7 +2,7 @@
 //! written.
 
 use super::super::findings::Name;
-use super::names::{Names, Reading, module};
+use super::names::{BoundNames, Reading, module};
 use super::tree::{Descend, MAX_DEPTH, Source, Strings, Visit, children, line};
 use tree_sitter::Node;
 
@@ -17,7 +17,7 @@ pub struct Syntax {
     pub element: [&'static str; 3],
     pub call: &'static str,
     /// Expressions that stand for what one part of them does.
-    pub same_as_part: &'static [(&'static str, Part)],
+    pub same_as_part: &'static [(&'static str, ExpressionPart)],
     /// Gives the meaning of `X.name`.
     pub member_of: fn(Name, &str) -> Option<Name>,
     /// Gives the meaning of `X["key"]`.
@@ -27,7 +27,7 @@ pub struct Syntax {
 }
 
 /// A part of an expression.
-pub enum Part {
+pub enum ExpressionPart {
     First,
     Last,
     Field(&'static str),
@@ -52,7 +52,7 @@ impl Syntax {
 
 pub struct Code<'s, 'r> {
     pub source: &'s Source<'s>,
-    pub names: Names,
+    pub names: BoundNames,
     pub reading: &'r mut Reading,
     syntax: &'static Syntax,
 }
@@ -73,7 +73,7 @@ impl<'t> Call<'t> {
 
 impl<'s, 'r> Code<'s, 'r> {
     pub fn new(source: &'s Source<'s>, reading: &'r mut Reading, syntax: &'static Syntax) -> Self {
-        Self { source, names: Names::default(), reading, syntax }
+        Self { source, names: BoundNames::default(), reading, syntax }
     }
 
     /// Visits every node. False where time ran out.
@@ -148,9 +148,9 @@ impl<'s, 'r> Code<'s, 'r> {
             return Call::of(node).map_or_else(Vec::new, |call| (syntax.returned)(self, &call, depth + 1));
         }
         match syntax.same_as_part.iter().find(|(other, _)| *other == kind) {
-            Some((_, Part::First)) => resolve(children(node).first().copied()),
-            Some((_, Part::Last)) => resolve(children(node).last().copied()),
-            Some((_, Part::Field(name))) => resolve(field(name)),
+            Some((_, ExpressionPart::First)) => resolve(children(node).first().copied()),
+            Some((_, ExpressionPart::Last)) => resolve(children(node).last().copied()),
+            Some((_, ExpressionPart::Field(name))) => resolve(field(name)),
             None => Vec::new(),
         }
     }

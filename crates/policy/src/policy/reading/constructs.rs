@@ -4,7 +4,7 @@
 use super::built_ins::OF_SHELL;
 use super::plain;
 use super::proven::{Input, RESERVED, Read, Reader, refuse};
-use super::tokens::{Draft, Part, is_name};
+use super::tokens::{Draft, WordPart, is_name};
 use super::values::Value;
 use super::variables;
 
@@ -191,7 +191,7 @@ impl Reader<'_, '_> {
         for operand in operands {
             match operand.parts.as_slice() {
                 _ if operand.value(&|_| Value::Any, false) <= Value::Count => {}
-                [Part::Name { name, .. }] => self.evaluates(name.clone())?,
+                [WordPart::Name { name, .. }] => self.evaluates(name.clone())?,
                 _ => return refuse("an expression of other things than numbers"),
             }
         }

@@ -36,7 +36,7 @@ impl Extracted {
 
 /// The construct that the reader is inside of.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Inside {
+enum Construct {
     /// `$(…)`
     Commands,
     /// `(…)`
@@ -50,23 +50,23 @@ enum Inside {
     Body,
 }
 
-impl Inside {
+impl Construct {
     fn closing(self) -> Option<char> {
         match self {
-            Inside::Commands | Inside::Group | Inside::Arithmetic => Some(')'),
-            Inside::DoubleQuotes => Some('"'),
-            Inside::Braces => Some('}'),
-            Inside::Backticks | Inside::Body => None,
+            Construct::Commands | Construct::Group | Construct::Arithmetic => Some(')'),
+            Construct::DoubleQuotes => Some('"'),
+            Construct::Braces => Some('}'),
+            Construct::Backticks | Construct::Body => None,
         }
     }
 
     fn is_of_commands(self) -> bool {
-        matches!(self, Inside::Commands | Inside::Group | Inside::Backticks)
+        matches!(self, Construct::Commands | Construct::Group | Construct::Backticks)
     }
 }
 
 /// A here-document whose lines come after the line that it stands in.
-struct Waiting {
+struct OpenHeredoc {
     delimiter: String,
     strips_tabs: bool,
     expands: bool,
@@ -76,7 +76,7 @@ struct Waiting {
 
 /// Takes the here-documents out.
 pub fn extract(script: &str) -> Extracted {
-    let mut extracted = Reader::of(script, Vec::new());
+    let mut extracted = HeredocReader::of(script, Vec::new());
     extracted.is_doubtful |= script.contains(PLACEHOLDER);
     extracted
 }
@@ -84,24 +84,24 @@ pub fn extract(script: &str) -> Extracted {
 /// The body of a here-document that the shell expands as what stands between double quotes, without what does not count; nothing where
 /// that is not known.
 pub fn as_string(body: &str) -> Option<String> {
-    let read = Reader::of(body, vec![Inside::Body]);
+    let read = HeredocReader::of(body, vec![Construct::Body]);
     (!read.is_doubtful && read.bodies.is_empty()).then_some(read.script)
 }
 
-struct Reader<'s> {
+struct HeredocReader<'s> {
     rest: &'s str,
     out: Extracted,
     /// The constructs that the reader is inside of.
-    inside: Vec<Inside>,
-    waiting: Vec<Waiting>,
+    inside: Vec<Construct>,
+    waiting: Vec<OpenHeredoc>,
     /// Where the last escaped character ends.
     escaped: usize,
 }
 
-impl<'s> Reader<'s> {
-    fn of(text: &'s str, inside: Vec<Inside>) -> Extracted {
+impl<'s> HeredocReader<'s> {
+    fn of(text: &'s str, inside: Vec<Construct>) -> Extracted {
         let (out, waiting) = (Extracted::default(), Vec::new());
-        let mut reader = Reader { rest: text, out, inside, waiting, escaped: usize::MAX };
+        let mut reader = HeredocReader { rest: text, out, inside, waiting, escaped: usize::MAX };
         while !reader.rest.is_empty() {
             reader.step();
         }
@@ -110,8 +110,8 @@ impl<'s> Reader<'s> {
     }
 
     fn step(&mut self) {
-        let inside = self.inside.last().copied().unwrap_or(Inside::Group);
-        let (in_commands, in_body) = (inside.is_of_commands(), inside == Inside::Body);
+        let inside = self.inside.last().copied().unwrap_or(Construct::Group);
+        let (in_commands, in_body) = (inside.is_of_commands(), inside == Construct::Body);
         let at = |prefix: &str| self.rest.starts_with(prefix);
         if in_body && (at("\"") || at("\\") && !self.rest[1..].starts_with(['$', '`', '\\', '\n'])) {
             self.rest = &self.rest[1..];
@@ -125,16 +125,16 @@ impl<'s> Reader<'s> {
         } else if at("`") {
             self.backtick();
         } else if at("$((") || (in_commands && at("((")) {
-            self.enter(Inside::Arithmetic, if at("$") { 3 } else { 2 });
+            self.enter(Construct::Arithmetic, if at("$") { 3 } else { 2 });
         } else if at("$(") {
-            self.enter(Inside::Commands, 2);
-        } else if at("(") && (in_commands || inside == Inside::Arithmetic) {
-            self.enter(if in_commands { Inside::Group } else { inside }, 1);
+            self.enter(Construct::Commands, 2);
+        } else if at("(") && (in_commands || inside == Construct::Arithmetic) {
+            self.enter(if in_commands { Construct::Group } else { inside }, 1);
         } else if at("${") {
-            self.enter(Inside::Braces, 2);
-        } else if at("\"") && inside != Inside::DoubleQuotes {
-            self.enter(Inside::DoubleQuotes, 1);
-        } else if at("'") && inside != Inside::DoubleQuotes && !in_body {
+            self.enter(Construct::Braces, 2);
+        } else if at("\"") && inside != Construct::DoubleQuotes {
+            self.enter(Construct::DoubleQuotes, 1);
+        } else if at("'") && inside != Construct::DoubleQuotes && !in_body {
             self.single_quotes();
         } else if inside.closing().is_some_and(|closing| self.rest.starts_with(closing)) {
             self.copy(1);
@@ -180,22 +180,22 @@ impl<'s> Reader<'s> {
         self.copy(self.rest.chars().next().map_or(0, char::len_utf8));
     }
 
-    fn enter(&mut self, inside: Inside, bytes: usize) {
+    fn enter(&mut self, inside: Construct, bytes: usize) {
         // `((` closes with two.
-        let count = if bytes >= 2 && inside == Inside::Arithmetic { 2 } else { 1 };
+        let count = if bytes >= 2 && inside == Construct::Arithmetic { 2 } else { 1 };
         self.inside.extend(std::iter::repeat_n(inside, count));
         self.copy(bytes);
     }
 
     /// The other backtick ends all that began after the first one.
     fn backtick(&mut self) {
-        match self.inside.iter().rposition(|inside| *inside == Inside::Backticks) {
+        match self.inside.iter().rposition(|inside| *inside == Construct::Backticks) {
             Some(at) => {
                 self.inside.truncate(at + 1);
                 self.copy(1);
                 self.inside.pop();
             }
-            None => self.enter(Inside::Backticks, 1),
+            None => self.enter(Construct::Backticks, 1),
         }
     }
 
@@ -220,14 +220,14 @@ impl<'s> Reader<'s> {
             return self.copy(2);
         }
         self.out.is_doubtful |=
-            self.inside.contains(&Inside::Backticks) || !is_plain_delimiter(&after[..length]);
+            self.inside.contains(&Construct::Backticks) || !is_plain_delimiter(&after[..length]);
         let depth = self.inside.len();
         self.rest = &after[length..];
         self.out.script += &format!("< {PLACEHOLDER}{} ", self.out.bodies.len() + self.waiting.len());
-        self.waiting.push(Waiting { delimiter, strips_tabs, expands: !quoted, depth });
+        self.waiting.push(OpenHeredoc { delimiter, strips_tabs, expands: !quoted, depth });
     }
 
-    fn take_body(&mut self, waiting: &Waiting) {
+    fn take_body(&mut self, waiting: &OpenHeredoc) {
         let mut text = String::new();
         // Lines that a backslash joins are one, where the shell expands them.
         let mut joined = String::new();

@@ -1,7 +1,7 @@
 //! JavaScript and TypeScript: `import`, `require`, and every name that leads to a module or a global.
 
 use super::super::findings::{Kind, Language, Name};
-use super::code::{Call, Code, Part, Syntax};
+use super::code::{Call, Code, ExpressionPart, Syntax};
 use super::names::{Reading, builtin, module};
 use super::tree::{Descend, MAX_DEPTH, Place, Source, Strings, Visit, children};
 use tree_sitter::Node;
@@ -32,13 +32,13 @@ const SYNTAX: Syntax = Syntax {
     element: ["subscript_expression", "object", "index"],
     call: "call_expression",
     same_as_part: &[
-        ("await_expression", Part::First),
-        ("non_null_expression", Part::First),
-        ("as_expression", Part::First),
-        ("satisfies_expression", Part::First),
-        ("parenthesized_expression", Part::Last),
-        ("sequence_expression", Part::Last),
-        ("type_assertion", Part::Last),
+        ("await_expression", ExpressionPart::First),
+        ("non_null_expression", ExpressionPart::First),
+        ("as_expression", ExpressionPart::First),
+        ("satisfies_expression", ExpressionPart::First),
+        ("parenthesized_expression", ExpressionPart::Last),
+        ("sequence_expression", ExpressionPart::Last),
+        ("type_assertion", ExpressionPart::Last),
     ],
     member_of,
     elements_of: |of, key| of.into_iter().filter_map(|of| member_of(of, key)).collect(),

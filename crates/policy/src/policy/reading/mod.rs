@@ -34,7 +34,7 @@ use super::findings::{Findings, Language, Name, Unreadable, Unseen, Use, Word};
 use super::subprocess;
 use names::Reading;
 use plain::Known;
-use shell::{Part, Run, Stdin};
+use shell::{Run, ScriptPart, Stdin};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use tree::{Dialect, Source};
@@ -52,7 +52,7 @@ const MAX_COMMANDS: usize = 10_000;
 /// Something to read.
 struct Piece {
     content: Content,
-    place: Place,
+    place: Origin,
     depth: usize,
     /// Set if it runs, so that what it runs unseen counts. It does not for a file that is written, and where what it is in is unseen.
     runs: bool,
@@ -69,7 +69,7 @@ enum Content {
 
 /// Where a piece of code stands.
 #[derive(Clone)]
-enum Place {
+enum Origin {
     Command,
     File(String),
 }
@@ -83,7 +83,7 @@ pub fn command(text: &str) -> Findings {
         is_whole: true,
     };
     subprocess::read(|| {
-        let (place, shell) = (Place::Command, Shell::default());
+        let (place, shell) = (Origin::Command, Shell::default());
         read(vec![Piece { content, place, depth: 0, runs: true, is_refused: false, shell }])
     })
 }
@@ -108,13 +108,16 @@ fn file(path: &str, text: &str, is_whole: bool, depth: usize) -> Option<Piece> {
     let (language, dialect) = language_of(path).or_else(|| language_of_shebang(text))?;
     let text = if is_whole { text.to_owned() } else { dedented(text) };
     let content = Content::Code { language, dialect, text, is_whole };
-    let (place, shell) = (Place::File(path.to_owned()), Shell::default());
+    let (place, shell) = (Origin::File(path.to_owned()), Shell::default());
     Some(Piece { content, place, depth, runs: false, is_refused: false, shell })
 }
 
 fn read(pieces: Vec<Piece>) -> Findings {
-    let mut reader =
-        Reader { waiting: pieces.into(), findings: Findings::default(), deadline: Instant::now() + TIME };
+    let mut reader = CommandReader {
+        waiting: pieces.into(),
+        findings: Findings::default(),
+        deadline: Instant::now() + TIME,
+    };
     for _ in 0..MAX_PIECES {
         let Some(piece) = reader.waiting.pop_front() else { return reader.findings };
         if piece.depth > MAX_DEPTH {
@@ -133,13 +136,13 @@ fn read(pieces: Vec<Piece>) -> Findings {
     reader.findings
 }
 
-struct Reader {
+struct CommandReader {
     waiting: VecDeque<Piece>,
     findings: Findings,
     deadline: Instant,
 }
 
-impl Reader {
+impl CommandReader {
     fn unreadable(&mut self, language: Language, what: impl Into<String>) {
         let unreadable = Unreadable { language, what: what.into() };
         if !self.findings.unreadable.contains(&unreadable) && self.findings.unreadable.len() < MAX_PIECES {
@@ -212,8 +215,8 @@ impl Reader {
             self.unreadable(Language::Shell, "a part that does not parse as shell");
         }
         let in_time = shell::read(&source, &heredocs, &mut |part| match part {
-            Part::Alteration => self.findings.is_altered = true,
-            Part::Run(run) => {
+            ScriptPart::Alteration => self.findings.is_altered = true,
+            ScriptPart::Run(run) => {
                 if let Some((path, text)) = run.written {
                     self.waiting.extend(file(&path, &text, true, piece.depth + 1));
                 }
@@ -385,11 +388,11 @@ fn unseen(words: &[Word], known: &Known, inside: &Inside) -> Unseen {
     }
 }
 
-impl Place {
+impl Origin {
     fn at(&self, line: usize) -> String {
         match self {
-            Place::Command => "the command".to_owned(),
-            Place::File(path) => format!("{path}:{line}"),
+            Origin::Command => "the command".to_owned(),
+            Origin::File(path) => format!("{path}:{line}"),
         }
     }
 }

@@ -87,13 +87,13 @@ impl Name {
 
 /// The names that a piece of code bound.
 #[derive(Debug, Default)]
-pub struct Names {
+pub struct BoundNames {
     meanings: HashMap<String, Vec<Name>>,
     /// Modules whose names all came in: `from os import *`.
     pub stars: Vec<Name>,
 }
 
-impl Names {
+impl BoundNames {
     /// `name` stands for `meaning` too. True where that is news.
     pub fn bind(&mut self, name: &str, meaning: Name) -> bool {
         let meanings = self.meanings.entry(name.to_owned()).or_default();

@@ -8,7 +8,7 @@
 
 use super::heredocs::Body;
 use super::shell::Run;
-use super::tokens::{Draft, Part};
+use super::tokens::{Draft, WordPart};
 use super::values::{Link, Value};
 use super::variables;
 use super::wrappers::Shell;
@@ -537,7 +537,7 @@ impl<'s> Reader<'s, '_> {
 
     /// The same of a word, or of what it is divided into.
     pub fn bind_draft(&mut self, name: &str, draft: &Draft, is_divided: bool) -> Read<()> {
-        let reads = draft.parts.iter().any(|part| matches!(part, Part::Name { is_set: true, .. }));
+        let reads = draft.parts.iter().any(|part| matches!(part, WordPart::Name { is_set: true, .. }));
         if !reads || variables::is_integer(name) {
             return self.bind(name, draft.value(&|_| Value::Any, is_divided));
         }

@@ -1,7 +1,7 @@
 //! Python: imports, and every name that leads to a module or a built-in.
 
 use super::super::findings::{Kind, Language, Name};
-use super::code::{Call, Code, Part, Syntax};
+use super::code::{Call, Code, ExpressionPart, Syntax};
 use super::names::{Reading, builtin, module};
 use super::tree::{Descend, Place, Source, Strings, Visit, children};
 use tree_sitter::Node;
@@ -34,7 +34,10 @@ const SYNTAX: Syntax = Syntax {
     member: ["attribute", "object", "attribute"],
     element: ["subscript", "value", "subscript"],
     call: "call",
-    same_as_part: &[("parenthesized_expression", Part::First), ("named_expression", Part::Field("value"))],
+    same_as_part: &[
+        ("parenthesized_expression", ExpressionPart::First),
+        ("named_expression", ExpressionPart::Field("value")),
+    ],
     member_of,
     elements_of,
     returned,

@@ -59,7 +59,7 @@ impl Stdin {
 }
 
 /// A part of a script that counts.
-pub enum Part {
+pub enum ScriptPart {
     /// A command.
     Run(Run),
     /// Something other than a command, which decides what commands do (see [`super::super::findings::Findings::is_altered`]).
@@ -67,14 +67,14 @@ pub enum Part {
 }
 
 /// Reads the commands of a parsed script, in order. False where time ran out.
-pub fn read(source: &Source<'_>, heredocs: &Extracted, on_part: &mut dyn FnMut(Part)) -> bool {
-    let reader = Reader { source, heredocs };
+pub fn read(source: &Source<'_>, heredocs: &Extracted, on_part: &mut dyn FnMut(ScriptPart)) -> bool {
+    let reader = ScriptReader { source, heredocs };
     source.walk(&mut |visit| {
         if reader.alters(visit.node) {
-            on_part(Part::Alteration);
+            on_part(ScriptPart::Alteration);
         }
         if visit.node.kind() == "command" {
-            on_part(Part::Run(Run {
+            on_part(ScriptPart::Run(Run {
                 words: reader.words(visit.node),
                 stdin: reader.stdin(visit),
                 written: reader.written(visit),
@@ -96,12 +96,12 @@ pub fn expanded(heredocs: &Extracted) -> impl Iterator<Item = Option<String>> {
         .map(|body| Some(format!(": \"{}\"", heredocs::as_string(&body.text)?)))
 }
 
-struct Reader<'s> {
+struct ScriptReader<'s> {
     source: &'s Source<'s>,
     heredocs: &'s Extracted,
 }
 
-impl Reader<'_> {
+impl ScriptReader<'_> {
     /// Returns whether a node sets a variable, defines a function or sends output to a file.
     fn alters(&self, node: Node<'_>) -> bool {
         match node.kind() {

@@ -2,7 +2,7 @@
 
 use super::super::findings::Becomes;
 use super::proven::{Command, Input, Read, Reader, refuse};
-use super::tokens::{Draft, Part, is_name};
+use super::tokens::{Draft, WordPart, is_name};
 use super::values::Value;
 use super::variables;
 
@@ -38,7 +38,7 @@ impl<'s> Reader<'s, '_> {
             return Ok(None);
         };
         if simple.words[0].1 == "[" {
-            simple.words[0].0 = Draft { parts: vec![Part::Fixed("[".to_owned())] };
+            simple.words[0].0 = Draft { parts: vec![WordPart::Fixed("[".to_owned())] };
         } else if simple.words[0].1.contains('[') && simple.words[0].1.contains('=') {
             return refuse("an assignment to a part of a list");
         }
@@ -107,7 +107,7 @@ impl<'s> Reader<'s, '_> {
             return refuse("a process substitution within a word");
         }
         let written = self.text[start..self.at].to_owned();
-        Ok(Draft { parts: vec![Part::Changed { written, becomes: Becomes::One }] })
+        Ok(Draft { parts: vec![WordPart::Changed { written, becomes: Becomes::One }] })
     }
 
     /// Notes what a command assigns: to variables of the shell, or to those of the program that it runs.

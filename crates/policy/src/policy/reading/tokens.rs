@@ -8,7 +8,7 @@ use super::values::Value;
 
 /// A part of a word.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Part {
+pub enum WordPart {
     /// Text without its quotes.
     Fixed(String),
     /// Text that the shell makes other words of: a glob, or braces.
@@ -26,14 +26,14 @@ pub enum Part {
 /// A word whose variables are not judged yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Draft {
-    pub parts: Vec<Part>,
+    pub parts: Vec<WordPart>,
 }
 
 impl Draft {
     /// The text, where the shell changes nothing about it.
     pub fn fixed(&self) -> Option<String> {
         let texts = self.parts.iter().map(|part| match part {
-            Part::Fixed(text) => Some(text.as_str()),
+            WordPart::Fixed(text) => Some(text.as_str()),
             _ => None,
         });
         texts.collect()
@@ -46,10 +46,10 @@ impl Draft {
     }
 
     fn fixed_text(&mut self, text: &str) {
-        if let Some(Part::Fixed(last)) = self.parts.last_mut() {
+        if let Some(WordPart::Fixed(last)) = self.parts.last_mut() {
             last.push_str(text);
         } else {
-            self.parts.push(Part::Fixed(text.to_owned()));
+            self.parts.push(WordPart::Fixed(text.to_owned()));
         }
     }
 }
@@ -132,16 +132,16 @@ impl<'s> Reader<'s, '_> {
                 b'`' => self.backticks(&mut draft, Quotes::None)?,
                 b'*' | b'?' | b'[' => {
                     self.at += 1;
-                    draft.parts.push(Part::Alike((byte as char).to_string()));
+                    draft.parts.push(WordPart::Alike((byte as char).to_string()));
                 }
                 b'{' if self.rest().starts_with("{}") => {
                     self.at += 2;
                     // What takes their place is up to the program.
-                    draft.parts.push(Part::Changed { written: "{}".to_owned(), becomes: Becomes::One });
+                    draft.parts.push(WordPart::Changed { written: "{}".to_owned(), becomes: Becomes::One });
                 }
                 b'{' => {
                     self.at += 1;
-                    draft.parts.push(Part::Alike("{".to_owned()));
+                    draft.parts.push(WordPart::Alike("{".to_owned()));
                 }
                 b'~' => self.tilde(start, &mut draft),
                 _ => {
@@ -158,7 +158,7 @@ impl<'s> Reader<'s, '_> {
             false => {
                 // Empty quotes count where there is nothing else.
                 if draft.parts.len() > 1 {
-                    draft.parts.retain(|part| *part != Part::Fixed(String::new()));
+                    draft.parts.retain(|part| *part != WordPart::Fixed(String::new()));
                 }
                 Ok(draft)
             }
@@ -181,7 +181,7 @@ impl<'s> Reader<'s, '_> {
         };
         self.at += 1;
         match before.is_empty() || is_value {
-            true => draft.parts.push(Part::Changed { written: "~".to_owned(), becomes }),
+            true => draft.parts.push(WordPart::Changed { written: "~".to_owned(), becomes }),
             false => draft.fixed_text("~"),
         }
     }
@@ -258,7 +258,7 @@ impl<'s> Reader<'s, '_> {
         Ok(())
     }
 
-    fn expansion(&mut self, start: usize, quotes: Quotes) -> Read<Part> {
+    fn expansion(&mut self, start: usize, quotes: Quotes) -> Read<WordPart> {
         let is_quoted = quotes != Quotes::None;
         let many = if is_quoted { Becomes::One } else { Becomes::Any };
         let written = |reader: &Self| reader.text[start..reader.at].to_owned();
@@ -266,7 +266,7 @@ impl<'s> Reader<'s, '_> {
             Some(b'(') if self.peek_at(1) == Some(b'(') => {
                 self.at += 2;
                 self.arithmetic("))")?;
-                Part::Number(written(self))
+                WordPart::Number(written(self))
             }
             Some(b'(') => {
                 self.at += 1;
@@ -277,23 +277,23 @@ impl<'s> Reader<'s, '_> {
                 }
                 let written = written(self);
                 match self.printed(first, &written) {
-                    (Value::Any, Value::Any) => Part::Changed { written, becomes: many },
-                    (whole, each) => Part::Output { written, is_quoted, whole, each },
+                    (Value::Any, Value::Any) => WordPart::Changed { written, becomes: many },
+                    (whole, each) => WordPart::Output { written, is_quoted, whole, each },
                 }
             }
             Some(b'{') => self.parameter(start, quotes)?,
             Some(byte @ (b'@' | b'*' | b'0'..=b'9' | b'-')) => {
                 self.at += 1;
                 let becomes = if byte == b'@' { Becomes::Any } else { many };
-                Part::Changed { written: written(self), becomes }
+                WordPart::Changed { written: written(self), becomes }
             }
             Some(b'?' | b'#' | b'$') => {
                 self.at += 1;
-                Part::Number(written(self))
+                WordPart::Number(written(self))
             }
             Some(b'!') => {
                 self.at += 1;
-                Part::Name { name: "!".to_owned(), written: written(self), is_quoted, is_set: true }
+                WordPart::Name { name: "!".to_owned(), written: written(self), is_quoted, is_set: true }
             }
             Some(byte) if byte == b'_' || byte.is_ascii_alphabetic() => {
                 let name = self.name().to_owned();
@@ -301,7 +301,7 @@ impl<'s> Reader<'s, '_> {
                     return refuse("a word that is continued on the next line");
                 }
                 let is_set = self.reads(&name);
-                Part::Name { name, written: written(self), is_quoted, is_set }
+                WordPart::Name { name, written: written(self), is_quoted, is_set }
             }
             _ => return refuse("an expansion that only some shells have"),
         })
@@ -327,7 +327,7 @@ impl<'s> Reader<'s, '_> {
     }
 
     /// 2.6.2: `${NAME}` and what is done with its value, where that evaluates nothing.
-    fn parameter(&mut self, start: usize, quotes: Quotes) -> Read<Part> {
+    fn parameter(&mut self, start: usize, quotes: Quotes) -> Read<WordPart> {
         let refused = || refuse("an expansion of a variable that may evaluate what it holds");
         self.at += 1;
         let is_quoted = quotes != Quotes::None;
@@ -375,11 +375,11 @@ impl<'s> Reader<'s, '_> {
         let is_alone = operator + 1 == self.at && operator == first + name.len();
         let becomes = if is_quoted && !is_list { Becomes::One } else { Becomes::Any };
         Ok(match () {
-            () if counts || matches!(name.as_str(), "#" | "?" | "$") => Part::Number(written),
+            () if counts || matches!(name.as_str(), "#" | "?" | "$") => WordPart::Number(written),
             () if is_alone && (is_name(&name) || name == "!") => {
-                Part::Name { is_set: is_set || name == "!", name, written, is_quoted }
+                WordPart::Name { is_set: is_set || name == "!", name, written, is_quoted }
             }
-            () => Part::Changed { written, becomes },
+            () => WordPart::Changed { written, becomes },
         })
     }
 
@@ -389,7 +389,7 @@ impl<'s> Reader<'s, '_> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./-".contains(c);
         let length = self.text[start..].find(|c| !is_plain(c)).unwrap_or(0);
         self.at = start + length;
-        let value = Draft { parts: vec![Part::Fixed(self.text[start..self.at].to_owned())] };
+        let value = Draft { parts: vec![WordPart::Fixed(self.text[start..self.at].to_owned())] };
         self.notes_encoding(name, Some(&value));
         // What it holds already may come from outside of the script.
         let is_set = self.reads(name);
@@ -531,9 +531,9 @@ impl<'s> Reader<'s, '_> {
         let mut draft = Draft::default();
         self.dollar(&mut draft, Quotes::Double)?;
         match draft.parts.pop() {
-            Some(Part::Number(_)) => Ok(()),
-            Some(Part::Name { name, .. }) => self.evaluates(name),
-            Some(Part::Output { whole, .. }) if whole <= Value::Count => Ok(()),
+            Some(WordPart::Number(_)) => Ok(()),
+            Some(WordPart::Name { name, .. }) => self.evaluates(name),
+            Some(WordPart::Output { whole, .. }) if whole <= Value::Count => Ok(()),
             _ => refuse("an expression of other things than numbers"),
         }
     }
@@ -555,7 +555,7 @@ impl<'s> Reader<'s, '_> {
         self.nested(code)?;
         self.at = start + length + 2;
         let becomes = if quotes == Quotes::None { Becomes::Any } else { Becomes::One };
-        draft.parts.push(Part::Changed { written: self.text[start..self.at].to_owned(), becomes });
+        draft.parts.push(WordPart::Changed { written: self.text[start..self.at].to_owned(), becomes });
         Ok(())
     }
 

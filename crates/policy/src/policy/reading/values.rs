@@ -1,7 +1,7 @@
 //! The values that a script gives to its variables, as far as they say what becomes of a word.
 
 use super::super::findings::{Becomes, Word};
-use super::tokens::{Draft, Part, is_number, is_sum, may_fail};
+use super::tokens::{Draft, WordPart, is_number, is_sum, may_fail};
 use std::collections::HashMap;
 
 /// Rounds in which values are passed on from variable to variable.
@@ -80,12 +80,14 @@ impl Draft {
         match (text.as_deref(), self.parts.as_slice()) {
             // Where it fails, the variable keeps what it had.
             (_, parts)
-                if parts.iter().any(|part| matches!(part, Part::Number(written) if may_fail(written))) =>
+                if parts
+                    .iter()
+                    .any(|part| matches!(part, WordPart::Number(written) if may_fail(written))) =>
             {
                 Value::Any
             }
-            (_, [Part::Number(_)]) => Value::Number,
-            (_, [Part::Output { each, is_quoted: false, .. }]) if is_divided => *each,
+            (_, [WordPart::Number(_)]) => Value::Number,
+            (_, [WordPart::Output { each, is_quoted: false, .. }]) if is_divided => *each,
             (_, [part]) if part.value(value_of) < Value::Any && !(is_divided && part.divides(value_of)) => {
                 part.value(value_of)
             }
@@ -108,9 +110,9 @@ impl Draft {
     fn begins_plain(&self, value_of: &dyn Fn(&str) -> Value) -> bool {
         for part in &self.parts {
             match part {
-                Part::Fixed(text) if text.is_empty() => {}
-                Part::Fixed(text) => return !text.starts_with(['-', '+']),
-                Part::Changed { becomes: Becomes::Plain, .. } => {}
+                WordPart::Fixed(text) if text.is_empty() => {}
+                WordPart::Fixed(text) => return !text.starts_with(['-', '+']),
+                WordPart::Changed { becomes: Becomes::Plain, .. } => {}
                 _ if matches!(part.value(value_of), Value::Digits | Value::Plain | Value::Text) => {}
                 _ => return false,
             }
@@ -122,19 +124,19 @@ impl Draft {
     /// (`takes_numbers`), one stands in place of each that is digits for sure: a dash may be an operator, and nothing may join what is
     /// beside it.
     pub fn word(&self, value_of: &dyn Fn(&str) -> Value, takes_numbers: bool) -> Word {
-        let is_text = |part: &Part| matches!(part, Part::Fixed(text) if !text.is_empty());
+        let is_text = |part: &WordPart| matches!(part, WordPart::Fixed(text) if !text.is_empty());
         let (is_alone, begins) = (self.parts.len() == 1, self.parts.first().is_some_and(is_text));
         let is_digits = |name: &str| value_of(name) == Value::Digits;
         let mut word = Word::fixed("");
         for part in &self.parts {
             let (text, becomes) = match part {
-                Part::Fixed(text) => (text.as_str(), None),
-                Part::Alike(text) => (text.as_str(), Some(Becomes::Alike)),
-                Part::Number(written) if takes_numbers && is_sum(written, is_digits) => ("1", None),
-                Part::Number(written) if is_alone => (written.as_str(), Some(Becomes::Plain)),
-                Part::Number(written) => (written.as_str(), Some(Becomes::One)),
-                Part::Changed { written, becomes } => (written.as_str(), Some(*becomes)),
-                Part::Name { written, is_quoted, .. } | Part::Output { written, is_quoted, .. } => {
+                WordPart::Fixed(text) => (text.as_str(), None),
+                WordPart::Alike(text) => (text.as_str(), Some(Becomes::Alike)),
+                WordPart::Number(written) if takes_numbers && is_sum(written, is_digits) => ("1", None),
+                WordPart::Number(written) if is_alone => (written.as_str(), Some(Becomes::Plain)),
+                WordPart::Number(written) => (written.as_str(), Some(Becomes::One)),
+                WordPart::Changed { written, becomes } => (written.as_str(), Some(*becomes)),
+                WordPart::Name { written, is_quoted, .. } | WordPart::Output { written, is_quoted, .. } => {
                     let value = part.value(value_of);
                     match (value, is_quoted) {
                         (Value::Digits, true) if takes_numbers => ("1", None),
@@ -172,12 +174,12 @@ impl Draft {
     }
 }
 
-impl Part {
+impl WordPart {
     /// What is known of what an expansion becomes, before it is divided.
     fn value(&self, value_of: &dyn Fn(&str) -> Value) -> Value {
         match self {
-            Part::Name { name, is_set: true, .. } => value_of(name),
-            Part::Output { whole, .. } => *whole,
+            WordPart::Name { name, is_set: true, .. } => value_of(name),
+            WordPart::Output { whole, .. } => *whole,
             _ => Value::Any,
         }
     }
@@ -185,9 +187,9 @@ impl Part {
     /// Returns whether it may become several words that do not all begin as it does.
     fn divides(&self, value_of: &dyn Fn(&str) -> Value) -> bool {
         match self {
-            Part::Fixed(_) | Part::Alike(_) | Part::Number(_) => false,
-            Part::Changed { becomes, .. } => !matches!(becomes, Becomes::One | Becomes::Plain),
-            Part::Name { is_quoted, .. } | Part::Output { is_quoted, .. } => {
+            WordPart::Fixed(_) | WordPart::Alike(_) | WordPart::Number(_) => false,
+            WordPart::Changed { becomes, .. } => !matches!(becomes, Becomes::One | Becomes::Plain),
+            WordPart::Name { is_quoted, .. } | WordPart::Output { is_quoted, .. } => {
                 !is_quoted && !matches!(self.value(value_of), Value::Digits | Value::Number | Value::Plain)
             }
         }

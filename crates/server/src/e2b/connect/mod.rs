@@ -4,7 +4,7 @@ mod reply;
 mod request;
 
 pub use reply::{Events, refused_stream, stream, unary};
-pub use request::{Incoming, read_unary};
+pub use request::{IncomingMessages, read_unary};
 
 use agent_envd::envelope::EnvelopeError;
 use http::{HeaderMap, StatusCode, header};

@@ -30,14 +30,14 @@ pub async fn read_unary<M: Wire>(codec: Codec, body: Body) -> Result<M, Failure>
 }
 
 /// The messages of a streamed request, one after the other.
-pub struct Incoming {
+pub struct IncomingMessages {
     codec: Codec,
     stream: BodyDataStream,
     decoder: Decoder,
     timeout: Duration,
 }
 
-impl Incoming {
+impl IncomingMessages {
     /// The messages in `body`, each of which has to arrive within a minute.
     pub fn new(codec: Codec, body: Body) -> Self {
         Self { codec, stream: body.into_data_stream(), decoder: Decoder::default(), timeout: BODY_TIMEOUT }

@@ -15,20 +15,20 @@ use std::path::Path;
 const MAX_LINE: usize = 2_000;
 
 /// One line.
-pub struct Shown {
+pub struct ShownLine {
     mark: char,
     text: String,
     /// Set if its end is not shown.
     pub is_cut: bool,
 }
 
-impl From<Shown> for Value {
-    fn from(line: Shown) -> Value {
+impl From<ShownLine> for Value {
+    fn from(line: ShownLine) -> Value {
         json!([line.mark.to_string(), line.text])
     }
 }
 
-impl Shown {
+impl ShownLine {
     /// The line that the painter wrote.
     fn of(line: &str) -> Self {
         let body = after_escapes(line);
@@ -80,18 +80,18 @@ impl Painted {
     }
 
     /// The lines of a hunk, its header first.
-    pub fn hunk(&mut self, file: &TextFile, hunk: &Hunk) -> Vec<Shown> {
+    pub fn hunk(&mut self, file: &TextFile, hunk: &Hunk) -> Vec<ShownLine> {
         let mut text = String::new();
         file.show(hunk, &mut |line: Line<'_>| self.0.line(line, &mut text));
         self.0.finish(&mut text);
-        text.lines().map(Shown::of).collect()
+        text.lines().map(ShownLine::of).collect()
     }
 }
 
 /// The beginning of the difference of two texts.
 #[derive(Default)]
 pub struct Beginning {
-    pub lines: Vec<Shown>,
+    pub lines: Vec<ShownLine>,
     /// The number of its other lines.
     pub left_out: usize,
     /// Lines in all of it.
@@ -116,7 +116,7 @@ pub fn of_texts(path: &str, before: &[u8], after: &[u8], most: usize) -> Beginni
     let _ = hunks::each(before, after, line);
     painter.finish(&mut text);
     Beginning {
-        lines: text.lines().map(Shown::of).collect(),
+        lines: text.lines().map(ShownLine::of).collect(),
         left_out: count.saturating_sub(most),
         ..beginning
     }
@@ -127,7 +127,7 @@ pub struct Whole {
     /// The path of the file, and what happened to it.
     pub headline: String,
     /// The lines of its diff.
-    pub body: Vec<Shown>,
+    pub body: Vec<ShownLine>,
 }
 
 /// Those of `changes`.
@@ -141,5 +141,5 @@ pub fn whole(changes: &ChangeSet, store: &Store, has_colours: bool) -> Result<Wh
     let text = String::from_utf8_lossy(&text);
     let mut lines = text.lines();
     let headline = plain(lines.next().unwrap_or_default());
-    Ok(Whole { headline, body: lines.map(Shown::of).collect() })
+    Ok(Whole { headline, body: lines.map(ShownLine::of).collect() })
 }

@@ -2,7 +2,7 @@
 
 use super::bounded;
 use crate::web::Web;
-use crate::web::answers::Failure;
+use crate::web::answers::FailedRequest;
 use crate::web::live::no_terminal;
 use crate::web::visitors::Mine;
 use crate::web::work::to_end;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// A terminal that a tab is to show.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Open {
+pub struct OpenTerminal {
     /// One that is open; else a new one.
     #[serde(default)]
     terminal: Option<u64>,
@@ -29,8 +29,8 @@ pub async fn open(
     State(web): State<Arc<Web>>,
     Mine(scope): Mine,
     Path(id): Path<String>,
-    Json(open): Json<Open>,
-) -> Result<Json<Value>, Failure> {
+    Json(open): Json<OpenTerminal>,
+) -> Result<Json<Value>, FailedRequest> {
     let live = scope.session(&id).await?;
     let terminal = match open.terminal {
         Some(number) => live.terminals.find(number).ok_or_else(no_terminal)?,
@@ -43,7 +43,7 @@ pub async fn open(
 /// A terminal.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Named {
+pub struct NamedTerminal {
     terminal: u64,
 }
 
@@ -51,8 +51,8 @@ pub struct Named {
 pub async fn close(
     Mine(scope): Mine,
     Path(id): Path<String>,
-    Json(named): Json<Named>,
-) -> Result<StatusCode, Failure> {
+    Json(named): Json<NamedTerminal>,
+) -> Result<StatusCode, FailedRequest> {
     scope.session(&id).await?.close_terminal(named.terminal)?;
     Ok(StatusCode::ACCEPTED)
 }

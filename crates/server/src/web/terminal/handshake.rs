@@ -1,6 +1,6 @@
 //! A request that becomes a WebSocket (RFC 6455), whose messages are bounded.
 
-use crate::web::answers::Failure;
+use crate::web::answers::FailedRequest;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::header::{self, HeaderMap};
@@ -28,8 +28,8 @@ pub type Socket = WebSocketStream<TokioIo<Upgraded>>;
 ///
 /// # Errors
 /// It does not ask for a WebSocket of this version.
-pub fn accept(mut request: Request) -> Result<(Response, OnUpgrade), Failure> {
-    let refused = || Failure::new(StatusCode::BAD_REQUEST, "this address is for WebSockets");
+pub fn accept(mut request: Request) -> Result<(Response, OnUpgrade), FailedRequest> {
+    let refused = || FailedRequest::new(StatusCode::BAD_REQUEST, "this address is for WebSockets");
     let accepted = key(request.headers()).ok_or_else(refused)?;
     let upgrade = request.extensions_mut().remove::<OnUpgrade>().ok_or_else(refused)?;
     let mut answer = Response::new(Body::empty());

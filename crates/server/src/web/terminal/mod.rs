@@ -33,10 +33,10 @@ const SHELL: &str =
 
 /// The terminals of one session.
 #[derive(Default)]
-pub struct Terminals(Lock<Table>);
+pub struct Terminals(Lock<TerminalTable>);
 
 #[derive(Default)]
-struct Table {
+struct TerminalTable {
     open: Vec<Arc<Terminal>>,
     started: u64,
 }

@@ -28,7 +28,7 @@ pub struct Terminal {
     /// Its number in its session.
     pub number: u64,
     controls: Controls,
-    state: Lock<State>,
+    state: Lock<TerminalState>,
     /// Output, an end, input that was taken, what a tab has shown.
     news: watch::Sender<()>,
     input: mpsc::Sender<(u64, Vec<u8>)>,
@@ -37,7 +37,7 @@ pub struct Terminal {
     tasks: Lock<Vec<AbortHandle>>,
 }
 
-struct State {
+struct TerminalState {
     output: Scrollback,
     end: Option<String>,
     viewers: Vec<Viewer>,
@@ -77,8 +77,13 @@ impl Terminal {
         watch: Arc<dyn Fn(bool) + Send + Sync>,
     ) -> Arc<Self> {
         let (input, inputs) = mpsc::channel(MAX_INPUTS);
-        let state =
-            State { output: Scrollback::default(), end: None, viewers: Vec::new(), next_viewer: 0, size };
+        let state = TerminalState {
+            output: Scrollback::default(),
+            end: None,
+            viewers: Vec::new(),
+            next_viewer: 0,
+            size,
+        };
         let terminal = Arc::new(Self {
             number,
             controls: process.controls(),

@@ -8,7 +8,7 @@ use super::bounded;
 use super::handshake::{self, Socket};
 use super::running::{Next, View};
 use crate::web::Web;
-use crate::web::answers::Failure;
+use crate::web::answers::FailedRequest;
 use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -52,14 +52,14 @@ pub async fn connect(
     State(web): State<Arc<Web>>,
     Path(name): Path<String>,
     request: Request,
-) -> Result<Response, Failure> {
+) -> Result<Response, FailedRequest> {
     let slot = Arc::clone(&web.sockets).try_acquire_owned();
-    let slot =
-        slot.map_err(|_| Failure::new(StatusCode::SERVICE_UNAVAILABLE, "too many terminals are shown"))?;
+    let slot = slot
+        .map_err(|_| FailedRequest::new(StatusCode::SERVICE_UNAVAILABLE, "too many terminals are shown"))?;
     let (answer, upgrade) = handshake::accept(request)?;
     let terminal = web.tickets.take(&name);
     let terminal = terminal
-        .ok_or_else(|| Failure::new(StatusCode::FORBIDDEN, "this address was used, or is too old"))?;
+        .ok_or_else(|| FailedRequest::new(StatusCode::FORBIDDEN, "this address was used, or is too old"))?;
     let view = terminal.view()?;
     tokio::spawn(async move {
         let _slot = slot;

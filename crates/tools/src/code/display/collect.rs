@@ -26,7 +26,7 @@ const MAX_NAMED: usize = 20;
 
 /// The output that a run showed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Collected {
+pub struct ShownOutput {
     /// Images and files, in the order in which they were made.
     pub content: Vec<Content>,
     /// A line for each of them, for each that was not taken, and for the files that the run wrote: for models that take text only.
@@ -37,8 +37,8 @@ pub struct Collected {
 ///
 /// # Errors
 /// The connection or the session file is broken. What is wrong with a single file is a line.
-pub async fn collect(context: Context<'_>, run: &Run) -> Result<Collected> {
-    let mut collector = Collector { context, run, taken: Collected::default(), bytes: 0 };
+pub async fn collect(context: Context<'_>, run: &Run) -> Result<ShownOutput> {
+    let mut collector = ShownCollector { context, run, taken: ShownOutput::default(), bytes: 0 };
     let options = WalkOptions { hash: false, exclude: Vec::new(), max_entries: MAX_ENTRIES };
     let entries = match context.sandbox.walk(&run.directory, options).await {
         Ok(entries) => entries,
@@ -59,15 +59,15 @@ pub async fn collect(context: Context<'_>, run: &Run) -> Result<Collected> {
     Ok(collector.taken)
 }
 
-struct Collector<'a> {
+struct ShownCollector<'a> {
     context: Context<'a>,
     run: &'a Run,
-    taken: Collected,
+    taken: ShownOutput,
     /// Bytes taken so far.
     bytes: u64,
 }
 
-impl Collector<'_> {
+impl ShownCollector<'_> {
     async fn take_all(&mut self, mut entries: Vec<Entry>) -> Result<()> {
         entries.retain(|entry| entry.kind == EntryKind::File && media_type(&entry.path).is_some());
         entries.sort_by(|a, b| (a.mtime_ns, &a.path).cmp(&(b.mtime_ns, &b.path)));

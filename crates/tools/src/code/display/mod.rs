@@ -10,7 +10,7 @@
 
 mod collect;
 
-pub use collect::{Collected, collect};
+pub use collect::{ShownOutput, collect};
 
 use agent_base::error::{Kind, Result};
 use agent_sandbox::{FileWrite, HOME, Node, Sandbox};
