@@ -114,7 +114,7 @@ pub struct EndpointArgs {
     pub provider: Option<String>,
 }
 
-/// Whether the model is helped.
+/// The setting of the help for the model.
 #[derive(Debug, Clone, Default, Args)]
 pub struct AssistArg {
     /// Help the model along where its steps fail or lead nowhere (default: models below 4 billion parameters)
@@ -229,7 +229,7 @@ pub struct ResourceArgs {
     pub credential: Vec<String>,
 }
 
-/// Whether the sandbox outlives the session.
+/// The lifetime of the sandbox after its session.
 #[derive(Debug, Clone, Default, Args)]
 pub struct KeepArgs {
     /// Keep the sandbox after the session
@@ -284,7 +284,7 @@ pub struct PromptLimitArgs {
     approve: ApproveArg,
 }
 
-/// Whether the model may delegate.
+/// The setting of delegation.
 #[derive(Debug, Clone, Default, Args)]
 pub struct DelegateArg {
     /// Offer the tool `delegate`: parts of the work in sessions of their own, at the same time
@@ -351,7 +351,7 @@ pub struct CheckTimeArg {
     pub check_timeout: Option<String>,
 }
 
-/// Whether the change is written.
+/// The decision to write the change.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ApplyArg {
     /// Write the change into the workspace when the run has finished
@@ -370,7 +370,7 @@ pub struct EndArgs {
     apply: ApplyArg,
 }
 
-/// Whether the user decides about a plan first.
+/// The setting of plans that the user accepts first.
 #[derive(Debug, Clone, Default, Args)]
 pub struct PlanArg {
     /// Plan first: the workspace is read-only until you accept the plan

@@ -1,4 +1,4 @@
-//! What a call without a command is: the REPL, which may begin with a prompt, or one prompt as `agent run` does it.
+//! A call without a command: the REPL, which may begin with a prompt, or one prompt as `agent run` does it.
 
 use super::commands::Cli;
 use super::commands::resume::{self, Which};

@@ -1,4 +1,4 @@
-//! What of a conversation fills the model's context window.
+//! The contents of the model's context window, by kind.
 
 use super::conversation::Conversation;
 use agent_model::Message;

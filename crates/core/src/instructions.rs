@@ -1,4 +1,4 @@
-//! What a project asks of agents: `AGENTS.md`, or where there is none what it wrote for another agent.
+//! The instructions of a project to agents: `AGENTS.md`, or where there is none what it wrote for another agent.
 
 use agent_base::front_matter::{self, field};
 use agent_base::plain_file::{self, Links};

@@ -1,4 +1,4 @@
-//! What a tool changed in a file as a bounded excerpt of its diff: made where both contents are known, and shown for the eye.
+//! The change of a file by a tool as a bounded excerpt of its diff: made where both contents are known, and shown for the eye.
 
 use crate::hunks::{self, Kind, Line};
 use crate::paint::Painter;

@@ -26,7 +26,7 @@ impl Arguments {
     /// Parses the text, and returns whether it had to be repaired: see [`lenient_json::parse`].
     ///
     /// # Errors
-    /// What is wrong with it, and where.
+    /// The fault, and its position.
     pub fn parse(&self) -> Result<(&Value, bool), &ParseError> {
         let parsed = self.0.parsed.get_or_init(|| lenient_json::parse(&self.0.text));
         parsed.as_ref().map(|(value, repaired)| (value, *repaired))

@@ -26,12 +26,12 @@ pub enum Content {
     },
 }
 
-/// What a call changed in one file, to be seen at once; what is applied is shown by the review alone.
+/// A change of one file by a call, to be seen at once; what is applied is shown by the review alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FileEdit {
     /// The file, relative to the workspace if it is in it.
     pub path: String,
-    /// Whether there was no file before.
+    /// Set if there was no file before.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_new: bool,
     /// Number of lines added.

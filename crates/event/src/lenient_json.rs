@@ -29,7 +29,7 @@ impl std::error::Error for ParseError {}
 /// them and the same object again are passed over.
 ///
 /// # Errors
-/// What is wrong, and where.
+/// The fault, and its position.
 pub fn parse(text: &str) -> Result<(Value, bool), ParseError> {
     if text.trim().is_empty() {
         return Ok((Value::Object(Map::new()), false));

@@ -1,4 +1,4 @@
-//! What an endpoint wants back exactly as it came.
+//! Values that an endpoint wants back exactly as they came.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

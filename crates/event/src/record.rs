@@ -17,7 +17,7 @@ pub struct Record {
     /// `session_started` has it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub session: String,
-    /// What happened.
+    /// The event.
     #[serde(flatten)]
     pub event: Event,
 }

@@ -82,7 +82,7 @@ pub enum Event {
         attempt: u32,
         /// Time until the next attempt, in milliseconds.
         wait_ms: u64,
-        /// What went wrong.
+        /// The error.
         reason: String,
     },
     /// Something the user should know: a fallback that was chosen, files that were excluded.
@@ -101,7 +101,7 @@ pub enum Event {
     },
     /// `agent` asked the model to continue, in place of accepting its answer: it was empty, or nothing was done.
     Nudge {
-        /// What the model was sent.
+        /// The text that the model was sent.
         text: String,
     },
     /// The model's message was not finished, or a prompt ended without an answer: what had arrived stays in the
@@ -115,21 +115,21 @@ pub enum Event {
     /// Something that happened between two prompts: a command or an `/undo` of the user, files that changed on the host.
     /// The model learns with the next prompt.
     Note {
-        /// What the model learns.
+        /// The text that the model gets.
         text: String,
     },
     /// A file, a directory or an image that the prompt names with `@`. The model reads it behind that prompt, which follows.
     Attached {
         /// Its path in the workspace, with the lines that were asked for.
         name: String,
-        /// What the model reads.
+        /// The text that the model reads.
         text: String,
     },
     /// The model's plan changed, or the user began to plan or decided about it.
     Plan {
         /// The steps, in order.
         steps: Vec<PlanStep>,
-        /// Whether the workspace is read-only until the user accepts the plan.
+        /// Set if the workspace is read-only until the user accepts the plan.
         read_only: bool,
     },
     /// A tool call starts.
@@ -156,13 +156,13 @@ pub enum Event {
         id: String,
         /// The tool's name.
         name: String,
-        /// Whether the call succeeded.
+        /// Set if the call succeeded.
         ok: bool,
         /// The command's exit code, if a command ran and exited.
         exit_code: Option<i32>,
         /// Wall time in milliseconds.
         duration_ms: u64,
-        /// Whether `result` lacks part of the output.
+        /// Set if `result` lacks part of the output.
         truncated: bool,
         /// The text that is returned to the model.
         result: String,
@@ -187,7 +187,7 @@ pub enum Event {
         id: String,
         /// The new session.
         delegate: String,
-        /// What it is asked to do.
+        /// The task that it is given.
         task: String,
         /// The files and directories that it may change; absent where that is all of them.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -205,12 +205,12 @@ pub enum Event {
         turns: u64,
         /// Tokens that it used; the usage of this session includes them.
         usage: Usage,
-        /// What they cost; absent without prices.
+        /// Their cost; absent without prices.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cost: Option<f64>,
         /// Wall time in milliseconds.
         duration_ms: u64,
-        /// What it changed.
+        /// The files that it changed.
         changes: Changes,
         /// Number of its changed files that this session's workspace has now.
         merged: u64,
@@ -244,7 +244,7 @@ pub enum Event {
         host: String,
         /// The port.
         port: u16,
-        /// Whether the network rules allowed it.
+        /// Set if the network rules allowed it.
         allowed: bool,
         /// Bytes sent out.
         sent: u64,
@@ -359,7 +359,7 @@ pub enum Event {
         turns: u64,
         /// Tokens used over the whole session, by sessions that it delegated to as well.
         usage: Usage,
-        /// What they cost, in the currency of the configured prices; absent without prices.
+        /// Their cost, in the currency of the configured prices; absent without prices.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cost: Option<f64>,
         /// The part of `usage` that sessions used to which this run delegated; absent if there were none.
@@ -395,7 +395,7 @@ pub struct ToolCall {
 /// A step of the model's plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlanStep {
-    /// What is to be done.
+    /// The task.
     pub text: String,
     /// How far it is.
     pub status: StepStatus,
@@ -481,7 +481,7 @@ pub struct SandboxInfo {
     pub network: String,
     /// The resource limits.
     pub limits: Limits,
-    /// What of its protection the backend could not make, a sentence each. Known once it has started, and a notice then.
+    /// The parts of its protection that the backend could not make, a sentence each. Known once it has started, and a notice then.
     #[serde(skip)]
     pub missing: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Whether pods get a user namespace of their own (`hostUsers: false`): root inside would then be nobody outside.
+//! User namespaces of pods (`hostUsers: false`): root inside would then be nobody outside.
 //!
 //! Servers that do not know the field drop it without an error, and nodes that cannot do it leave the pod waiting for ever. So
 //! without a setting it is asked for only where the server keeps it and every node says that its runtime can.

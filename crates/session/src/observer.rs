@@ -1,4 +1,4 @@
-//! What listens to every session of a machine, beside its frontend.
+//! Observers of every session of a machine, beside its frontend.
 
 use agent_event::Listener;
 

@@ -1,4 +1,4 @@
-//! What prepares a workspace once: a command that installs what the project needs, whose result lies under what the sandboxes of later
+//! The preparation of a workspace: a command that installs what the project needs, whose result lies under what the sandboxes of later
 //! sessions write.
 
 use super::frontend::{Frontend, Step};

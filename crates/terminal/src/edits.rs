@@ -1,4 +1,4 @@
-//! What changed in files, under the lines of the trace: the diff of an edit, and the names of what a command changed.
+//! Changes of files under the lines of the trace: the diff of an edit, and the names of what a command changed.
 
 use super::style::{Colours, DIM};
 use agent_base::count_text::counted;

@@ -23,7 +23,7 @@ pub enum StatusItem {
     Changes,
     /// The backend of the sandbox.
     Sandbox,
-    /// What it may reach.
+    /// The hosts that it may reach.
     Network,
 }
 

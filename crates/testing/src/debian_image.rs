@@ -71,7 +71,7 @@ pub fn docker(arguments: &[&str]) -> Output {
     Command::new("docker").args(arguments).stdin(Stdio::null()).output().expect("docker starts")
 }
 
-/// What a program printed, which has to have succeeded.
+/// The output of a program, which has to have succeeded.
 #[track_caller]
 pub fn succeeded(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

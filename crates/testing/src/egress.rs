@@ -19,7 +19,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// Answers a connection to an address.
 pub type Service = fn(TcpStream, SocketAddr);
 
-/// What listens in a namespace, until this is dropped.
+/// A listener in a namespace, until this is dropped.
 pub struct Egress(Vec<Arc<TcpListener>>);
 
 impl Egress {

@@ -29,7 +29,7 @@ pub fn endpoint() -> Script {
     Script::default()
 }
 
-/// What the endpoint will answer, in order.
+/// The answers that the endpoint will give, in order.
 #[derive(Default)]
 pub struct Script {
     answers: VecDeque<EndpointAnswer>,
@@ -499,14 +499,14 @@ pub fn sample(name: &str) -> (Vec<u8>, u16) {
 
 struct EndpointShared {
     script: Mutex<Script>,
-    /// What was sent before, and what each request of Messages or Responses cost.
+    /// The parts that were sent before, and what each request of Messages or Responses cost.
     cache: Mutex<(PrefixCache, Vec<Count>)>,
     requests: Mutex<Vec<Arc<Request>>>,
     connections: AtomicUsize,
     open: AtomicUsize,
 }
 
-/// What a server reads from and writes to.
+/// The stream that a server reads from and writes to.
 pub trait Duplex: Read + Write + Send {}
 impl<T: Read + Write + Send> Duplex for T {}
 

@@ -1,4 +1,4 @@
-//! What a made-up provider takes in the JSON of a request: the fields that the vendor's own description names, and no others.
+//! The fields that a made-up provider takes in the JSON of a request: those that the vendor's own description names, and no others.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ pub struct Field {
     is_required: bool,
 }
 
-/// What a field holds.
+/// The type of a field.
 pub enum Kind {
     Any,
     Text,

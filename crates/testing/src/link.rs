@@ -13,10 +13,10 @@ use tokio::time::{Instant, sleep_until};
 /// Bytes under way in one direction where the link itself is not what holds them.
 const BUFFER: usize = 1 << 20;
 
-/// What of its rate a link that was idle, or whose timer woke late, makes up for.
+/// The part of its rate that a link that was idle, or whose timer woke late, makes up for.
 const BURST: Duration = Duration::from_millis(10);
 
-/// What a link is like.
+/// The properties of a link.
 #[derive(Clone, Copy)]
 pub struct Link {
     /// Each way.

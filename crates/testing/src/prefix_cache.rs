@@ -12,7 +12,7 @@ const LOOKBACK: usize = 20;
 /// OpenAI's entries grow by so many tokens.
 const STEP: u64 = 128;
 
-/// What a request costs.
+/// The cost of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Count {
     pub read: u64,

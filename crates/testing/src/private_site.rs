@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// The authority that signed the server's certificate.
 pub const AUTHORITY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/tls/authority.pem");
-/// What the server gives for the token, and takes as well.
+/// The files that the server gives for the token, and takes as well.
 pub const EXCHANGED: &str = "eyJhbGciOiJub25lIn0.made-up_token.of-a-registry";
 /// How long a stream waits for its reader.
 const STREAM_TIMEOUT: Duration = Duration::from_secs(30);

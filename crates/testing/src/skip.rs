@@ -1,4 +1,4 @@
-//! What a run of the tests leaves out: a test that lacks something names it, and the end of the run lists all of it.
+//! Tests that a run leaves out: a test that lacks something names it, and the end of the run lists all of it.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;

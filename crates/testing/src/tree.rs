@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-/// What a test entries at a path.
+/// An entry that a test puts at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entry {
     File(Vec<u8>, u32),

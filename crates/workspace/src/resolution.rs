@@ -1,4 +1,4 @@
-//! What the user decides about files that cannot be merged, for the host's version that they were asked about.
+//! The user's decisions about files that cannot be merged, for the host's version that they were asked about.
 
 use crate::manifest::Node;
 use crate::tree_path::TreePath;

@@ -151,7 +151,7 @@ impl Checklist {
 /// Looks at the backend that was named, which is never replaced by another. Otherwise at both: one that works is enough.
 ///
 /// # Errors
-/// What was asked for can be had nowhere.
+/// Nothing has what was asked for.
 async fn sandboxes(config: &Config, live: bool) -> Result<(bool, Vec<DoctorCheck>)> {
     let wanted = &config.sandbox;
     let needs_engine =

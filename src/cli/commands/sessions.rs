@@ -72,7 +72,7 @@ enum SessionsCommand {
         /// Its id, or the beginning of it
         id: String,
     },
-    /// What the session touched: commands, files, hosts, packages, time and tokens
+    /// The commands, files, hosts, packages, time and tokens of the session
     Report {
         /// Its id, or the beginning of it
         id: String,

@@ -32,7 +32,7 @@ pub struct CredentialOptions {
     pub write_methods: Option<Vec<String>>,
     /// What the paths begin with below which `write_methods` are allowed with `:write`; with `git` by default none, so that it only pushes.
     pub write_paths: Option<Vec<String>>,
-    /// What paths begin with.
+    /// The beginnings of paths.
     pub paths: Option<Vec<String>>,
     /// Where requests have it.
     pub apply: Option<Vec<String>>,
@@ -103,7 +103,7 @@ pub fn enabled(flags: &[String], file: &BTreeMap<String, CredentialOptions>) -> 
 /// The credentials that the file describes and neither it nor the call enables: the user may be asked about them.
 ///
 /// # Errors
-/// What the file says of one is not valid.
+/// The faults of the file's description of one.
 pub fn offered(flags: &[String], file: &BTreeMap<String, CredentialOptions>) -> Result<Vec<Enabled>> {
     let is_named = |name: &str| flags.iter().any(|flag| flag.split(':').next() == Some(name));
     let others = file.iter().filter(|(name, options)| !options.enabled && !is_named(name));

@@ -1,4 +1,4 @@
-//! What is shown of a session that is resumed: the end of its conversation with the traces of its tools, as much as fits.
+//! The part of a resumed session that is shown: the end of its conversation with the traces of its tools, as much as fits.
 
 use super::Repl;
 use crate::cli::kept_session::unapplied_elsewhere;

@@ -1,4 +1,4 @@
-//! What differs between the protocols: how a conversation is written, and how the pieces of an answer are read.
+//! The differences between the protocols: how a conversation is written, and how the pieces of an answer are read.
 
 use crate::client::encoded::Encoded;
 use crate::client::wire::{self, Chunk, Form, Manner, Recipient};

@@ -317,7 +317,7 @@ impl Chunk {
     }
 }
 
-/// What an endpoint says of an error, or its code where it says nothing.
+/// The message of an endpoint's error, or its code where it has none.
 fn worded(text: Option<&Value>, code: Option<&Value>) -> Value {
     let is_said = |text: &&Value| !text.is_null() && text.as_str().is_none_or(|text| !text.trim().is_empty());
     let of_code = || match code {

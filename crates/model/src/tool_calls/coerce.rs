@@ -75,7 +75,7 @@ pub fn has_reference(schema: &Value) -> bool {
     alternatives(schema).any(|one| one.get("$ref").is_some() || has_reference(one))
 }
 
-/// What a schema, or one of its alternatives, says of a member of an object.
+/// The schemas, or alternatives of one, for a member of an object.
 pub fn member<'a>(schema: &'a Value, name: &str) -> &'a Value {
     let of = |schema: &'a Value| Some(&schema["properties"][name]).filter(|member| !member.is_null());
     of(schema).or_else(|| alternatives(schema).find_map(of)).unwrap_or(&Value::Null)

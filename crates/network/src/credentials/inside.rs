@@ -1,4 +1,4 @@
-//! What programs inside find: placeholders in variables and files, and the authorities that they have to trust.
+//! The credentials as programs inside find them: placeholders in variables and files, and the authorities that they have to trust.
 
 use super::rule::HomeFileKind;
 use super::{Bound, Credentials, trust_store};

@@ -1,4 +1,4 @@
-//! What a credential may be used for: hosts, methods, paths, and the place of a request that it belongs into.
+//! The uses that a credential is allowed for: hosts, methods, paths, and the place of a request that it belongs into.
 
 use super::{aws, lfs, path};
 use crate::host::Host;

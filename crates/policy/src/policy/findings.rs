@@ -40,7 +40,7 @@ pub struct Word {
     pub text: String,
     /// Set if the text is all there is to it: no expansion, no glob.
     pub fixed: bool,
-    /// What becomes of it where it is not fixed.
+    /// The ways in which it changes where it is not fixed.
     #[serde(default)]
     pub becomes: Becomes,
 }
@@ -98,7 +98,7 @@ impl Word {
     }
 }
 
-/// Whether a name belongs to a module or to the language itself.
+/// The origin of a name: a module, or the language itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Kind {
     /// It came in through an import.
@@ -158,7 +158,7 @@ pub struct Findings {
     pub uses: Vec<Use>,
     /// The parts that could not be read.
     pub unreadable: Vec<Unreadable>,
-    /// What may run programs that are not among the commands.
+    /// Parts that may run programs which are not among the commands.
     pub unseen: Vec<Unseen>,
     /// Tools of MCP servers.
     #[serde(default)]

@@ -91,14 +91,14 @@ pub struct Denial {
     pub message: String,
 }
 
-/// What a call would make of a file.
+/// The change that a call would make to a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileChange {
     /// The file, relative to the workspace where it is in it.
     pub path: String,
-    /// What it has now; `None` where it does not exist.
+    /// Its present content; `None` where it does not exist.
     pub before: Option<Vec<u8>>,
-    /// What it would have.
+    /// The content that it would have.
     pub after: Vec<u8>,
 }
 

@@ -20,7 +20,7 @@ pub struct CommandPattern {
     words: Vec<String>,
 }
 
-/// Whether a command is what a pattern names.
+/// The match of a command with a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Likeness {
     /// It is not.

@@ -83,7 +83,7 @@ pub struct Match {
     pub what: String,
     /// Why, where the rule gives a reason.
     pub because: Option<String>,
-    /// What `always` remembers.
+    /// The key that `always` remembers.
     pub(super) key: String,
 }
 

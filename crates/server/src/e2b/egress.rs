@@ -1,4 +1,4 @@
-//! What a client takes away from the server's network, at the start or later.
+//! The part of the server's network that a client takes away, at the start or later.
 
 use super::E2bServer;
 use super::control::{failure, parse};

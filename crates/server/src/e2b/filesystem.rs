@@ -162,7 +162,7 @@ async fn make_dir(hosted: &Hosted, request: PathRequest) -> Result<EntryResponse
 /// Writes a file or directory.
 ///
 /// # Errors
-/// What is wrong with it, or with the sandbox.
+/// The path, or the sandbox, is at fault.
 pub async fn write_one(hosted: &Hosted, write: FileWrite) -> Result<(), Failure> {
     let results = hosted.sandbox.write_files(vec![write]).await.map_err(|error| failure(&error))?;
     results.into_iter().collect::<Result<(), Error>>().map_err(|error| failure(&error))

@@ -1,4 +1,4 @@
-//! What the user refused of a change. It stays refused after an apply, a reload and a restart.
+//! The parts of a change that the user refused. They stay refused after an apply, a reload and a restart.
 
 use super::review::MAX_FILES;
 use agent_base::error::{Error, Result};

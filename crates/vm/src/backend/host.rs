@@ -1,4 +1,4 @@
-//! What of this machine a virtual machine needs: QEMU, a kernel with its modules, tools.
+//! The parts of this machine that a virtual machine needs: QEMU, a kernel with its modules, tools.
 
 use super::{kernel, tool};
 use crate::settings::{Board, Settings};

@@ -1,4 +1,4 @@
-//! What a virtual machine's keeper says before the guest's protocol begins (`guest/src/machine/keeper.rs`).
+//! Messages of a virtual machine's keeper before the guest's protocol begins (`guest/src/machine/keeper.rs`).
 
 use agent_base::error::{Error, Result};
 use agent_base::sanitise;

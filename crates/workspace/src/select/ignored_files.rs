@@ -1,4 +1,4 @@
-//! What of the files that git ignores is never shown: secrets, devices, what cannot be read.
+//! Files that git ignores and that are never shown: secrets, devices, what cannot be read.
 
 use super::{Directory, Found, SelectOptions, Walk, entries_of, open_directory};
 use crate::ignored_index::{Index, Kind, Listed, RecordIndex, Seen};

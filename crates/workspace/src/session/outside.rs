@@ -1,4 +1,4 @@
-//! What a sandbox has outside of the diff: what git ignores, and `$HOME`.
+//! The files of a sandbox outside of the diff: what git ignores, and `$HOME`.
 
 use super::{Options, SessionState, Workspace, blocking};
 use crate::entries::validate;

@@ -1,4 +1,4 @@
-//! What the model found: the schema of its answer, and what is kept of it.
+//! The model's findings: the schema of its answer, and what is kept of it.
 
 use crate::error::Result;
 use crate::sandbox::Sandbox;

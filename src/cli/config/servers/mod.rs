@@ -78,7 +78,7 @@ pub(super) fn servers(options: &McpOptions, workspace: &Path, machine: &Machine)
 /// The settings of one server. `variable` is a variable of this machine.
 ///
 /// # Errors
-/// What is wrong with them.
+/// Their faults.
 pub fn settings(
     name: &str,
     options: &ServerOptions,

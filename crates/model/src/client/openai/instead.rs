@@ -1,4 +1,4 @@
-//! What is done where the endpoint refuses the key, or is overloaded: another key, another model.
+//! The way on where the endpoint refuses the key, or is overloaded: another key, another model.
 
 use super::OpenAi;
 use crate::client::address::Address;

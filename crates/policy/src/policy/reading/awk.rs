@@ -67,7 +67,7 @@ fn outside(program: &str) -> Option<String> {
     Some(outside + rest)
 }
 
-/// What follows the end of a string or a regular expression.
+/// Returns what follows the end of a string or a regular expression.
 fn after_delimited(text: &str, delimiter: char) -> Option<&str> {
     let mut rest = text;
     loop {

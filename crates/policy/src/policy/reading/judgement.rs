@@ -97,7 +97,7 @@ fn is_of_process(word: &Word) -> bool {
         || text.starts_with("proc/")
 }
 
-/// What commands read and print, where that stands in the script.
+/// The inputs and outputs of commands, where they stand in the script.
 struct Output<'o> {
     shared: &'o Shared,
     words: &'o [Vec<Word>],
@@ -124,7 +124,7 @@ impl Output<'_> {
         }
     }
 
-    /// What a simple command prints.
+    /// Returns what a simple command prints.
     fn of(&self, at: usize, depth: usize) -> Option<Stdin> {
         let command = &self.shared.commands[at];
         let input = || self.stdin(&command.input, depth);

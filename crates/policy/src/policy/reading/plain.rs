@@ -185,7 +185,7 @@ const WRAPPERS: [Wrapper; 14] = [
     ),
 ];
 
-/// What is known of a command.
+/// The knowledge of a command.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Known {
     /// It runs no other program.

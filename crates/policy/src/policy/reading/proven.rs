@@ -19,7 +19,7 @@ const MAX_DEPTH: usize = 48;
 /// The longest script that is read, in bytes.
 const MAX_SCRIPT: usize = 1 << 20;
 
-/// What is read; or the construct that is not in the language, for the user.
+/// Returns what is read; or the construct that is not in the language, for the user.
 pub type Read<T> = Result<T, &'static str>;
 
 pub fn refuse<T>(what: &'static str) -> Read<T> {
@@ -63,7 +63,7 @@ pub fn read(text: &str, shell: Shell) -> Read<Proven> {
     shared.proven()
 }
 
-/// What all parts of a script have in common.
+/// The state that all parts of a script share.
 #[derive(Default)]
 pub struct Shared {
     pub(super) commands: Vec<Command>,
@@ -462,7 +462,7 @@ impl<'s> Reader<'s, '_> {
         Ok(())
     }
 
-    /// What commands from `start` on read that read what they inherit; one of them is given all of it.
+    /// Returns what commands from `start` on read that read what they inherit; one of them is given all of it.
     pub(super) fn give(&mut self, start: usize, own: Option<usize>, input: &Input) {
         for (at, command) in self.shared.commands.iter_mut().enumerate().skip(start) {
             if matches!(command.input, Input::Inherited) {

@@ -133,7 +133,7 @@ impl Script {
         }
     }
 
-    /// What follows a pattern, where all versions see the same brackets in it.
+    /// Returns what follows a pattern, where all versions see the same brackets in it.
     fn after_pattern(self, text: &str, delimiter: char) -> Option<&str> {
         let mut rest = text;
         loop {
@@ -157,7 +157,7 @@ impl Script {
     }
 }
 
-/// What follows the next delimiter that is not behind a backslash, on the same line.
+/// Returns what follows the next delimiter that is not behind a backslash, on the same line.
 fn after_delimited(text: &str, delimiter: char) -> Option<&str> {
     let mut is_escaped = false;
     for (at, c) in text.char_indices() {
@@ -172,7 +172,7 @@ fn after_delimited(text: &str, delimiter: char) -> Option<&str> {
     None
 }
 
-/// What stands in brackets that were opened before `text`: `]` is a character at their beginning, and within `[:…:]`.
+/// Returns what stands in brackets that were opened before `text`: `]` is a character at their beginning, and within `[:…:]`.
 fn bracket(text: &str) -> Option<&str> {
     let mut at = usize::from(text.starts_with('^'));
     at += usize::from(text[at..].starts_with(']'));

@@ -388,7 +388,7 @@ fn unescape_where(text: &str, takes: impl Fn(char) -> bool) -> String {
     out
 }
 
-/// What bash makes of the text in `$'…'`; nothing where a byte is not a character, a NUL ends it, or versions differ.
+/// The text that bash makes of `$'…'`; nothing where a byte is not a character, a NUL ends it, or versions differ.
 pub fn ansi_c(text: &str) -> Option<String> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

@@ -399,7 +399,7 @@ impl<'s> Reader<'s, '_> {
         }
     }
 
-    /// What follows the name in `${NAME…}`: a default, a pattern, a part. Its text is plain, or names further variables.
+    /// Reads what follows the name in `${NAME…}`: a default, a pattern, a part. Its text is plain, or names further variables.
     fn operation(&mut self, quotes: Quotes) -> Read<()> {
         let refused = refuse("an expansion of a variable that may evaluate what it holds");
         let rest = self.rest();

@@ -64,7 +64,7 @@ impl Visit<'_, '_> {
     }
 }
 
-/// Whether to look at a node's children.
+/// The way on from a node: into its children, or past them.
 #[derive(PartialEq, Eq)]
 pub enum Descend {
     Yes,

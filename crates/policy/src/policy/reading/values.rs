@@ -7,7 +7,7 @@ use std::collections::HashMap;
 /// Rounds in which values are passed on from variable to variable.
 const MAX_ROUNDS: usize = 16;
 
-/// What is known of a text; of two, the later one is known less of.
+/// The knowledge of a text; of two, the later one is known less of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Value {
     /// Digits, at least one, and no zero before others.
@@ -25,7 +25,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// What is known of a text that is one or the other.
+    /// The knowledge of a text that is one or the other.
     pub fn or(self, other: Self) -> Self {
         let (low, high) = (self.min(other), self.max(other));
         // Behind a dash, a number is not, but what follows it may be letters of options.
@@ -175,7 +175,7 @@ impl Draft {
 }
 
 impl WordPart {
-    /// What is known of what an expansion becomes, before it is divided.
+    /// Returns the knowledge of what an expansion becomes, before it is divided.
     fn value(&self, value_of: &dyn Fn(&str) -> Value) -> Value {
         match self {
             WordPart::Name { name, is_set: true, .. } => value_of(name),

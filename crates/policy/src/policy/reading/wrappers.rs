@@ -147,7 +147,7 @@ pub struct Inside {
     pub shell: Option<Shell>,
 }
 
-/// What is known of the shell that runs a script.
+/// The knowledge of the shell that runs a script.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Shell {
     /// Set if the shell may be another one than bash.
