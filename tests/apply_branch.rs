@@ -160,6 +160,10 @@ fn commits_that_would_do_more_than_write_files_are_refused() {
             "git update-index --add --cacheinfo 160000,1111111111111111111111111111111111111111,sub && commit -m x",
             "sub is a submodule",
         ),
+        (
+            "mkdir -p sub/objects sub/refs; touch sub/objects/k sub/refs/k; echo 'ref: refs/heads/x' > sub/HEAD; git add . && commit -m x",
+            "sub: git would take it for a repository",
+        ),
         ("t=$(printf '100644 blob %s\\t.GIT\\n' $b | git mktree)", invalid),
         (
             "s=$(printf '100755 blob %s\\tpost-checkout\\n' $b | git mktree); t=$(printf '040000 tree %s\\tgit~1\\n' $s | git mktree)",

@@ -107,6 +107,30 @@ fn attack_21_no_repository_is_applied_whatever_its_name() {
     );
 }
 
+/// A session does not know what git ignores, and so each piece looked as if it were alone.
+#[test]
+fn attack_21_no_repository_is_applied_in_pieces_that_git_ignores() {
+    let pieces = [
+        "mkdir -p sub/objects sub/refs; touch sub/objects/k sub/refs/k",
+        "printf 'objects/\\nrefs/\\n' > .gitignore",
+        "mkdir -p sub; echo 'ref: refs/heads/main' > sub/HEAD; echo fine > fine.txt",
+    ];
+    let mut call = agent();
+    bash(call.workspace(), "git init -q .");
+    let mut stderr = String::new();
+    for piece in pieces {
+        let again = call.again();
+        let model = endpoint().tool_call("run_commands", json!({ "command": piece })).text("Done.").start();
+        let done = call.endpoint(&model).args(["run", "--apply", "go"]).run().expect_code(0);
+        stderr = done.stderr.clone();
+        call = again;
+    }
+    let root = call.workspace();
+    assert!(root.join("sub/refs/k").exists() && root.join("fine.txt").exists(), "{stderr}");
+    assert!(!root.join("sub/HEAD").exists());
+    assert!(stderr.contains("sub is not applied: git would take it for a repository"), "{stderr}");
+}
+
 /// With such a `PATH`, git and the pager were looked up in the repository.
 #[test]
 fn attack_29_a_program_of_the_repository_is_never_started_on_the_host() {

@@ -3,6 +3,7 @@
 use crate::bare_repository::{self, repositories};
 use crate::build_files::{self, BuildFiles, Trees};
 use crate::entries::Rejected;
+use crate::host_dir::HostDir;
 use crate::manifest::{Delta, Manifest, Node};
 use crate::notices::listed;
 use crate::scan::IgnoredEntries;
@@ -242,6 +243,13 @@ impl ChangeSet {
             (_, Some(_)) => Err(Error::usage("a patch is about one directory, and several have changed")
                 .hint("name one of them: agent diff --patch DIR")),
         }
+    }
+
+    /// Refuses what would be part of a repository that git finds without a `.git`, with what the host has: also what is no part
+    /// of the tree that the session knows, because git ignores it.
+    pub(crate) fn refuse_repositories_of(&mut self, host: &HostDir) {
+        // What cannot be looked at may be there.
+        self.refuse_repositories(|path| !matches!(host.stamp(path), Ok(None)));
     }
 
     /// Refuses what would be part of a repository that git finds without a `.git`.

@@ -6,6 +6,8 @@
 //! beside the host's, and the branch is written. No git runs in the user's repository: its configuration and its hooks are not
 //! read, and nothing is checked out.
 
+use crate::bare_repository::{self, repositories};
+use crate::host_dir::HostDir;
 use crate::manifest::{Delta, Manifest, Node, Target};
 use crate::outer_repository::SETTING;
 use crate::repository::{Obstacle, Repository};
@@ -18,6 +20,7 @@ use agent_base::machine::Machine;
 use agent_base::plain_file::{self, Links};
 use agent_base::sanitise::one_line;
 use rustix::process::Resource;
+use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::Write;
@@ -59,6 +62,8 @@ const MAX_REFERENCE: u64 = 4096;
 /// Modes of git for what is not a regular file.
 const SYMLINK: &str = "120000";
 const SUBMODULE: &str = "160000";
+/// In place of the mode of a file that a commit removes.
+const GONE: &str = "000000";
 
 /// The recorded state of the sandbox.
 pub struct Recorded<'a> {
@@ -102,7 +107,8 @@ impl InnerCommits {
         found.refuse_count(&range)?;
         let pack = found.pack_into(&checked, &range)?;
         // Only here is each object what its name says.
-        checked.refuse_tricks(&range)?;
+        let written = checked.refuse_tricks(&range)?;
+        checked.refuse_bare_repositories(&written, &id)?;
         let subjects = checked.subjects(&range)?;
         Ok(Self { id, subjects, repository, checked, pack })
     }
@@ -423,8 +429,8 @@ impl Quarantine {
         Ok(subjects.map(|line| one_line(&String::from_utf8_lossy(line), SUBJECT)).collect())
     }
 
-    /// Refuses what a checkout of the commits would do beyond writing the repository's own files.
-    fn refuse_tricks(&self, range: &[u8]) -> Result<()> {
+    /// Refuses what a checkout of the commits would do beyond writing the repository's own files. Returns the paths that they write.
+    fn refuse_tricks(&self, range: &[u8]) -> Result<BTreeSet<TreePath>> {
         // `:MODE MODE ID ID STATUS`, then the path, each behind a NUL byte.
         let arguments = [
             "log",
@@ -441,6 +447,7 @@ impl Quarantine {
         let listed = self.run_within(LIST_MEMORY, &arguments.map(OsStr::new), range)?;
         let mut fields =
             listed.split(|&b| b == 0).map(<[u8]>::trim_ascii_start).filter(|field| !field.is_empty());
+        let mut written = BTreeSet::new();
         while let Some(field) = fields.next() {
             let (Some(header), Some(path)) = (field.strip_prefix(b":"), fields.next()) else {
                 return Err(failed());
@@ -468,8 +475,31 @@ impl Quarantine {
                 }
                 _ => {}
             }
+            written.extend(path.ok().filter(|_| mode != GONE));
         }
-        Ok(())
+        Ok(written)
+    }
+
+    /// Refuses commits that make a repository that git finds without a `.git`, with what the last one and the user's directory
+    /// have beside what they write.
+    fn refuse_bare_repositories(&self, written: &BTreeSet<TreePath>, id: &str) -> Result<()> {
+        let arguments = ["ls-tree", "-r", "-t", "-z", "--name-only", "--full-tree", id];
+        let listed = self.run_within(LIST_MEMORY, &arguments.map(OsStr::new), b"")?;
+        let listed: HashSet<&[u8]> = listed.split(|&byte| byte == 0).collect();
+        let host = HostDir::open(&self.root).ok();
+        let is_on_host =
+            |path: &TreePath| host.as_ref().is_some_and(|host| !matches!(host.stamp(path), Ok(None)));
+        let is_there = |path: &TreePath| listed.contains(path.as_bytes()) || is_on_host(path);
+        let found = repositories(written.iter().map(|path| (path, true)), is_there);
+        match found.first() {
+            None => Ok(()),
+            Some(directory) => {
+                let name = TreePath::new(directory).map_or_else(|_| ".".to_owned(), |path| path.to_string());
+                let why =
+                    format!("the commits of the sandbox are refused: {name}: {}", bare_repository::REASON);
+                Err(Error::usage(why).hint("apply the files without --branch, and commit them"))
+            }
+        }
     }
 
     fn git(&self, arguments: &[&str], input: &[u8]) -> Result<String> {

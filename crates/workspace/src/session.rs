@@ -518,6 +518,15 @@ impl Workspace {
                 blocking(move || Ok(repository::hooks(&root, &machine))).await.unwrap_or_default()
             };
             changes.hooks = self.hooks.get_or_init(find).await.clone();
+            let host = self.host();
+            changes = blocking(move || {
+                // A workspace that was moved away gets nothing, and its changes can still be looked at.
+                if let (false, Ok(host)) = (changes.in_place, host()) {
+                    changes.refuse_repositories_of(&host);
+                }
+                Ok(changes)
+            })
+            .await?;
         }
         Ok(changes)
     }

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 impl Workspace {
     /// Opens the workspace on the host, which may have moved since. A directory that was added was named by its resolved path: a symlink
     /// that has come into that leads elsewhere.
-    fn host(&self) -> impl Fn() -> Result<HostDir> + Send + 'static {
+    pub(super) fn host(&self) -> impl Fn() -> Result<HostDir> + Send + 'static {
         let (root, is_added) = (self.root.clone(), self.is_added);
         move || {
             let opened = if is_added { HostDir::open_plain(&root) } else { HostDir::open(&root) };
@@ -118,7 +118,12 @@ impl Workspace {
     pub(super) async fn plan(&self, changes: &ChangeSet, decided: &Resolutions) -> Result<Plan> {
         let (host, store) = (self.host(), self.store.clone());
         let (wanted, decided) = (changes.clone(), decided.clone());
-        blocking(move || Plan::check(&host()?, &wanted, &store, Some(&decided)).map_err(conflict_hint)).await
+        let check = move || {
+            let host = host()?;
+            refuse_repositories(&wanted, &host)?;
+            Plan::check(&host, &wanted, &store, Some(&decided)).map_err(conflict_hint)
+        };
+        blocking(check).await
     }
 
     pub(super) async fn own_take_edited(
@@ -248,6 +253,20 @@ pub(super) fn undo_hint(error: Error) -> Error {
     match error.kind() {
         Kind::Conflict => error.hint("nothing was reverted: move these files away and try again"),
         _ => error,
+    }
+}
+
+/// Refuses a change that makes a repository with what the host has by now.
+fn refuse_repositories(changes: &ChangeSet, host: &HostDir) -> Result<()> {
+    let mut judged = changes.clone();
+    judged.refuse_repositories_of(host);
+    match judged.refused.last() {
+        Some(refused) if judged.changes.len() < changes.changes.len() => {
+            let error =
+                Error::new(Kind::Conflict, format!("{} is not written: {}", refused.name, refused.reason));
+            Err(error.hint("name the other files to apply only them: agent apply FILE"))
+        }
+        _ => Ok(()),
     }
 }
 
