@@ -55,7 +55,7 @@ fn what_may_be_what_a_rule_names_is_asked_about() {
         gate("deny", rule).judge(Some(Action::Command(command))) == Judgement::Allow
     });
     assert_eq!(passed.collect::<Vec<_>>(), Vec::<&(&str, &str)>::new(), "these run without a question");
-    let allowed = ["kill 1", "kill $!", "kill -15 1", "kill -s TERM 1"];
+    let allowed = ["kill 1", "kill $!", "kill -15 1", "kill -s TERM 1", "kill -0 1", "kill -l"];
     for command in allowed {
         assert_eq!(
             gate("deny", "kill -9").judge(Some(Action::Command(command))),

@@ -1,13 +1,15 @@
 //! The pattern of a rule: a program with words it is called with, or a module or built-in.
 
 use super::findings::Word;
-use super::spellings::Flag;
+use super::modes::is_same_mode;
+use super::spellings::{Flag, is_signal_value};
 use serde::Deserialize;
 
 /// A program and, where given, subcommands and flags: `rm -rf`, `git push --force`.
 ///
 /// The program's directory and a version at the end of its name (`python3.12`, `gcc-14`) do not matter. Words without a dash are
-/// the first operands, in order (`git -C dir push` is `git push`, `git commit -m push` is not). Up to three letters
+/// the first operands, in order (`git -C dir push` is `git push`, `git commit -m push` is not). One behind a flag may also be
+/// that flag's value, wherever both stand (`curl -X POST` is `curl URL --request=POST`). Up to three letters
 /// after one dash are single flags, in any order and grouping (`-rf` is `-r -v -f`); other flags count as written,
 /// with or without `=value`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -16,9 +18,20 @@ pub struct CommandPattern {
     text: String,
     program: String,
     flags: Vec<String>,
-    operands: Vec<String>,
+    operands: Vec<Operand>,
     words: Vec<String>,
 }
+
+/// A word of a pattern other than a flag.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Operand {
+    text: String,
+    /// The flag that it stands behind.
+    flag: Option<String>,
+}
+
+/// Operands of a pattern that may be values of flags; further ones are operands alone.
+const MAX_VALUES: usize = 6;
 
 /// The match of a command with a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,8 +58,21 @@ impl TryFrom<String> for CommandPattern {
                 "{text:?}: a command in a rule begins with a program's name, without directory: \"git push\""
             ));
         }
-        let (flags, operands) =
-            words.iter().cloned().partition(|word| word.starts_with('-') && word.len() > 1);
+        let (mut flags, mut operands) = (Vec::new(), Vec::new());
+        let is_flag = |word: &&String| word.starts_with('-') && word.len() > 1;
+        let mut before: Option<&String> = None;
+        for word in words {
+            match before.filter(is_flag) {
+                _ if is_flag(&word) => flags.push(word.clone()),
+                // A signal is one option, however it is given.
+                Some(flag) if is_signal_value(program, flag, word) => {
+                    flags.pop();
+                    flags.push(format!("-{word}"));
+                }
+                flag => operands.push(Operand { text: word.clone(), flag: flag.cloned() }),
+            }
+            before = Some(word);
+        }
         Ok(Self { program: program.clone(), flags, operands, text, words: all })
     }
 }
@@ -81,50 +107,73 @@ impl CommandPattern {
         let bundle = bundle.map(|word| Word { text: format!("-{}", word.text), ..word.clone() });
         let options: Vec<Word> = bundle.into_iter().chain(arguments.iter().cloned()).collect();
         let flags = self.options().map(|option| option.likeness(&options));
-        flags.chain([self.operands_likeness(arguments)]).min().unwrap_or(Likeness::No)
+        flags.chain([self.operands_likeness(&options)]).min().unwrap_or(Likeness::No)
     }
 
     fn options(&self) -> impl Iterator<Item = Flag<'_>> {
-        let subcommand = self.operands.first().map_or("", String::as_str);
-        self.flags.iter().map(move |flag| Flag { program: &self.program, subcommand, flag })
+        self.flags.iter().map(|flag| self.option(flag))
     }
 
-    /// Reads the arguments in every way at once: a word after a flag may be that flag's value or an operand.
-    /// `matched[n]` says how sure it is that the first n operands have been seen and nothing else.
-    fn operands_likeness(&self, arguments: &[Word]) -> Likeness {
-        let wanted = self.operands.len();
-        let mut matched = vec![Likeness::No; wanted + 1];
-        matched[0] = Likeness::Yes;
-        let (mut after_flag, mut only_operands) = (false, false);
-        for word in arguments {
-            if !only_operands && word.text == "--" {
-                (only_operands, after_flag) = (true, false);
-                continue;
-            }
-            if !only_operands && word.is_flag() {
-                after_flag = !word.text.contains('=');
-                for n in (0..wanted).rev() {
-                    let values = self.options().map(|option| option.has_value(word, &self.operands[n]));
-                    let joined = values.max().unwrap_or(Likeness::No);
-                    matched[n + 1] = matched[n + 1].max(matched[n].min(joined));
-                }
-                continue;
-            }
-            for n in (0..wanted).rev() {
-                let here = match (is_same(&word.text, &self.operands[n]), word.fixed) {
-                    (true, true) => matched[n],
-                    (_, false) => matched[n].min(Likeness::Maybe),
-                    (false, true) => Likeness::No,
-                };
-                matched[n + 1] = matched[n + 1].max(here);
-                if !after_flag {
-                    matched[n] = Likeness::No;
-                }
-            }
-            after_flag = false;
-        }
-        matched[wanted]
+    fn option<'p>(&'p self, flag: &'p str) -> Flag<'p> {
+        let subcommand = self.operands.first();
+        Flag { program: &self.program, subcommand: subcommand.map_or("", |operand| &operand.text), flag }
     }
+
+    /// Compares the operands, each that may be a flag's value as such and as an operand.
+    fn operands_likeness(&self, arguments: &[Word]) -> Likeness {
+        let values: Vec<usize> =
+            (0..self.operands.len()).filter(|&n| self.operands[n].flag.is_some()).take(MAX_VALUES).collect();
+        let likeness = |chosen: u32| {
+            let is_value = |n: usize| {
+                values.iter().position(|&value| value == n).is_some_and(|bit| chosen >> bit & 1 == 1)
+            };
+            let (given, operands): (Vec<usize>, Vec<usize>) =
+                (0..self.operands.len()).partition(|&n| is_value(n));
+            let as_value = |n: usize| {
+                let operand = &self.operands[n];
+                operand
+                    .flag
+                    .as_deref()
+                    .map_or(Likeness::No, |flag| self.option(flag).value_likeness(arguments, &operand.text))
+            };
+            let operands: Vec<&str> = operands.iter().map(|&n| self.operands[n].text.as_str()).collect();
+            let is_same = |given: &str, wanted: &str| is_same(&self.program, given, wanted);
+            let operands = first_operands(&operands, arguments, &is_same);
+            given.into_iter().map(as_value).chain([operands]).min()
+        };
+        (0..1 << values.len()).filter_map(likeness).max().unwrap_or(Likeness::No)
+    }
+}
+
+/// Reads the arguments in every way at once: a word after a flag may be that flag's value or an operand.
+/// `matched[n]` says how sure it is that the first n operands have been seen and nothing else.
+fn first_operands(wanted: &[&str], arguments: &[Word], is_same: &dyn Fn(&str, &str) -> bool) -> Likeness {
+    let mut matched = vec![Likeness::No; wanted.len() + 1];
+    matched[0] = Likeness::Yes;
+    let (mut after_flag, mut only_operands) = (false, false);
+    for word in arguments {
+        if !only_operands && word.text == "--" {
+            (only_operands, after_flag) = (true, false);
+            continue;
+        }
+        if !only_operands && word.is_flag() {
+            after_flag = !word.text.contains('=');
+            continue;
+        }
+        for n in (0..wanted.len()).rev() {
+            let here = match (is_same(&word.text, wanted[n]), word.fixed) {
+                (true, true) => matched[n],
+                (_, false) => matched[n].min(Likeness::Maybe),
+                (false, true) => Likeness::No,
+            };
+            matched[n + 1] = matched[n + 1].max(here);
+            if !after_flag {
+                matched[n] = Likeness::No;
+            }
+        }
+        after_flag = false;
+    }
+    matched[wanted.len()]
 }
 
 /// Returns whether the program is the named one, wherever it lies and whatever version its name ends in.
@@ -144,8 +193,9 @@ pub fn without_version(base: &str) -> &str {
     if name.len() < base.len() { name.trim_end_matches('-') } else { name }
 }
 
-/// Returns whether an operand is the wanted one; a path from the root may be written with more slashes and dots.
-fn is_same(given: &str, wanted: &str) -> bool {
+/// Returns whether an operand of a program is the wanted one; a path from the root may be written with more slashes and dots, and a mode
+/// in other ways.
+pub(super) fn is_same(program: &str, given: &str, wanted: &str) -> bool {
     let parts = |path: &str| {
         let mut parts: Vec<String> = Vec::new();
         for part in path.split('/') {
@@ -157,9 +207,13 @@ fn is_same(given: &str, wanted: &str) -> bool {
         }
         parts
     };
-    given == wanted || wanted.starts_with('/') && given.starts_with('/') && parts(given) == parts(wanted)
+    given == wanted
+        || TAKE_MODES.contains(&program) && is_same_mode(given, wanted)
+        || wanted.starts_with('/') && given.starts_with('/') && parts(given) == parts(wanted)
 }
 
+/// Programs that take modes of files.
+const TAKE_MODES: [&str; 4] = ["chmod", "install", "mkdir", "mkfifo"];
 /// Programs that rustup stands in front of.
 const TOOLCHAIN: [&str; 7] =
     ["cargo", "rustc", "rustfmt", "rustdoc", "cargo-fmt", "cargo-clippy", "rust-analyzer"];

@@ -1,7 +1,7 @@
 //! The spellings of an option that a rule names.
 
 use super::findings::Word;
-use super::pattern::Likeness;
+use super::pattern::{Likeness, is_same};
 
 /// Spellings of an option, by a program's manual: the program with its subcommand, those that mean the same, and those that mean more than that.
 /// Behind a blank stands the value, or another option that is needed beside it.
@@ -20,6 +20,8 @@ const SYNONYMS: &[(&str, &str, &[&str])] = &[
     ("rm", "-d --dir", &[]),
     ("rmdir", "-p --parents", &[]),
     ("mkdir", "-p --parents", &[]),
+    ("mkdir", "-m --mode", &[]),
+    ("mkfifo", "-m --mode", &[]),
     ("install", "-m --mode", &[]),
     ("install", "-d --directory", &[]),
     ("truncate", "-s --size", &[]),
@@ -63,6 +65,29 @@ const SYNONYMS: &[(&str, &str, &[&str])] = &[
     ("curl", "-k --insecure", &["--proxy-insecure"]),
     ("curl", "-L --location", &["--location-trusted"]),
     ("curl", "-u --user", &[]),
+    ("curl", "-x --proxy", &["--preproxy"]),
+    ("curl", "-I --head", &[]),
+    ("curl", "-H --header", &[]),
+    ("curl", "-A --user-agent", &[]),
+    ("curl", "-b --cookie", &[]),
+    ("curl", "-c --cookie-jar", &[]),
+    ("curl", "-e --referer", &[]),
+    ("curl", "-E --cert", &[]),
+    ("curl", "-G --get", &[]),
+    ("curl", "-i --include --show-headers", &[]),
+    ("curl", "-K --config", &[]),
+    ("curl", "-m --max-time", &[]),
+    ("curl", "-n --netrc", &["--netrc-file", "--netrc-optional"]),
+    ("curl", "-Q --quote", &[]),
+    ("curl", "-r --range", &[]),
+    ("curl", "-w --write-out", &[]),
+    ("pkill", "-f --full", &[]),
+    ("pkill", "-u --euid", &[]),
+    ("pkill", "-U --uid", &[]),
+    ("killall", "-r --regexp", &[]),
+    ("killall", "-u --user", &[]),
+    ("ls", "-a --all", &[]),
+    ("ls", "-R --recursive", &[]),
     ("wget", "-O --output-document", &[]),
     ("wget", "-P --directory-prefix", &[]),
     ("wget", "-r --recursive", &["-m", "--mirror"]),
@@ -123,9 +148,46 @@ const SYNONYMS: &[(&str, &str, &[&str])] = &[
 /// Programs that send signals, with their options whose value is one.
 const SIGNALLED: [(&str, &[&str]); 3] =
     [("kill", &["-s", "-n", "--signal"]), ("pkill", &["--signal"]), ("killall", &["-s", "--signal"])];
-/// Signals that have the same number on every system.
-const SIGNALS: [(&str, &str); 7] =
-    [("HUP", "1"), ("INT", "2"), ("QUIT", "3"), ("ABRT", "6"), ("KILL", "9"), ("ALRM", "14"), ("TERM", "15")];
+/// The signals of Linux on x86 and Arm from number 1 on (signal(7)), and their other names.
+const SIGNALS: [&str; 31] = [
+    "HUP",
+    "INT",
+    "QUIT",
+    "ILL",
+    "TRAP",
+    "ABRT IOT",
+    "BUS",
+    "FPE",
+    "KILL",
+    "USR1",
+    "SEGV",
+    "USR2",
+    "PIPE",
+    "ALRM",
+    "TERM",
+    "STKFLT",
+    "CHLD CLD",
+    "CONT",
+    "STOP",
+    "TSTP",
+    "TTIN",
+    "TTOU",
+    "URG",
+    "XCPU",
+    "XFSZ",
+    "VTALRM",
+    "PROF",
+    "WINCH",
+    "IO POLL",
+    "PWR",
+    "SYS UNUSED",
+];
+/// The number of the signal that is sent where none is named.
+const DEFAULT_SIGNAL: usize = 15;
+/// Options with which none is sent.
+const NO_SIGNAL: [&str; 8] = ["-0", "-l", "-L", "-t", "--list", "--table", "--help", "--version"];
+/// The number of the last signal.
+const LAST_SIGNAL: usize = 64;
 
 /// An option that a rule names.
 #[derive(Clone, Copy)]
@@ -137,10 +199,9 @@ pub struct Flag<'p> {
 
 impl Flag<'_> {
     /// Returns how sure it is that it is given: a word that the shell puts in may be one, and so may one behind two dashes that may be the
-    /// value of an option. To `find`, no dashes end anything.
+    /// value of an option.
     pub fn likeness(self, arguments: &[Word]) -> Likeness {
-        let end = arguments.iter().position(|word| word.text == "--" && self.program != "find");
-        let (before, after) = arguments.split_at(end.unwrap_or(arguments.len()));
+        let (before, after) = self.divided(arguments);
         let is_value = before.last().is_some_and(Word::is_flag);
         match self.is_among(before) {
             true => Likeness::Yes,
@@ -151,14 +212,30 @@ impl Flag<'_> {
         }
     }
 
-    /// Returns how sure it is that a word is it with this value joined: `-XPOST`, `--request=POST`.
-    pub fn has_value(self, word: &Word, value: &str) -> Likeness {
-        let is_it = |spelling| match value_in(&word.text, spelling) {
-            Some(joined) if word.fixed && joined == value => Likeness::Yes,
-            Some(_) if !word.fixed => Likeness::Maybe,
-            _ => Likeness::No,
+    /// Returns how sure it is that it is given with this value: `-XPOST`, `--request=POST`, `-X POST`.
+    pub fn value_likeness(self, arguments: &[Word], value: &str) -> Likeness {
+        let (before, _) = self.divided(arguments);
+        let of = |word: &Word, text: &str| match word.fixed {
+            true if is_same(self.program, text, value) => Likeness::Yes,
+            true => Likeness::No,
+            false => Likeness::Maybe,
         };
-        self.spellings().map(is_it).max().unwrap_or(Likeness::No)
+        let at = |(at, word): (usize, &Word)| {
+            let spelled = |spelling: &str| {
+                let joined = value_in(&word.text, spelling).map(|joined| of(word, joined));
+                let next = before.get(at + 1).filter(|_| is_written(word, spelling));
+                joined.max(next.map(|next| of(next, &next.text)))
+            };
+            self.spellings().filter_map(spelled).max()
+        };
+        let found = before.iter().enumerate().filter_map(at).max().unwrap_or(Likeness::No);
+        found.max(if before.iter().any(Word::may_be_option) { Likeness::Maybe } else { Likeness::No })
+    }
+
+    /// The arguments that may be options, and those behind the two dashes that end them. To `find`, no dashes end anything.
+    fn divided(self, arguments: &[Word]) -> (&[Word], &[Word]) {
+        let end = arguments.iter().position(|word| word.text == "--" && self.program != "find");
+        arguments.split_at(end.unwrap_or(arguments.len()))
     }
 
     /// Returns whether the shell may put in what makes it: a negative number, or the value that it needs.
@@ -187,6 +264,9 @@ impl Flag<'_> {
     fn is_signal(self, arguments: &[Word]) -> bool {
         let Some(wanted) = self.signal() else { return false };
         let is_it = |text: &str| signal(text) == Some(wanted);
+        if wanted == DEFAULT_SIGNAL && !arguments.is_empty() && !self.names_signal(arguments) {
+            return true;
+        }
         arguments.iter().enumerate().any(|(at, word)| {
             let next = arguments.get(at + 1).is_some_and(|next| is_it(&next.text));
             let has_value = |option: &str| {
@@ -196,8 +276,17 @@ impl Flag<'_> {
         })
     }
 
+    /// Returns whether the arguments name a signal, or ask for none to be sent.
+    fn names_signal(self, arguments: &[Word]) -> bool {
+        arguments.iter().filter(|word| word.is_flag()).any(|word| {
+            let flag = word.text.as_str();
+            let is_signal = self.signal_options().any(|option| is_written(word, option));
+            is_signal || signal(&flag[1..]).is_some() || NO_SIGNAL.contains(&flag)
+        })
+    }
+
     /// The signal that it names, to a program that sends them.
-    fn signal(self) -> Option<&'static str> {
+    fn signal(self) -> Option<usize> {
         self.signal_options().next().and_then(|_| signal(&self.flag[1..]))
     }
 
@@ -268,12 +357,23 @@ fn value_in<'w>(word: &'w str, flag: &str) -> Option<&'w str> {
     }
 }
 
-/// The name of the signal that a text is.
-fn signal(text: &str) -> Option<&'static str> {
+/// Returns whether a word behind this option of the program is a signal.
+pub fn is_signal_value(program: &str, option: &str, value: &str) -> bool {
+    let is_of_signals = |(known, options): &(&str, &[&str])| *known == program && options.contains(&option);
+    SIGNALLED.iter().any(is_of_signals) && signal(value).is_some()
+}
+
+/// The number of the signal that a text is: a name in any case, or a number as `strtol` reads it.
+fn signal(text: &str) -> Option<usize> {
+    let number = text.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == '\u{b}');
+    let number = number.strip_prefix('+').unwrap_or(number).trim_end();
+    if number.bytes().all(|byte| byte.is_ascii_digit()) {
+        return number.parse().ok().filter(|number| (1..=LAST_SIGNAL).contains(number));
+    }
     let name = text.to_ascii_uppercase();
     let name = name.strip_prefix("SIG").unwrap_or(&name);
-    let number = text.trim_start_matches('0');
-    SIGNALS.iter().find(|(known, its)| *known == name || *its == number).map(|(known, _)| *known)
+    let is_it = |names: &&str| names.split(' ').any(|known| known == name);
+    SIGNALS.iter().position(is_it).map(|at| at + 1)
 }
 
 /// The letters of `-rf`, where it is short enough to be letters and no word like `-delete`.

@@ -4,7 +4,7 @@
 use super::built_ins::OF_SHELL;
 use super::plain;
 use super::proven::{Input, RESERVED, Read, Reader, refuse};
-use super::tokens::{Draft, WordPart, is_name};
+use super::tokens::{Draft, WordPart, is_name, is_number};
 use super::values::Value;
 use super::variables;
 
@@ -43,7 +43,15 @@ impl Reader<'_, '_> {
         self.blanks()?;
         if self.rest().starts_with("((") {
             self.at += 2;
+            let start = self.at;
             self.arithmetic(";")?;
+            // An expression within a word may be passed over, and this one never is.
+            if let Some((name, value)) = self.text[start..self.at - 1].split_once('=')
+                && is_name(name.trim())
+                && is_number(value.trim())
+            {
+                self.shared.set.push(name.trim().to_owned());
+            }
             self.arithmetic(";")?;
             // What comes last is evaluated behind the first turn.
             let set = self.shared.set.len();

@@ -70,7 +70,8 @@ impl Shared {
                 is_read: command.is_read,
             });
         }
-        Ok(Proven { runs, alters: self.alters })
+        let assigned = self.values.into_keys().chain(self.passed).collect();
+        Ok(Proven { runs, alters: self.alters, assigned })
     }
 }
 

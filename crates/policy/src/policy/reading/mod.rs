@@ -35,7 +35,8 @@ use super::subprocess;
 use names::Reading;
 use plain::Known;
 use shell::{Run, ScriptPart, Stdin};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tree::{Dialect, Source};
 use wrappers::{Inside, Shell};
@@ -60,6 +61,20 @@ struct Piece {
     is_refused: bool,
     /// The shell that runs it.
     shell: Shell,
+    /// Variables that the commands around it give values.
+    assigned: Rc<HashSet<String>>,
+}
+
+impl Piece {
+    /// The same place, in commands that give these variables values too.
+    fn within(&self, names: HashSet<String>) -> Self {
+        let (content, place) = (Content::of(Language::Shell, String::new()), self.place.clone());
+        let assigned = match names.is_empty() {
+            true => Rc::clone(&self.assigned),
+            false => Rc::new(self.assigned.iter().cloned().chain(names).collect()),
+        };
+        Self { content, place, assigned, ..*self }
+    }
 }
 
 enum Content {
@@ -84,7 +99,15 @@ pub fn command(text: &str) -> Findings {
     };
     subprocess::read(|| {
         let (place, shell) = (Origin::Command, Shell::default());
-        read(vec![Piece { content, place, depth: 0, runs: true, is_refused: false, shell }])
+        read(vec![Piece {
+            content,
+            place,
+            depth: 0,
+            runs: true,
+            is_refused: false,
+            shell,
+            assigned: Rc::default(),
+        }])
     })
 }
 
@@ -109,7 +132,7 @@ fn file(path: &str, text: &str, is_whole: bool, depth: usize) -> Option<Piece> {
     let text = if is_whole { text.to_owned() } else { dedented(text) };
     let content = Content::Code { language, dialect, text, is_whole };
     let (place, shell) = (Origin::File(path.to_owned()), Shell::default());
-    Some(Piece { content, place, depth, runs: false, is_refused: false, shell })
+    Some(Piece { content, place, depth, runs: false, is_refused: false, shell, assigned: Rc::default() })
 }
 
 fn read(pieces: Vec<Piece>) -> Findings {
@@ -166,8 +189,8 @@ impl CommandReader {
 
     fn nest_in(&mut self, shell: Shell, content: Content, runs: bool, piece: &Piece) {
         let (place, depth) = (piece.place.clone(), piece.depth + 1);
-        let is_refused = piece.is_refused;
-        self.waiting.push_back(Piece { content, place, depth, runs, is_refused, shell });
+        let (is_refused, assigned) = (piece.is_refused, Rc::clone(&piece.assigned));
+        self.waiting.push_back(Piece { content, place, depth, runs, is_refused, shell, assigned });
     }
 
     /// Reads what a script runs. Of one that is not proven, what the grammar finds is for rules.
@@ -175,18 +198,17 @@ impl CommandReader {
         if !piece.runs {
             return self.find(text, piece);
         }
-        match proven::read(text, piece.shell) {
+        match proven::read(text, piece.shell, &piece.assigned) {
             Ok(script) => {
                 self.findings.is_altered |= script.alters;
+                let piece = &piece.within(script.assigned);
                 for run in script.runs {
                     self.proven(run, piece);
                 }
             }
             Err(why) => {
                 self.unreadable(Language::Shell, format!("a script that is not read whole: {why}"));
-                let content = Content::of(Language::Shell, String::new());
-                let place = piece.place.clone();
-                self.find(text, &Piece { runs: false, is_refused: true, content, place, ..*piece });
+                self.find(text, &Piece { runs: false, is_refused: true, ..piece.within(HashSet::new()) });
             }
         }
     }
@@ -259,9 +281,11 @@ impl CommandReader {
         }
         let defines =
             matches!(program.text.as_str(), "alias" | "export" | "hash" | "enable" | "source" | ".");
-        let sets =
-            !inside.commands.is_empty() && words.iter().any(|word| wrappers::is_assignment(&word.text));
-        self.findings.is_altered |= defines || sets;
+        let given = words.iter().filter(|word| wrappers::is_assignment(&word.text));
+        let given = given.filter_map(|word| word.text.split_once('=')).map(|(name, _)| name.to_owned());
+        let given: HashSet<String> = given.filter(|_| !inside.commands.is_empty()).collect();
+        self.findings.is_altered |= defines || !given.is_empty();
+        let piece = &piece.within(given);
         if let Some(what) = inside.unreadable.filter(|_| !piece.is_refused) {
             self.unreadable(Language::Shell, format!("{what}: {}", super::rules::shown(&words)));
         }

@@ -63,6 +63,8 @@ const EXCEPT: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// Formats that git has itself: a setting does not change them.
+const FORMATS: &str = "oneline short medium full fuller reference email mboxrd raw";
 /// Subcommands of git that run only what the repository's own files name (hooks, filters), and options of theirs that name a program.
 const GIT: &str = "\
     add apply blame branch cat-file check-ignore checkout cherry clean commit config describe diff for-each-ref grep init log ls-files \
@@ -541,7 +543,7 @@ fn is_plain_git(arguments: &[Word]) -> bool {
     let name = subcommand.text.as_str();
     match name {
         "commit" => is_plain_commit(rest),
-        "tag" => is_plain_tag(rest),
+        "tag" => is_plain_tag(rest) && !rest.iter().any(may_show_signature),
         "config" => is_plain_config(rest),
         "init" => rest.iter().all(|word| {
             matches!(word.text.as_str(), "-q" | "--quiet" | "-b" | "--bare")
@@ -567,10 +569,22 @@ fn is_plain_git(arguments: &[Word]) -> bool {
     }
 }
 
-/// Returns whether a format may show a signature, which a program that the settings name verifies.
+/// Returns whether a format or an order may need a signature, which a program that the settings name verifies. The settings may name formats
+/// too.
 fn may_show_signature(word: &Word) -> bool {
-    let is_format = ["--format", "--pretty"].iter().any(|option| word.text.starts_with(option));
-    word.text.contains("%G") || word.text.contains("(signature") || is_format && !word.fixed
+    let of = |option: &str| word.text.strip_prefix(option);
+    let is_named = |format: &str| {
+        !format.contains('%')
+            && !format.starts_with("format:")
+            && !format.starts_with("tformat:")
+            && !is_in(FORMATS, format)
+    };
+    word.text.contains("%G")
+        || word.text.contains("(signature")
+        || word.text == "--sort"
+        || word.is_flag() && word.text.contains("signature")
+        || of("--pretty=").or_else(|| of("--format=")).is_some_and(is_named)
+        || (of("--format").is_some() || of("--pretty").is_some()) && !word.fixed
 }
 
 /// Returns whether git may open an editor, which takes commands from what it reads, or asks about each part of a change in one.

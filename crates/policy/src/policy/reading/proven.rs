@@ -33,17 +33,19 @@ pub struct Proven {
     pub runs: Vec<Run>,
     /// Set if it sets variables, defines functions or writes to files.
     pub alters: bool,
+    /// Variables that it gives values, to its programs too.
+    pub assigned: HashSet<String>,
 }
 
-/// Reads a script that `shell` runs.
-pub fn read(text: &str, shell: Shell) -> Read<Proven> {
+/// Reads a script that `shell` runs, in commands that give `outer` variables values.
+pub fn read(text: &str, shell: Shell, outer: &HashSet<String>) -> Read<Proven> {
     if text.len() > MAX_SCRIPT {
         return refuse("a script that is too long");
     }
     if text.bytes().any(|byte| byte.is_ascii_control() && !matches!(byte, b'\n' | b'\t')) {
         return refuse("a control character");
     }
-    let mut shared = Shared::default();
+    let mut shared = Shared { outer: outer.clone(), ..Shared::default() };
     let mut reader = Reader {
         text,
         at: 0,
@@ -83,6 +85,10 @@ pub struct Shared {
     pub(super) numbers: Vec<String>,
     /// Variables that have been given a value for sure, so that what they hold is not from outside of the script.
     pub(super) set: Vec<String>,
+    /// Variables that commands around the script give values: they may hold those wherever the script is left early.
+    pub(super) outer: HashSet<String>,
+    /// Variables of programs alone.
+    pub(super) passed: HashSet<String>,
     /// Number of expressions and assignments so far that may fail, behind which bash passes over the rest of the line.
     pub(super) failures: usize,
     /// Set if a variable may be read-only, so that assignments may fail.
@@ -400,15 +406,16 @@ impl<'s> Reader<'s, '_> {
     /// 2.9.3: `a && b || c`
     fn and_or(&mut self) -> Read<()> {
         let (commands, expansions) = (self.shared.commands.len(), self.shared.expansions);
-        let (before, mut set) = (self.shared.set.len(), None);
+        let (before, mut set, mut has_or) = (self.shared.set.len(), None, false);
         loop {
             self.pipeline()?;
             self.blanks()?;
-            // What only one side sets may not be set behind them.
+            // What only one side sets may not be set behind them, nor behind `&&` where that side was passed over: `a || b && c`.
             let first = *set.get_or_insert(self.shared.set.len());
+            has_or |= self.rest().starts_with("||");
             match self.rest() {
-                rest if rest.starts_with("&&") => {}
-                rest if rest.starts_with("||") => self.shared.set.truncate(first),
+                rest if rest.starts_with("&&") && !has_or => {}
+                rest if rest.starts_with("&&") || rest.starts_with("||") => self.shared.set.truncate(first),
                 rest => {
                     let in_background = rest.starts_with('&');
                     self.shared.set.truncate(if in_background { before } else { first });
@@ -478,6 +485,7 @@ impl<'s> Reader<'s, '_> {
         let Some(word) = self.reserved() else { return self.simple() };
         self.is_beginning = false;
         self.at += word.len();
+        // It sets nothing for sure: where a redirection fails, nothing of it runs.
         self.deeper(|reader| reader.compound(word))?;
         let (mut inputs, mut targets) = (Vec::new(), Vec::new());
         loop {
@@ -503,7 +511,8 @@ impl<'s> Reader<'s, '_> {
     }
 
     fn is_set(&self, name: &str) -> bool {
-        !variables::is_overwritten(name) && self.shared.set.iter().any(|set| set == name)
+        let is_set = self.shared.set.iter().any(|set| set == name);
+        is_set && !variables::is_overwritten(name) && !self.shared.outer.contains(name)
     }
 
     /// Notes that an expression evaluates what a variable holds.

@@ -126,6 +126,8 @@ impl<'s> Reader<'s, '_> {
                 self.shared.set.push((*name).to_owned());
             } else if !is_for_program(name, value.as_ref().and_then(Draft::fixed)) {
                 return refuse("a variable of a program");
+            } else {
+                self.shared.passed.insert((*name).to_owned());
             }
             self.shared.alters = true;
         }

@@ -351,7 +351,8 @@ impl<'s> Reader<'s, '_> {
             let Some(end) = self.rest().find(']') else { return refused() };
             let index = &self.rest()[1..end];
             is_list = matches!(index, "@" | "*");
-            if !is_list && (index.is_empty() || !index.bytes().all(|byte| byte.is_ascii_digit())) {
+            // In one other than a number bash finds an error, and passes over the rest of the line.
+            if !is_list && !is_number(index) {
                 return refused();
             }
             self.at += end + 1;
@@ -440,7 +441,7 @@ impl<'s> Reader<'s, '_> {
             while reader.peek().is_some_and(|byte| byte.is_ascii_digit()) {
                 reader.at += 1;
             }
-            start < reader.at
+            is_number(&reader.text[start..reader.at])
         };
         if !rest.starts_with(':') {
             return refused;
@@ -494,7 +495,7 @@ impl<'s> Reader<'s, '_> {
                     continue;
                 }
                 b'$' | b'_' | b'a'..=b'z' | b'A'..=b'Z' => {
-                    self.operand(self.at == first)?;
+                    self.operand()?;
                     if self.peek().is_some_and(|next| {
                         next == b'_' || next.is_ascii_alphanumeric() || b"$[#`".contains(&next)
                     }) {
@@ -511,7 +512,7 @@ impl<'s> Reader<'s, '_> {
     }
 
     /// A variable, or the number of something, within an expression.
-    fn operand(&mut self, is_first: bool) -> Read<()> {
+    fn operand(&mut self) -> Read<()> {
         if self.peek() != Some(b'$') {
             let name = self.name().to_owned();
             if super::variables::decides(&name) || super::variables::is_integer(&name) && name != "RANDOM" {
@@ -519,12 +520,7 @@ impl<'s> Reader<'s, '_> {
             }
             let after = self.rest().trim_start_matches(' ');
             if after.starts_with('=') && !after.starts_with("==") {
-                self.bind(&name, Value::Number)?;
-                let ends = |c: char| c == ')' || c == ';';
-                let value = after[1..].split(ends).next().unwrap_or_default();
-                if is_first && is_number(value.trim()) {
-                    self.shared.set.push(name.clone());
-                }
+                return self.bind(&name, Value::Number);
             }
             return self.evaluates(name);
         }
