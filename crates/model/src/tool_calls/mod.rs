@@ -1,9 +1,11 @@
 //! Tool calls as models write them: recovered from text, parsed, and repaired where only one meaning is possible.
 
+mod asides;
 mod assignments;
 mod body;
 mod braces;
 mod coerce;
+mod elements;
 mod escapes;
 mod harmony;
 pub mod holdback;
