@@ -3,7 +3,10 @@
 //! speak over one virtio port (`mux.rs`), which carries the streams of all clients.
 
 pub mod boot;
+mod clock;
+mod console;
 pub mod keeper;
 mod modules;
 mod monitor;
 mod mux;
+mod qemu;

@@ -3,22 +3,22 @@
 //!
 //! The first byte that a client reads is `r`, after which comes the guest's protocol, or `f` and why there is no guest.
 
+use super::clock::Clock;
+use super::console::{LAST_WORDS, TextTail, read_some};
 use super::monitor::Monitor;
 use super::mux::{ENTROPY, Event, MAX_CONTENT, Mux, Notice};
-use crate::client::would_block;
+use super::qemu::{Launched, Machine, launch};
 use crate::sys::{self, POLLIN, Poll, Signals};
 use agent_wire::boot_spec::{
     DISK_FILE, FRESH_FILE, PAUSE_SIGNAL, RESUME_SIGNAL, SESSION_FILE, STATE_FILE, UNSAVED_FILE,
 };
-use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::os::unix::process::CommandExt;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Clients at once; more are refused.
@@ -30,15 +30,10 @@ const SILENCE: Duration = Duration::from_secs(30);
 const TURN: Duration = Duration::from_secs(1);
 /// A turn that took longer than this was not the machine's fault: everything was frozen.
 const FROZEN: Duration = Duration::from_secs(4);
-/// A clock that differs more than this from what it should say was set, or this machine was suspended.
-const JUMP: Duration = Duration::from_millis(200);
 /// The time for which clients that come back to ask learn why the machine has ended.
 const LINGER: Duration = Duration::from_secs(5);
 /// The time by which this side waits longer for a client than the guest inside.
 const GRACE: Duration = Duration::from_secs(30);
-/// The number of bytes that are kept of the console, and of QEMU's messages.
-const LAST_WORDS: usize = 4 << 10;
-
 const DISK_IS_FULL: &str = "the virtual machine has ended: this machine has no space left for its disk";
 
 struct KeeperOptions {
@@ -59,46 +54,6 @@ struct KeeperOptions {
 struct WaitingClient {
     input: OwnedFd,
     output: OwnedFd,
-}
-
-/// The end of a text that has no end.
-#[derive(Default)]
-struct TextTail(VecDeque<u8>);
-
-impl TextTail {
-    fn push(&mut self, bytes: &[u8]) {
-        self.0.extend(bytes);
-        let surplus = self.0.len().saturating_sub(LAST_WORDS);
-        self.0.drain(..surplus);
-    }
-
-    fn text(&self) -> String {
-        let (front, back) = self.0.as_slices();
-        String::from_utf8_lossy(&[front, back].concat()).trim().to_owned()
-    }
-}
-
-/// This machine's clock, as it should go on.
-struct Clock {
-    at: Instant,
-    time: SystemTime,
-}
-
-impl Clock {
-    fn now() -> Self {
-        Self { at: Instant::now(), time: SystemTime::now() }
-    }
-
-    /// Returns whether the time is another one than it should be, once for each jump.
-    fn has_jumped(&mut self) -> bool {
-        let (should_be, is) = (self.time + self.at.elapsed(), SystemTime::now());
-        let difference = is.duration_since(should_be).unwrap_or_else(|error| error.duration());
-        let has_jumped = difference > JUMP;
-        if has_jumped {
-            *self = Self::now();
-        }
-        has_jumped
-    }
 }
 
 /// The stage of the machine.
@@ -210,8 +165,8 @@ impl Keeper {
             _ if is_paused => Some(STATE_FILE),
             state => state.as_deref().filter(|state| is_fresh && Path::new(state).is_file()),
         };
-        let started =
-            launch(&options, state).and_then(|launched| Ok((Mux::new(launched.port)?, launched.rest)));
+        let started = launch(&options.command, &options.boot_arguments, state)
+            .and_then(|launched| Ok((Mux::new(launched.port)?, launched.rest)));
         let (mut mux, Machine { machine, monitor, console, errors }) = match started {
             Ok(started) => started,
             Err(error) => return Err((waiting, error)),
@@ -457,7 +412,8 @@ impl Keeper {
 
     /// Starts QEMU again with what was saved.
     fn wake(&mut self) -> io::Result<()> {
-        let Launched { port, rest } = launch(&self.options, Some(STATE_FILE))?;
+        let Launched { port, rest } =
+            launch(&self.options.command, &self.options.boot_arguments, Some(STATE_FILE))?;
         (self.machine, self.monitor) = (rest.machine, rest.monitor);
         (self.console, self.errors) = (rest.console, rest.errors);
         self.mux.move_to(port)?;
@@ -582,57 +538,6 @@ impl Keeper {
     }
 }
 
-/// QEMU, and what it is connected by.
-struct Launched {
-    port: OwnedFd,
-    rest: Machine,
-}
-
-struct Machine {
-    machine: Child,
-    monitor: Monitor,
-    console: Option<File>,
-    errors: Option<File>,
-}
-
-/// Starts QEMU, which boots or takes a state.
-fn launch(options: &KeeperOptions, state: Option<&str>) -> io::Result<Launched> {
-    let (port, of_machine) = UnixStream::pair()?;
-    let mut command = Command::new(&options.command[0]);
-    command.args(&options.command[1..]);
-    sys::keep_on_exec(of_machine.as_raw_fd())?;
-    command.args(["-chardev", &format!("socket,id=port,fd={}", of_machine.as_raw_fd())]);
-    let (monitor, of_monitor) = UnixStream::pair()?;
-    sys::keep_on_exec(of_monitor.as_raw_fd())?;
-    command.args(["-chardev", &format!("socket,id=monitor,fd={}", of_monitor.as_raw_fd())]);
-    command.args(["-mon", "chardev=monitor,mode=control"]);
-    let state = state.map(File::open).transpose()?;
-    match &state {
-        Some(state) => {
-            sys::keep_on_exec(state.as_raw_fd())?;
-            command.args(["-incoming", &format!("fd:{}", state.as_raw_fd())]);
-        }
-        None => {
-            command.args(&options.boot_arguments);
-        }
-    }
-    // SAFETY: it only sets the signals that the child blocks, and needs no memory.
-    unsafe {
-        command.pre_exec(|| {
-            sys::unblock_signals();
-            Ok(())
-        });
-    }
-    let mut machine = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let console = machine.stdout.take().map(OwnedFd::from).map(File::from);
-    let errors = machine.stderr.take().map(OwnedFd::from).map(File::from);
-    for file in console.iter().chain(&errors) {
-        sys::set_nonblocking(file.as_raw_fd())?;
-    }
-    let rest = Machine { machine, monitor: Monitor::new(monitor)?, console, errors };
-    Ok(Launched { port: port.into(), rest })
-}
-
 /// Tells the machine whose it is.
 fn send_session(mux: &mut Mux) -> io::Result<()> {
     let mut content = entropy()?.to_vec();
@@ -675,30 +580,10 @@ fn refuse(client: WaitingClient, why: &str) {
     let _ = File::from(client.output).write_all(format!("f{why}").as_bytes());
 }
 
-/// Reads what is there. `false` at the end.
-fn read_some(file: &mut File, tail: &mut TextTail) -> bool {
-    let mut buffer = [0; 4096];
-    for _ in 0..16 {
-        match file.read(&mut buffer) {
-            Ok(0) => return false,
-            Ok(length) => tail.push(&buffer[..length]),
-            Err(error) => return would_block(&error),
-        }
-    }
-    true
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_end_of_a_flood_is_kept() {
-        let mut tail = TextTail::default();
-        (0..1000).for_each(|number| tail.push(format!("line {number}\n").as_bytes()));
-        assert!(tail.0.len() <= LAST_WORDS);
-        assert!(tail.text().ends_with("line 999"));
-    }
+    use std::os::unix::net::UnixStream;
 
     /// A keeper whose machine is this text of bash, and its client. The port is the descriptor `$fd`.
     fn keeper_of(script: &str) -> (Keeper, UnixStream) {
