@@ -50,6 +50,13 @@ fn what_may_be_what_a_rule_names_is_asked_about() {
         ("kill -TERM", "s=15; kill -s$s 1"),
         ("curl -X POST", "m=POST; curl -X$m u"),
         ("curl -X POST", "m=POST; curl --request=$m u"),
+        // The dashes are the value of the option before them.
+        ("curl -X POST", "curl -H -- u -X POST"),
+        ("curl -X POST", "curl -b -- u -XPOST"),
+        ("sort -o x", "sort -T -- a -o x"),
+        ("git commit -m wip", "git commit -F -- -m wip"),
+        ("tar -C /", "tar xf a --exclude -- b -C /"),
+        ("curl -X POST", "x=1; ((x-=5)); curl \"${x}XPOST\" u"),
     ];
     let passed = lines.iter().filter(|(rule, command)| {
         gate("deny", rule).judge(Some(Action::Command(command))) == Judgement::Allow

@@ -1,10 +1,13 @@
 //! Modes of files, as `chmod` reads them.
 
-/// Returns whether a mode gives the same permissions as one in digits: with other zeros in front, as `=777`, or in letters (`a+rwx`,
-/// which the umask does not change where it says for whom).
+/// Returns whether a mode gives the permissions that another one names: exactly those of one in digits, with other zeros in front or in
+/// letters (`a+rwx`), and at least those of one in letters.
 pub fn is_same_mode(given: &str, wanted: &str) -> bool {
-    let Some(wanted) = digits(wanted) else { return false };
-    digits(given.trim_start_matches(['=', '+'])).or_else(|| letters(given)) == Some(wanted)
+    match (permissions(given), permissions(wanted)) {
+        (Some(given), Some(exact)) if digits(wanted).is_some() => given == exact,
+        (Some(given), Some(least)) => least != 0 && given & least == least,
+        _ => false,
+    }
 }
 
 fn digits(mode: &str) -> Option<u32> {
@@ -12,30 +15,44 @@ fn digits(mode: &str) -> Option<u32> {
     is_octal.then(|| u32::from_str_radix(mode, 8).ok()).flatten()
 }
 
-/// The permissions that a mode in letters gives a file that has none.
-fn letters(mode: &str) -> Option<u32> {
+/// The permissions that a mode gives a file that has none. The umask, which keeps some of them where nobody is named, does not count.
+fn permissions(mode: &str) -> Option<u32> {
+    if let Some(mode) = digits(mode) {
+        return Some(mode);
+    }
     let mut given = 0;
     for clause in mode.split(',') {
-        let (whom, actions) = clause.split_at(clause.find(['+', '-', '='])?);
+        let (whom, mut actions) = clause.split_at(clause.find(['+', '-', '='])?);
         let whom = whom.chars().try_fold(0, |mask, letter| Some(mask | of(letter)?))?;
         let whom = if whom == 0 { 0o777 } else { whom };
-        let mut change = '=';
-        for letter in actions.chars() {
-            let bits = match letter {
-                '+' | '-' | '=' => {
-                    change = letter;
-                    continue;
-                }
-                'r' => 0o444,
-                'w' => 0o222,
-                'x' | 'X' => 0o111,
-                's' | 't' => 0,
-                _ => return None,
+        while let Some(change) = actions.chars().next() {
+            let end = actions[1..].find(['+', '-', '=']).map_or(actions.len(), |end| end + 1);
+            let (action, rest) = actions.split_at(end);
+            let bits = whom & bits(&action[1..], given)?;
+            given = match change {
+                '+' => given | bits,
+                '-' => given & !bits,
+                _ => given & !whom | bits,
             };
-            given = if change == '-' { given & !(bits & whom) } else { given | bits & whom };
+            actions = rest;
         }
     }
     Some(given)
+}
+
+/// The permissions of letters or digits, for everybody; `u`, `g` and `o` stand for those that a file with `given` has.
+fn bits(named: &str, given: u32) -> Option<u32> {
+    let bit = |letter: char| match letter {
+        'r' => Some(0o444),
+        'w' => Some(0o222),
+        'x' | 'X' => Some(0o111),
+        's' | 't' => Some(0),
+        'u' => Some((given >> 6 & 7) * 0o111),
+        'g' => Some((given >> 3 & 7) * 0o111),
+        'o' => Some((given & 7) * 0o111),
+        _ => None,
+    };
+    digits(named).or_else(|| named.chars().try_fold(0, |bits, letter| Some(bits | bit(letter)?)))
 }
 
 fn of(letter: char) -> Option<u32> {
@@ -62,6 +79,12 @@ mod tests {
         for given in ["755", "+x", "a+rx", "u+rwx", "a+rwx,o-w", "file", "", "a+q"] {
             assert!(!is_same_mode(given, "777"), "{given}");
         }
+        for (given, wanted) in
+            [("777", "a+rwx"), ("a=rwx", "a+rwx"), ("a+w", "o+w"), ("a+x", "+x"), ("755", "+x")]
+        {
+            assert!(is_same_mode(given, wanted), "{given} {wanted}");
+        }
+        assert!(!is_same_mode("u+w", "o+w") && !is_same_mode("a-w", "a-r"));
         assert!(is_same_mode("u=rw,go=r", "0644") && is_same_mode("+x", "111") && !is_same_mode("x", "file"));
     }
 }

@@ -61,7 +61,8 @@ impl TryFrom<String> for CommandPattern {
         let (mut flags, mut operands) = (Vec::new(), Vec::new());
         let is_flag = |word: &&String| word.starts_with('-') && word.len() > 1;
         let mut before: Option<&String> = None;
-        for word in words {
+        // It only says where flags end.
+        for word in words.iter().filter(|word| *word != "--") {
             match before.filter(is_flag) {
                 _ if is_flag(&word) => flags.push(word.clone()),
                 // A signal is one option, however it is given.
@@ -153,7 +154,8 @@ fn first_operands(wanted: &[&str], arguments: &[Word], is_same: &dyn Fn(&str, &s
     let (mut after_flag, mut only_operands) = (false, false);
     for word in arguments {
         if !only_operands && word.text == "--" {
-            (only_operands, after_flag) = (true, false);
+            // Behind a flag it may be that one's value: then flags go on.
+            only_operands = !after_flag;
             continue;
         }
         if !only_operands && word.is_flag() {

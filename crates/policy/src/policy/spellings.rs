@@ -183,11 +183,12 @@ const SIGNALS: [&str; 31] = [
     "SYS UNUSED",
 ];
 /// The number of the signal that is sent where none is named.
-const DEFAULT_SIGNAL: usize = 15;
+const DEFAULT_SIGNAL: u32 = 15;
 /// Options with which none is sent.
 const NO_SIGNAL: [&str; 8] = ["-0", "-l", "-L", "-t", "--list", "--table", "--help", "--version"];
-/// The number of the last signal.
-const LAST_SIGNAL: usize = 64;
+/// The numbers of the first real-time signal that programs may use, and of the last signal.
+const FIRST_REAL_TIME: u32 = 34;
+const LAST_SIGNAL: u32 = 64;
 
 /// An option that a rule names.
 #[derive(Clone, Copy)]
@@ -214,22 +215,27 @@ impl Flag<'_> {
 
     /// Returns how sure it is that it is given with this value: `-XPOST`, `--request=POST`, `-X POST`.
     pub fn value_likeness(self, arguments: &[Word], value: &str) -> Likeness {
-        let (before, _) = self.divided(arguments);
+        let (before, after) = self.divided(arguments);
         let of = |word: &Word, text: &str| match word.fixed {
             true if is_same(self.program, text, value) => Likeness::Yes,
             true => Likeness::No,
             false => Likeness::Maybe,
         };
-        let at = |(at, word): (usize, &Word)| {
-            let spelled = |spelling: &str| {
-                let joined = value_in(&word.text, spelling).map(|joined| of(word, joined));
-                let next = before.get(at + 1).filter(|_| is_written(word, spelling));
-                joined.max(next.map(|next| of(next, &next.text)))
+        let among = |words: &[Word]| {
+            let at = |(at, word): (usize, &Word)| {
+                let spelled = |spelling: &str| {
+                    let joined = value_in(&word.text, spelling).map(|joined| of(word, joined));
+                    let next = words.get(at + 1).filter(|_| is_written(word, spelling));
+                    joined.max(next.map(|next| of(next, &next.text)))
+                };
+                self.spellings().filter_map(spelled).max()
             };
-            self.spellings().filter_map(spelled).max()
+            words.iter().enumerate().filter_map(at).max().unwrap_or(Likeness::No)
         };
-        let found = before.iter().enumerate().filter_map(at).max().unwrap_or(Likeness::No);
-        found.max(if before.iter().any(Word::may_be_option) { Likeness::Maybe } else { Likeness::No })
+        // The dashes may be a value themselves.
+        let is_value = before.last().is_some_and(Word::is_flag);
+        let is_open = before.iter().any(Word::may_be_option) || is_value && among(after) > Likeness::No;
+        among(before).max(if is_open { Likeness::Maybe } else { Likeness::No })
     }
 
     /// The arguments that may be options, and those behind the two dashes that end them. To `find`, no dashes end anything.
@@ -286,7 +292,7 @@ impl Flag<'_> {
     }
 
     /// The signal that it names, to a program that sends them.
-    fn signal(self) -> Option<usize> {
+    fn signal(self) -> Option<u32> {
         self.signal_options().next().and_then(|_| signal(&self.flag[1..]))
     }
 
@@ -363,17 +369,29 @@ pub fn is_signal_value(program: &str, option: &str, value: &str) -> bool {
     SIGNALLED.iter().any(is_of_signals) && signal(value).is_some()
 }
 
-/// The number of the signal that a text is: a name in any case, or a number as `strtol` reads it.
-fn signal(text: &str) -> Option<usize> {
+/// The number of the signal that a text is: a name in any case, or a number as `strtol` reads it, of which programs take 32 bits.
+fn signal(text: &str) -> Option<u32> {
     let number = text.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == '\u{b}');
     let number = number.strip_prefix('+').unwrap_or(number).trim_end();
-    if number.bytes().all(|byte| byte.is_ascii_digit()) {
-        return number.parse().ok().filter(|number| (1..=LAST_SIGNAL).contains(number));
+    if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) {
+        let number = number
+            .bytes()
+            .fold(0_u32, |sum, digit| sum.wrapping_mul(10).wrapping_add(u32::from(digit - b'0')));
+        return (1..=LAST_SIGNAL).contains(&number).then_some(number);
     }
     let name = text.to_ascii_uppercase();
     let name = name.strip_prefix("SIG").unwrap_or(&name);
     let is_it = |names: &&str| names.split(' ').any(|known| known == name);
-    SIGNALS.iter().position(is_it).map(|at| at + 1)
+    let known = SIGNALS.iter().position(is_it).and_then(|at| u32::try_from(at + 1).ok());
+    known.or_else(|| {
+        let (limit, distance) = name.split_at_checked(5)?;
+        let distance = if distance.is_empty() { "+0" } else { distance };
+        match limit {
+            "RTMIN" => FIRST_REAL_TIME.checked_add(distance.strip_prefix('+')?.parse().ok()?),
+            "RTMAX" => LAST_SIGNAL.checked_sub(distance.strip_prefix(['-', '+'])?.parse().ok()?),
+            _ => None,
+        }
+    })
 }
 
 /// The letters of `-rf`, where it is short enough to be letters and no word like `-delete`.

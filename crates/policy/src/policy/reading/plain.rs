@@ -360,7 +360,7 @@ fn asks_version(name: &str, arguments: &[Word]) -> bool {
 
 /// Returns where the wrapped command begins, `Some(None)` where there is none, and `None` where an option is not known.
 fn wrapped(wrapper: &Wrapper, arguments: &[Word]) -> Option<Option<usize>> {
-    let (mut at, mut operands) = (0, wrapper.operands);
+    let (mut at, operands) = (0, wrapper.operands);
     while let Some(word) = arguments.get(at) {
         let text = word.text.as_str();
         if wrapper.name == "env" && super::wrappers::is_assignment(text) {
@@ -389,11 +389,10 @@ fn wrapped(wrapper: &Wrapper, arguments: &[Word]) -> Option<Option<usize>> {
             at += 1;
         } else if word.is_flag() {
             return None;
-        } else if operands > 0 {
-            operands -= 1;
-            at += 1;
         } else {
-            return Some(Some(at));
+            // Behind the first operand, an option is the command's.
+            let (between, rest) = arguments[at..].split_at_checked(operands)?;
+            return between.iter().all(Word::is_one).then(|| rest.first().map(|_| at + operands));
         }
     }
     Some(None)
@@ -579,9 +578,10 @@ fn may_show_signature(word: &Word) -> bool {
             && !format.starts_with("tformat:")
             && !is_in(FORMATS, format)
     };
-    word.text.contains("%G")
-        || word.text.contains("(signature")
-        || word.text == "--sort"
+    let is_signed = |format: &str| format.trim_start_matches(['+', '-', ' ']).starts_with('G');
+    word.text.split('%').skip(1).any(is_signed)
+        || word.text.contains("%(") && word.text.contains("signature")
+        || word.text.len() > 3 && "--sort".starts_with(&word.text)
         || word.is_flag() && word.text.contains("signature")
         || of("--pretty=").or_else(|| of("--format=")).is_some_and(is_named)
         || (of("--format").is_some() || of("--pretty").is_some()) && !word.fixed

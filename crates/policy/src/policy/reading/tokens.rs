@@ -63,6 +63,9 @@ enum Quotes {
     Document,
 }
 
+/// Operators that give a variable another value, beside `=` and `++`.
+const ASSIGNMENTS: [&str; 11] = ["+=", "-=", "*=", "/=", "%=", "<<=", ">>=", "&=", "^=", "|=", "--"];
+
 /// Returns whether an expression may fail: all but operands that are added, subtracted or multiplied.
 fn is_unsure(expression: &str) -> bool {
     let is_sure =
@@ -514,6 +517,7 @@ impl<'s> Reader<'s, '_> {
     /// A variable, or the number of something, within an expression.
     fn operand(&mut self) -> Read<()> {
         if self.peek() != Some(b'$') {
+            let is_lessened = self.text[..self.at].trim_end_matches(' ').ends_with("--");
             let name = self.name().to_owned();
             if super::variables::decides(&name) || super::variables::is_integer(&name) && name != "RANDOM" {
                 return refuse("an expression that may set a variable which decides what runs");
@@ -521,6 +525,10 @@ impl<'s> Reader<'s, '_> {
             let after = self.rest().trim_start_matches(' ');
             if after.starts_with('=') && !after.starts_with("==") {
                 return self.bind(&name, Value::Number);
+            }
+            // It may be negative then; counting up keeps it a number of digits.
+            if is_lessened || ASSIGNMENTS.iter().any(|operator| after.starts_with(operator)) {
+                self.bind(&name, Value::Number)?;
             }
             return self.evaluates(name);
         }
