@@ -103,10 +103,7 @@ impl CommandPattern {
             Some((first, rest)) if names_toolchain(first) => rest,
             _ => arguments,
         };
-        // To tar the first word is letters of options, with and without a dash.
-        let bundle = arguments.first().filter(|word| self.program == "tar" && !word.text.starts_with('-'));
-        let bundle = bundle.map(|word| Word { text: format!("-{}", word.text), ..word.clone() });
-        let options: Vec<Word> = bundle.into_iter().chain(arguments.iter().cloned()).collect();
+        let options = if self.program == "tar" { in_words(arguments) } else { arguments.to_vec() };
         let flags = self.options().map(|option| option.likeness(&options));
         flags.chain([self.operands_likeness(&options)]).min().unwrap_or(Likeness::No)
     }
@@ -116,7 +113,8 @@ impl CommandPattern {
     }
 
     fn option<'p>(&'p self, flag: &'p str) -> Flag<'p> {
-        let subcommand = self.operands.first();
+        let is_alone = |operand: &&Operand| operand.flag.is_none();
+        let subcommand = self.operands.iter().find(is_alone).or(self.operands.first());
         Flag { program: &self.program, subcommand: subcommand.map_or("", |operand| &operand.text), flag }
     }
 
@@ -139,7 +137,10 @@ impl CommandPattern {
             };
             let operands: Vec<&str> = operands.iter().map(|&n| self.operands[n].text.as_str()).collect();
             let is_same = |given: &str, wanted: &str| is_same(&self.program, given, wanted);
-            let operands = first_operands(&operands, arguments, &is_same);
+            let operands = match self.program.as_str() {
+                "dd" => all_operands(&operands, arguments),
+                _ => first_operands(&operands, arguments, &is_same),
+            };
             given.into_iter().map(as_value).chain([operands]).min()
         };
         (0..1 << values.len()).filter_map(likeness).max().unwrap_or(Likeness::No)
@@ -178,6 +179,32 @@ fn first_operands(wanted: &[&str], arguments: &[Word], is_same: &dyn Fn(&str, &s
     matched[wanted.len()]
 }
 
+/// The operands of `dd`, which come in any order.
+fn all_operands(wanted: &[&str], arguments: &[Word]) -> Likeness {
+    let here = |wanted: &str, word: &Word| match word.fixed {
+        true if word.text == wanted => Likeness::Yes,
+        true => Likeness::No,
+        false => Likeness::Maybe,
+    };
+    let among = |wanted: &&str| arguments.iter().map(|word| here(wanted, word)).max().unwrap_or(Likeness::No);
+    wanted.iter().map(among).min().unwrap_or(Likeness::Yes)
+}
+
+/// The arguments of tar with each option of its first word, which may lack the dash, as a word of its own, and its value behind it: the values
+/// come in the order of their letters.
+fn in_words(arguments: &[Word]) -> Vec<Word> {
+    let Some((first, rest)) = arguments.split_first().filter(|(first, _)| !first.text.starts_with('-'))
+    else {
+        return arguments.to_vec();
+    };
+    let (mut words, mut rest) = (Vec::new(), rest.iter().cloned());
+    for letter in first.text.chars() {
+        words.push(Word { text: format!("-{letter}"), ..first.clone() });
+        words.extend(if TAR_VALUES.contains(letter) { rest.next() } else { None });
+    }
+    words.into_iter().chain(rest).collect()
+}
+
 /// Returns whether the program is the named one, wherever it lies and whatever version its name ends in.
 fn is_program(program: &str, name: &str) -> bool {
     let base = base_name(program);
@@ -195,25 +222,38 @@ pub fn without_version(base: &str) -> &str {
     if name.len() < base.len() { name.trim_end_matches('-') } else { name }
 }
 
-/// Returns whether an operand of a program is the wanted one; a path from the root may be written with more slashes and dots, and a mode
-/// in other ways.
+/// Returns whether an operand of a program is the wanted one; a path may be written with more slashes and dots, a mode in other ways, and a
+/// program that another one runs with its directory.
 pub(super) fn is_same(program: &str, given: &str, wanted: &str) -> bool {
+    given == wanted
+        || TAKE_MODES.contains(&program) && is_same_mode(given, wanted)
+        || WRAP.contains(&program) && base_name(given) == wanted
+        || !given.is_empty() && is_same_path(given, wanted)
+}
+
+fn is_same_path(given: &str, wanted: &str) -> bool {
     let parts = |path: &str| {
         let mut parts: Vec<String> = Vec::new();
         for part in path.split('/') {
             match part {
                 "" | "." => {}
-                ".." => drop(parts.pop()),
+                ".." if parts.last().is_some_and(|last| last != "..") => drop(parts.pop()),
+                ".." if path.starts_with('/') => {}
                 _ => parts.push(part.to_owned()),
             }
         }
         parts
     };
-    given == wanted
-        || TAKE_MODES.contains(&program) && is_same_mode(given, wanted)
-        || wanted.starts_with('/') && given.starts_with('/') && parts(given) == parts(wanted)
+    given.starts_with('/') == wanted.starts_with('/') && parts(given) == parts(wanted)
 }
 
+/// Letters of tar's options that take a value.
+const TAR_VALUES: &str = "bCfFgHIKLNTVX";
+/// Programs whose first operand is another program.
+const WRAP: [&str; 14] = [
+    "sudo", "doas", "xargs", "env", "nice", "timeout", "nohup", "time", "setsid", "stdbuf", "ionice",
+    "strace", "watch", "busybox",
+];
 /// Programs that take modes of files.
 const TAKE_MODES: [&str; 4] = ["chmod", "install", "mkdir", "mkfifo"];
 /// Programs that rustup stands in front of.

@@ -2,148 +2,29 @@
 
 use super::findings::Word;
 use super::pattern::{Likeness, is_same};
+use std::sync::LazyLock;
 
-/// Spellings of an option, by a program's manual: the program with its subcommand, those that mean the same, and those that mean more than that.
-/// Behind a blank stands the value, or another option that is needed beside it.
-const SYNONYMS: &[(&str, &str, &[&str])] = &[
-    ("rm", "-r -R --recursive", &[]),
-    ("rm", "-f --force", &[]),
-    ("cp", "-r -R --recursive", &["-a", "--archive"]),
-    ("cp", "-f --force", &["--remove-destination"]),
-    ("cp", "-s --symbolic-link", &[]),
-    ("cp", "-l --link", &[]),
-    ("cp", "-t --target-directory", &[]),
-    ("cp", "-n --no-clobber", &[]),
-    ("mv", "-f --force", &[]),
-    ("mv", "-n --no-clobber", &[]),
-    ("mv", "-t --target-directory", &[]),
-    ("rm", "-d --dir", &[]),
-    ("rmdir", "-p --parents", &[]),
-    ("mkdir", "-p --parents", &[]),
-    ("mkdir", "-m --mode", &[]),
-    ("mkfifo", "-m --mode", &[]),
-    ("install", "-m --mode", &[]),
-    ("install", "-d --directory", &[]),
-    ("truncate", "-s --size", &[]),
-    ("touch", "-d --date", &[]),
-    ("date", "-s --set", &[]),
-    ("gzip", "-d --decompress --uncompress", &[]),
-    ("xz", "-d --decompress --uncompress", &[]),
-    ("ln", "-f --force", &[]),
-    ("ln", "-s --symbolic", &[]),
-    ("chmod", "-R --recursive", &[]),
-    ("chown", "-R --recursive", &[]),
-    ("chgrp", "-R --recursive", &[]),
-    ("scp", "-r -R", &[]),
-    ("rsync", "-r --recursive", &["-a", "--archive"]),
-    (
-        "rsync",
-        "--delete",
-        &["--del", "--delete-after", "--delete-before", "--delete-during", "--delete-delay"],
-    ),
-    ("sed", "-i --in-place", &[]),
-    ("grep", "-r --recursive", &["-R", "--dereference-recursive", "-d recurse", "--directories recurse"]),
-    ("sort", "-o --output", &[]),
-    ("tee", "-a --append", &[]),
-    ("find", "-exec", &["-execdir", "-ok", "-okdir"]),
-    ("tar", "-x --extract --get", &[]),
-    ("tar", "-c --create", &[]),
-    ("tar", "-r --append", &[]),
-    ("tar", "-u --update", &[]),
-    ("tar", "-t --list", &[]),
-    ("tar", "-P --absolute-names", &[]),
-    ("tar", "-z --gzip --gunzip --ungzip", &[]),
-    ("tar", "-C --directory", &[]),
-    ("tar", "-f --file", &[]),
-    ("zip", "-m --move", &[]),
-    ("curl", "-o --output", &[]),
-    ("curl", "-O --remote-name", &["--remote-name-all"]),
-    ("curl", "-X --request", &[]),
-    ("curl", "-d --data --data-ascii", &["--data-raw", "--data-binary", "--data-urlencode", "--json"]),
-    ("curl", "-F --form", &["--form-string"]),
-    ("curl", "-T --upload-file", &[]),
-    ("curl", "-k --insecure", &["--proxy-insecure"]),
-    ("curl", "-L --location", &["--location-trusted"]),
-    ("curl", "-u --user", &[]),
-    ("curl", "-x --proxy", &["--preproxy"]),
-    ("curl", "-I --head", &[]),
-    ("curl", "-H --header", &[]),
-    ("curl", "-A --user-agent", &[]),
-    ("curl", "-b --cookie", &[]),
-    ("curl", "-c --cookie-jar", &[]),
-    ("curl", "-e --referer", &[]),
-    ("curl", "-E --cert", &[]),
-    ("curl", "-G --get", &[]),
-    ("curl", "-i --include --show-headers", &[]),
-    ("curl", "-K --config", &[]),
-    ("curl", "-m --max-time", &[]),
-    ("curl", "-n --netrc", &["--netrc-file", "--netrc-optional"]),
-    ("curl", "-Q --quote", &[]),
-    ("curl", "-r --range", &[]),
-    ("curl", "-w --write-out", &[]),
-    ("pkill", "-f --full", &[]),
-    ("pkill", "-u --euid", &[]),
-    ("pkill", "-U --uid", &[]),
-    ("killall", "-r --regexp", &[]),
-    ("killall", "-u --user", &[]),
-    ("ls", "-a --all", &[]),
-    ("ls", "-R --recursive", &[]),
-    ("wget", "-O --output-document", &[]),
-    ("wget", "-P --directory-prefix", &[]),
-    ("wget", "-r --recursive", &["-m", "--mirror"]),
-    ("sudo", "-i --login", &[]),
-    ("sudo", "-s --shell", &[]),
-    ("sudo", "-u --user", &[]),
-    ("npm", "-g --global", &["--location global"]),
-    ("npm", "-f --force", &[]),
-    ("node", "-e --eval", &["-p", "--print"]),
-    ("perl", "-e", &["-E"]),
-    ("make", "-f --file --makefile", &[]),
-    ("make", "-C --directory", &[]),
-    ("apt-get", "-y --yes --assume-yes", &[]),
-    ("docker run", "-v --volume", &["--mount"]),
-    ("docker rm", "-f --force", &[]),
-    ("docker rmi", "-f --force", &[]),
-    ("docker push", "-a --all-tags", &[]),
-    ("kubectl", "-f --filename", &[]),
-    ("git commit", "-n --no-verify", &[]),
-    ("git commit", "-a --all", &[]),
-    ("git commit", "-m --message", &[]),
-    ("git commit", "-s --signoff", &[]),
-    ("git add", "-f --force", &[]),
-    ("git add", "-u --update", &[]),
-    ("git add", "-A --all --no-ignore-removal", &[]),
-    ("git clean", "-f --force", &[]),
-    ("git clean", "-x", &["-X"]),
-    ("git diff", "--cached --staged", &[]),
-    ("git log", "-p -u --patch", &[]),
-    ("git restore", "-S --staged", &[]),
-    ("git restore", "-W --worktree", &[]),
-    ("git stash", "-u --include-untracked", &["-a", "--all"]),
-    ("git checkout", "-b", &["-B"]),
-    ("git branch", "-d --delete", &["-D"]),
-    ("git branch", "-m --move", &["-M"]),
-    ("git branch", "-c --copy", &["-C"]),
-    ("git branch", "-f --force", &["-D", "-M", "-C"]),
-    ("git branch", "-D", &["-d -f"]),
-    ("git branch", "-M", &["-m -f"]),
-    ("git branch", "-C", &["-c -f"]),
-    ("git checkout", "-f --force", &[]),
-    ("git switch", "-f --force --discard-changes", &[]),
-    ("git switch", "-c --create", &["-C", "--force-create"]),
-    ("git switch", "-C --force-create", &[]),
-    ("git push", "-f --force", &[]),
-    ("git push", "-d --delete", &["--prune", "--mirror"]),
-    ("git tag", "-d --delete", &[]),
-    ("git tag", "-f --force", &[]),
-    ("git tag", "-a --annotate", &[]),
-    ("git rm", "-f --force", &[]),
-    ("git mv", "-f --force", &[]),
-    ("git rebase", "-i --interactive", &[]),
-    ("git rebase", "-x --exec", &[]),
-    ("git worktree", "-f --force", &[]),
-    ("git submodule", "-f --force", &[]),
-];
+/// Spellings of options, by program.
+const SPELLINGS: &str = include_str!("spellings.txt");
+
+/// A row of them: the program, its subcommand where it is about one, those that mean the same, and those that mean more.
+struct Row {
+    program: &'static str,
+    subcommand: Option<&'static str>,
+    same: Vec<&'static str>,
+    more: Vec<&'static str>,
+}
+
+static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| SPELLINGS.lines().filter_map(row).collect());
+
+fn row(line: &'static str) -> Option<Row> {
+    let (name, spellings) = line.split_once(": ").filter(|_| !line.starts_with('#'))?;
+    let (program, subcommand) =
+        name.split_once(' ').map_or((name, None), |(program, rest)| (program, Some(rest)));
+    let (same, more) = spellings.split_once(" > ").unwrap_or((spellings, ""));
+    let more = more.split(';').map(str::trim).filter(|spelling| !spelling.is_empty()).collect();
+    Some(Row { program, subcommand, same: same.split(' ').collect(), more })
+}
 
 /// Programs that send signals, with their options whose value is one.
 const SIGNALLED: [(&str, &[&str]); 3] =
@@ -184,8 +65,12 @@ const SIGNALS: [&str; 31] = [
 ];
 /// The number of the signal that is sent where none is named.
 const DEFAULT_SIGNAL: u32 = 15;
-/// Options with which none is sent.
-const NO_SIGNAL: [&str; 8] = ["-0", "-l", "-L", "-t", "--list", "--table", "--help", "--version"];
+/// Options with which a program sends none.
+const NO_SIGNAL: [(&str, &[&str]); 3] = [
+    ("kill", &["-0", "-l", "-L", "--list", "--table", "--help", "--version"]),
+    ("pkill", &["-0", "--help", "--version"]),
+    ("killall", &["-0", "-l", "--list", "--help", "--version"]),
+];
 /// The numbers of the first real-time signal that programs may use, and of the last signal.
 const FIRST_REAL_TIME: u32 = 34;
 const LAST_SIGNAL: u32 = 64;
@@ -270,7 +155,7 @@ impl Flag<'_> {
     fn is_signal(self, arguments: &[Word]) -> bool {
         let Some(wanted) = self.signal() else { return false };
         let is_it = |text: &str| signal(text) == Some(wanted);
-        if wanted == DEFAULT_SIGNAL && !arguments.is_empty() && !self.names_signal(arguments) {
+        if wanted == DEFAULT_SIGNAL && !self.names_signal(arguments) {
             return true;
         }
         arguments.iter().enumerate().any(|(at, word)| {
@@ -287,7 +172,10 @@ impl Flag<'_> {
         arguments.iter().filter(|word| word.is_flag()).any(|word| {
             let flag = word.text.as_str();
             let is_signal = self.signal_options().any(|option| is_written(word, option));
-            is_signal || signal(&flag[1..]).is_some() || NO_SIGNAL.contains(&flag)
+            let sends_none = NO_SIGNAL
+                .iter()
+                .any(|(program, options)| *program == self.program && options.contains(&flag));
+            is_signal || signal(&flag[1..]).is_some() || sends_none
         })
     }
 
@@ -329,14 +217,12 @@ impl Flag<'_> {
     }
 
     fn spellings(&self) -> impl Iterator<Item = &str> {
-        let is_of = |known: &str| match known.split_once(' ') {
-            Some((program, subcommand)) => program == self.program && subcommand == self.subcommand,
-            None => known == self.program,
+        let is_of = |row: &&Row| {
+            row.program == self.program
+                && row.subcommand.is_none_or(|subcommand| subcommand == self.subcommand)
+                && row.same.contains(&self.flag)
         };
-        let rows = SYNONYMS.iter().filter(move |(known, same, _)| {
-            is_of(known) && same.split(' ').any(|spelling| spelling == self.flag)
-        });
-        rows.flat_map(|(_, same, more)| same.split(' ').chain(more.iter().copied())).chain([self.flag])
+        ROWS.iter().filter(is_of).flat_map(|row| row.same.iter().chain(&row.more).copied()).chain([self.flag])
     }
 }
 

@@ -91,32 +91,54 @@ const PROJECT: &str = "\
     vite pip pip3 pytest tox nox uv poetry ruff mypy black isort flake8 javac mvn gradle gcc g++ cc c++ clang clang++ ld dotnet rake \
     bundle mix just bazel";
 
-/// Options that take a value in every version: letters, which it may be joined to, and long ones, behind which it may stand.
-const VALUED: &[(&str, &str, &str)] = &[
-    (
-        "rg",
-        "eABCgtTmjMrfE",
-        "--regexp --glob --iglob --type --type-not --max-count --context --after-context --before-context --replace --file --sort",
-    ),
-    (
-        "curl",
-        "AbcCdDeEFHmoPQrtTuUwxXyYz",
-        "--header --data --data-raw --data-binary --data-urlencode --request --output --user --user-agent --url --max-time --connect-timeout \
-         --cookie --cookie-jar --form --upload-file --write-out --retry --proxy --referer",
-    ),
-    ("wget", "OPoUT", "--output-document --directory-prefix --output-file --user-agent --timeout --header"),
-    ("sort", "koStT", ""),
-    ("install", "mogt", ""),
-    (
-        "git log",
-        "SGn",
-        "--since --until --after --before --author --committer --grep --max-count --skip --date",
-    ),
-    ("git show", "SGn", ""),
-    ("git diff", "SG", ""),
-    ("git rev-list", "n", "--since --until --after --before --author --committer --grep --max-count --skip"),
-    ("git grep", "eABC", ""),
-    ("git blame", "L", ""),
+/// Options of a program in every version: letters that take a value, which may be joined, long ones that take one, which may stand behind,
+/// and letters that take none.
+struct Options {
+    of: &'static str,
+    valued: &'static str,
+    long_valued: &'static str,
+    switches: &'static str,
+}
+
+const OPTIONS: &[Options] = &[
+    Options {
+        of: "rg",
+        valued: "eABCgtTmjMrfE",
+        long_valued: "--regexp --glob --iglob --type --type-not --max-count --context --after-context --before-context --replace \
+                      --file --sort",
+        switches: "nilsSvwFcouNHpPqxUL0aI",
+    },
+    Options {
+        of: "curl",
+        valued: "AbcCdDeEFHmoPQrtTuUwxXyYz",
+        long_valued: "--header --data --data-raw --data-binary --data-urlencode --request --output --user --user-agent --url --max-time \
+                      --connect-timeout --cookie --cookie-jar --form --upload-file --write-out --retry --proxy --referer",
+        switches: "sSfLvkiIgNOJGajlnpqRZ#",
+    },
+    Options {
+        of: "wget",
+        valued: "OPoUT",
+        long_valued: "--output-document --directory-prefix --output-file --user-agent --timeout --header",
+        switches: "qcNrkpvSmLHxEFb",
+    },
+    Options { of: "sort", valued: "koStT", long_valued: "", switches: "bdfgiMhnRrVcCmsuz" },
+    Options { of: "install", valued: "mogt", long_valued: "", switches: "bCcdDpvT" },
+    Options {
+        of: "git log",
+        valued: "SGn",
+        long_valued: "--since --until --after --before --author --committer --grep --max-count --skip --date",
+        switches: "puswbazRMBCgi",
+    },
+    Options { of: "git show", valued: "SGn", long_valued: "", switches: "puswbazRMBC" },
+    Options { of: "git diff", valued: "SG", long_valued: "", switches: "puswbazRMBC" },
+    Options {
+        of: "git rev-list",
+        valued: "n",
+        long_valued: "--since --until --after --before --author --committer --grep --max-count --skip",
+        switches: "",
+    },
+    Options { of: "git grep", valued: "eABC", long_valued: "", switches: "nilLwvhHcoEGPFIapWqz" },
+    Options { of: "git blame", valued: "L", long_valued: "", switches: "wensfltpbMC" },
 ];
 
 /// Long options that are the beginning of another one.
@@ -452,7 +474,14 @@ fn joined(wrapper: &Wrapper, word: &Word) -> Option<Word> {
 /// the value of another option before them, so that only what the shell puts in after them is taken for an operand, and only where nothing
 /// before them may take a value.
 fn lacks(name: &str, arguments: &[Word], options: &[&str]) -> bool {
-    let valued = VALUED.iter().find(|(known, ..)| *known == name).map_or(("", ""), |row| (row.1, row.2));
+    let row = OPTIONS.iter().find(|row| row.of == name);
+    let (valued, long_valued, switches) =
+        row.map_or(("", "", ""), |row| (row.valued, row.long_valued, row.switches));
+    let is_switch = |text: &str| {
+        let letters = text.strip_prefix('-').filter(|letters| !letters.is_empty());
+        SWITCHES.contains(&text)
+            || letters.is_some_and(|letters| letters.chars().all(|letter| switches.contains(letter)))
+    };
     let (mut after_flag, mut only_operands) = (false, false);
     let mut rest = arguments.iter();
     while let Some(word) = rest.next() {
@@ -460,7 +489,7 @@ fn lacks(name: &str, arguments: &[Word], options: &[&str]) -> bool {
         let given = text.split('=').next().unwrap_or_default();
         // The first letter that takes a value ends the group.
         let group = text.strip_prefix('-').filter(|group| !group.starts_with('-') && word.is_one());
-        let value_at = group.and_then(|group| group.find(|letter| valued.0.contains(letter)));
+        let value_at = group.and_then(|group| group.find(|letter| valued.contains(letter)));
         let letters = match (group, value_at) {
             (Some(group), Some(at)) if group[..at].bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
                 &group[..at]
@@ -478,17 +507,18 @@ fn lacks(name: &str, arguments: &[Word], options: &[&str]) -> bool {
         }
         let takes_next = match value_at {
             Some(at) if has_value => text.len() == at + 2,
-            _ => is_in(valued.1, text),
+            _ => is_in(long_valued, text),
         };
         // Behind two dashes it takes none, and the next word may be any option to a version that takes them for a value.
-        if takes_next && word.fixed && !only_operands {
+        // Where the word itself may be a value, the next one may be an option.
+        if takes_next && word.fixed && !only_operands && !after_flag {
             if !rest.next().is_none_or(Word::is_one) {
                 return false;
             }
             after_flag = false;
         } else {
             only_operands |= text == "--" && !after_flag;
-            after_flag = text.starts_with('-') && !SWITCHES.contains(&text);
+            after_flag = text.starts_with('-') && !is_switch(text);
         }
     }
     true
