@@ -13,6 +13,8 @@ mod batch;
 mod batch_durability;
 mod batch_failures;
 mod bound_workspace;
+// Among the first, because it takes longest.
+mod browser;
 mod checks;
 mod cloud;
 mod cloud_fork;
@@ -114,7 +116,6 @@ mod tools;
 #[cfg(feature = "vm")]
 mod vm;
 mod web;
-mod web_browser;
 mod web_proxy;
 mod web_space;
 mod web_terminal;

@@ -1,4 +1,4 @@
-// Drives the page of `agent web` in a real browser. Started by tests/web_browser.rs, which has the model's part.
+// Drives the page of `agent web` in a real browser. Started by tests/browser.rs, which has the model's part.
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';

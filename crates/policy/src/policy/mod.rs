@@ -387,7 +387,7 @@ impl CallQuestion {
         Self { what, changes, reasons, always: always.to_owned(), keys }
     }
 
-    /// Returns whether the question itself has only the beginning and the end of [`Question::what`], which is to be shown before it.
+    /// Returns whether the question itself has only the beginning and the end of [`CallQuestion::what`], which is to be shown before it.
     pub fn is_cut(&self) -> bool {
         self.what.lines().count() > MAX_LINES || self.what.chars().count() > MAX_CHARS
     }
