@@ -283,7 +283,21 @@ impl Random {
             6 => format!("test{words}"),
             7 => format!("[[ {word} == {} ]]", self.word(depth)),
             8 => format!("[[ -f {word} && {} ]]", self.word(depth)),
-            9 => self.of(&["((n++))", "((n=5))", "((x))", "(( n > 1 ))"]).to_owned(),
+            9 => self
+                .of(&[
+                    "((n++))",
+                    "((n=5))",
+                    "((x))",
+                    "(( n > 1 ))",
+                    "((n-=9))",
+                    "((n--))",
+                    "((-- n))",
+                    "((n*=-4))",
+                    "((n<<=60))",
+                    ": $((n=5))",
+                    ": $((n-=9))",
+                ])
+                .to_owned(),
             10 => format!("read {}", self.of(&["x", "-r x", "n", "-r x y"])),
             11 => format!("export LANG={word}"),
             12 if depth > 0 => format!("eval {}", quoted(self.list(depth - 1))),
@@ -359,12 +373,13 @@ impl Random {
                 "$m",
             ]),
         );
-        let before = match self.below(5) {
+        let before = match self.below(6) {
             0 => String::new(),
             // The shell gives these another value than the script.
             3 => format!("_={value}; PWD={value}; : {}; ", self.of(&["-exec", "1e pz", "'a[$(pz)]'", "pz"])),
             4 => format!("OLDPWD={value}; PWD={value}; cd 'd -exec pz ;'; {}", self.of(&["", "cd ..; "])),
             1 => format!("e={value}; k={value}; m={value}; "),
+            5 => format!("e=1; (({})); k=$e; m=\"$e\"; ", self.of(&["e-=5", "e--", "e*=-4", "e^=-1", "--e"])),
             _ => format!("for e in a {value}; do k=$e; m={value}; "),
         };
         let after = if before.starts_with("for") { "; done" } else { "" };
@@ -376,7 +391,7 @@ impl Random {
             return self.simple(0);
         }
         let less = depth - 1;
-        match self.below(14) {
+        match self.below(15) {
             0 => format!("( {} )", self.list(less)),
             1 => format!("{{ {}; }}{}", self.list(less), self.redirect()),
             2 => format!("if {}; then {}; else {}; fi", self.list(less), self.list(less), self.list(less)),
@@ -402,7 +417,24 @@ impl Random {
             7 => format!("for ((n=0; n<2; n++)); do {}; done", self.list(less)),
             8 => format!("{} | {}", self.command(less), self.command(less)),
             9 => format!("! {}", self.command(less)),
+            10 => self.passed_over(),
             _ => self.simple(depth),
+        }
+    }
+
+    /// A number that a variable is given where the shell may pass over it, and what evaluates the variable.
+    fn passed_over(&mut self) -> String {
+        let (word, reads) = (self.word(0), self.of(&["$((n))", "$((n+1))", "$n", "\"${n}a\""]));
+        let reads = self.of(&["echo ", "((n)); echo ", "[[ $n -eq 1 ]]; sed "]).to_owned() + reads;
+        match self.below(6) {
+            0 => format!("pw || n=5 && {reads}"),
+            1 => format!("px && n=5 || pw && {reads}"),
+            2 => format!("case a in a|$((n=5))) {reads};; esac"),
+            3 => format!("pw > none/f > $((n=5)); {reads}"),
+            4 => {
+                format!("echo ${{x:{}}}; n=5\n{reads}", self.of(&["08", "1", "0:09", "99999999999999999999"]))
+            }
+            _ => format!("for n in {word}; do :; done; {reads}"),
         }
     }
 
