@@ -72,7 +72,7 @@ impl Side {
         change: &Change,
         like: Option<Encoding>,
     ) -> Option<(Encoding, Cow<'_, [u8]>)> {
-        let is_forced = scripts::is_read_as_text(path, change.after.as_ref(), self);
+        let is_forced = scripts::may_be_read_as_text(path, change.after.as_ref(), self);
         let (encoding, text) = if is_forced { self.read(like) } else { self.as_text(like)? };
         let is_hiding = !encoding.is_plain()
             && scripts::may_not_be_decoded(path, change.after.as_ref(), self, encoding)
