@@ -165,6 +165,9 @@ fn the_model_proposes_a_message_that_the_user_agrees_with() {
     assert_eq!(git(&workspace, &["log", "--format=%s"]), subjects);
     assert_eq!(git(&workspace, &["status", "--porcelain", "--untracked-files=no"]), "");
     let asked = model.requests().pop().expect("a request").messages().last().expect("a message").to_string();
-    assert!(asked.contains("Go on with") && asked.contains("\\nBegin\\n") && asked.contains("+five"), "{asked}");
+    assert!(
+        asked.contains("Go on with") && asked.contains("\\nBegin\\n") && asked.contains("+five"),
+        "{asked}"
+    );
     assert!(!asked.contains("u8jzPde0"), "{asked}");
 }

@@ -5,6 +5,7 @@ use crate::manifest::Node;
 use crate::tree_path::{TreePath, without_ignorable};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use serde::Serialize;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -78,8 +79,12 @@ pub fn by_kind(changes: &ChangeSet) -> Vec<OfKind> {
 fn kind(path: &TreePath, change: &Change, hooks: Option<&Vec<u8>>) -> Option<&'static str> {
     match change.after.as_ref()? {
         Node::Directory { .. } => None,
-        Node::Symlink { .. } => Some("symlink"),
-        Node::File { .. } if hooks.is_some_and(|hooks| is_hook(path, hooks)) => Some(GIT_HOOK),
+        _ if hooks.is_some_and(|hooks| is_hook(path, hooks)) => Some(GIT_HOOK),
+        // It may stand for a directory.
+        Node::Symlink { .. } => {
+            let below = path.join(b"x").ok().and_then(|below| by_path(&below));
+            by_path(path).or(below).or(Some("symlink"))
+        }
         Node::File { mode, .. } => by_path(path).or_else(|| {
             let was_executable = matches!(&change.before, Some(Node::File { mode, .. }) if mode & 0o111 != 0);
             (mode & 0o111 != 0 && !was_executable).then_some("new executable")
@@ -132,7 +137,12 @@ fn patterns(lines: impl Iterator<Item = &'static str>) -> Gitignore {
     let mut builder = GitignoreBuilder::new("");
     // A test looks at every line.
     let _ = builder.case_insensitive(true);
-    lines.for_each(|line| drop(builder.add_line(None, line)));
+    for line in lines {
+        // A slash in the middle would tie a pattern to the top, and a project may lie in any directory.
+        let is_tied = line.trim_end_matches('/').contains('/') && !line.starts_with(['/', '#']);
+        let line = if is_tied { Cow::Owned(format!("**/{line}")) } else { Cow::Borrowed(line) };
+        drop(builder.add_line(None, &line));
+    }
     builder.build().unwrap_or_else(|_| Gitignore::empty())
 }
 
@@ -176,6 +186,7 @@ const HOOKS: [&[u8]; 28] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::manifest::Target;
 
     fn kind_of(path: &str) -> Option<&'static str> {
         by_path(&TreePath::new(path.as_bytes()).expect("a path"))
@@ -199,10 +210,33 @@ mod tests {
             } else if !line.is_empty() && !line.starts_with('#') {
                 let sample = line.replace('*', "x");
                 let sample = if line.ends_with('/') { format!("{sample}x") } else { sample };
-                assert!(kind_of(&sample).is_some(), "{kind}: {line}");
+                for directory in ["", "a/", "a/b/c/"] {
+                    let path = format!("{directory}{}", sample.trim_start_matches('/'));
+                    let is_tied = line.starts_with('/') && !directory.is_empty();
+                    assert_eq!(kind_of(&path).is_some(), !is_tied, "{kind}: {line}: {path}");
+                }
             }
         }
         assert_eq!(KINDS.len(), CONTROL_FILES.lines().filter(|line| line.starts_with('[')).count());
+    }
+
+    /// Dummies of links pushed the link that is a control file out of the summary, as one more symlink.
+    #[test]
+    fn a_symlink_in_the_place_of_a_control_file_has_its_kind() {
+        let link = Node::Symlink { target: Target(b"docs/notes.txt".to_vec()) };
+        let change = Change { before: None, after: Some(link) };
+        for (path, of_link) in [
+            (".envrc", "shell"),
+            (".husky/pre-commit", GIT_HOOK),
+            ("my/hooks/post-merge", GIT_HOOK),
+            ("a/Makefile", "build"),
+            ("a/.vscode", "editor"),
+            ("notes", "symlink"),
+        ] {
+            let hooks = b"my/hooks".to_vec();
+            let path = TreePath::new(path.as_bytes()).expect("a path");
+            assert_eq!(kind(&path, &change, Some(&hooks)), Some(of_link), "{path}");
+        }
     }
 
     #[test]
