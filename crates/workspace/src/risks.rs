@@ -12,6 +12,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::LazyLock;
+use unicode_normalization::UnicodeNormalization;
 
 /// Paths of one kind that the summary names; the others are counted.
 const NAMED: usize = 3;
@@ -154,8 +155,13 @@ pub(crate) fn is_control_file(path: &TreePath) -> bool {
     by_path(path).is_some()
 }
 
+/// The kind of a path, whose names are compared as file systems compare them that take no notice of case: `ſ` is an `s` to them, and
+/// `ﬁ` is `fi`.
 fn by_path(path: &TreePath) -> Option<&'static str> {
-    let plain = without_ignorable(path.as_bytes());
+    let mut plain = without_ignorable(path.as_bytes());
+    if !plain.is_ascii() {
+        plain = Cow::Owned(String::from_utf8_lossy(&plain).nfkc().collect::<String>().into_bytes());
+    }
     // A name of nothing else is empty now, and a path that begins with a slash would be no path of the tree.
     let names: Vec<&[u8]> = plain.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).collect();
     let plain = names.join(&b'/');
@@ -338,6 +344,14 @@ mod tests {
             ("eslint.config.mjs", "linters and formatters"),
             ("dev.Dockerfile", "container and deployment"),
             ("AGEN\u{34f}TS.md", "instructions and settings of agents"),
+            (".v\u{17f}code/tasks.json", "editor"),
+            ("Make\u{fb01}le", "build"),
+            ("Ma\u{212a}efile", "build"),
+            ("backend/gradle/wrapper/gradle-wrapper.properties", "build"),
+            ("src/main/resources/META-INF/services/x.Processor", "build"),
+            ("x.egg-info/entry_points.txt", "Python start"),
+            ("docs/conf.py", "build"),
+            ("a/x.sqlproj", "build"),
         ] {
             assert_eq!(kind_of(path), Some(kind), "{path}");
         }
