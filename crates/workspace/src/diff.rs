@@ -11,6 +11,7 @@ use agent_base::error::Result;
 use agent_base::hash::Hash;
 use agent_base::head_writer::HeadWriter;
 use agent_base::text_encoding::Encoding;
+use agent_base::visible::visible_name;
 use agent_diff::hunks;
 use agent_diff::paint::Painter;
 use std::borrow::Cow;
@@ -276,6 +277,14 @@ fn texts<'a>(path: &TreePath, change: &Change, old: &'a Side, new: &'a Side) -> 
     Some(Texts { old: old_text, new: new_text, remark })
 }
 
+/// A change in words alone: the line above its diff, and where a symlink leads.
+pub fn in_words(path: &TreePath, change: &Change) -> String {
+    match &change.after {
+        Some(Node::Symlink { target }) => format!("{} → {}", headline(path, change), visible_name(&target.0)),
+        _ => headline(path, change),
+    }
+}
+
 /// The line above the diff of one file.
 pub fn headline_text(path: &TreePath, change: &Change, color: bool) -> String {
     Paint { color }.bold(&headline(path, change)) + "\n"
@@ -300,11 +309,23 @@ fn headline(path: &TreePath, change: &Change) -> String {
     line
 }
 
-/// `mode 644 → 755`, where the permission bits of something that stays are part of the change.
+/// `mode 644 → 755`, where the permission bits of something that stays are part of the change; `file → symlink`, where it becomes
+/// something else.
 fn modes(change: &Change) -> Option<String> {
-    let mode = |node: &Option<Node>| node.as_ref().and_then(Node::mode);
-    let (old, new) = (mode(&change.before)?, mode(&change.after)?);
+    let (before, after) = (change.before.as_ref()?, change.after.as_ref()?);
+    if kind(before) != kind(after) {
+        return Some(format!("{} → {}", kind(before), kind(after)));
+    }
+    let (old, new) = (before.mode()?, after.mode()?);
     (old != new).then(|| format!("mode {old:o} → {new:o}"))
+}
+
+fn kind(node: &Node) -> &'static str {
+    match node {
+        Node::File { .. } => "file",
+        Node::Symlink { .. } => "symlink",
+        Node::Directory { .. } => "directory",
+    }
 }
 
 fn verb(change: &Change) -> &'static str {
@@ -377,6 +398,9 @@ pub fn write_stat(out: &mut dyn Write, changes: &ChangeSet, store: &Store) -> Re
         removed += minus;
         let note = match modes(change) {
             Some(modes) => format!(" ({modes})"),
+            None if matches!(change.after, Some(Node::Symlink { .. })) && what == "modified" => {
+                " (symlink)".to_owned()
+            }
             None if what == "modified" => String::new(),
             None => format!(" ({what})"),
         };

@@ -444,6 +444,30 @@ fn what_is_new_belongs_to_whose_tree_it_is() {
     assert_eq!(owner("mine"), (0, 0), "what was there keeps its owner");
 }
 
+/// A file that became a symlink was an edit of one line in lists and editors.
+#[test]
+fn what_becomes_something_else_is_said() {
+    let link = |target: &str| Entry::Symlink(target.as_bytes().to_vec());
+    let fixture = Fixture::new(
+        &tree_of([("Makefile", file("all:\n")), ("link", link("old")), ("d", Entry::Directory)]),
+        &tree_of([("Makefile", link("docs/notes.txt")), ("link", link("new\u{202e}")), ("d", file("x\n"))]),
+    );
+    let changes = fixture.changes();
+    let mut stat = Vec::new();
+    diff::write_stat(&mut stat, &changes, &fixture.store).unwrap();
+    let words: Vec<String> =
+        changes.changes.iter().map(|(path, change)| diff::in_words(path, change)).collect();
+    insta::assert_snapshot!(format!("{}\n{}", words.join("\n"), String::from_utf8(stat).unwrap()), @r"
+    modified Makefile (file → symlink) → docs/notes.txt
+    modified d (directory → file)
+    modified link → new\u{202e}
+         +1      -1  Makefile (file → symlink)
+         +1      -0  d (directory → file)
+         +1      -1  link (symlink)
+    3 files changed, 3 lines added, 2 removed
+    ");
+}
+
 #[test]
 fn the_diff_reads_well() {
     let fixture = Fixture::new(
