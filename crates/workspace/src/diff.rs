@@ -5,7 +5,7 @@ use crate::git_patch;
 use crate::manifest::Node;
 use crate::renames::{self, Rename};
 use crate::scripts;
-use crate::store::Store;
+use crate::store::{MAX_IN_MEMORY, Store};
 use crate::tree_path::TreePath;
 use agent_base::error::Result;
 use agent_base::hash::Hash;
@@ -208,15 +208,12 @@ fn write_change(out: &mut dyn Write, file: &ShownFile<'_>, store: &Store, paint:
     let old = Side::load(change.before.as_ref(), store, MAX_SHOWN)?;
     let new = Side::load(change.after.as_ref(), store, MAX_SHOWN)?;
     if old == Side::NotShown || new == Side::NotShown {
-        writeln!(
-            out,
-            "  {}",
-            if is_large(change) {
-                "(too large to show)"
-            } else {
-                "(the former content is not known any more)"
-            }
-        )?;
+        let why = match largest(change) {
+            0..=MAX_SHOWN => "the former content is not known any more",
+            ..=MAX_IN_MEMORY => "too large to show: `agent diff --patch` has it",
+            _ => "too large to show, and for a patch",
+        };
+        writeln!(out, "  ({why})")?;
     } else if let Some(Texts { old, new, remark }) = texts(path, change, &old, &new) {
         remark.map_or(Ok(()), |remark| writeln!(out, "  ({remark})"))?;
         let mut painter = Painter::new(path.as_path(), &old, &new, paint.color);
@@ -290,10 +287,13 @@ pub fn headline_text(path: &TreePath, change: &Change, color: bool) -> String {
     Paint { color }.bold(&headline(path, change)) + "\n"
 }
 
-fn is_large(change: &Change) -> bool {
-    [&change.before, &change.after]
-        .iter()
-        .any(|node| matches!(node, Some(Node::File { size, .. }) if *size > MAX_SHOWN))
+/// Bytes of the larger side.
+fn largest(change: &Change) -> u64 {
+    let size = |node: &Option<Node>| match node {
+        Some(Node::File { size, .. }) => *size,
+        _ => 0,
+    };
+    size(&change.before).max(size(&change.after))
 }
 
 /// `modified src/main.rs (mode 644 → 755)`

@@ -468,6 +468,21 @@ fn what_becomes_something_else_is_said() {
     ");
 }
 
+/// A script with many blank lines behind its first one was too large to show, and nothing named where to see it.
+#[test]
+fn what_is_too_large_to_show_is_said_to_be_in_the_patch() {
+    let large = format!("echo first\n{}", "\n".repeat(diff::MAX_SHOWN as usize));
+    let fixture = Fixture::new(&Tree::new(), &tree_of([("build.sh", file(&large))]));
+    let changes = fixture.changes();
+    let mut shown = Vec::new();
+    diff::write_text(&mut shown, &changes, &fixture.store, false).unwrap();
+    let shown = String::from_utf8(shown).unwrap();
+    assert_eq!(shown, "new file build.sh\n  (too large to show: `agent diff --patch` has it)\n");
+    let mut patch = Vec::new();
+    git_patch::write(&mut patch, &changes, &fixture.store, &mut git_patch::refuse).unwrap();
+    assert!(patch.windows(12).any(|part| part == b"+echo first\n"));
+}
+
 #[test]
 fn the_diff_reads_well() {
     let fixture = Fixture::new(
