@@ -125,7 +125,8 @@ pub fn visible_name(name: &[u8]) -> String {
     shown
 }
 
-/// Many blank lines, and many blanks in a line, as a count: they would move what is beside them out of sight.
+/// Many blank lines, and many blanks in a line, as a count: they would move what is beside them out of sight. This comes before
+/// [`visible`], which shows blanks of other widths as escapes.
 pub fn without_blanks(text: &str) -> String {
     const MANY_LINES: usize = 3;
     let (mut kept, mut blank) = (Vec::new(), 0);
@@ -133,7 +134,8 @@ pub fn without_blanks(text: &str) -> String {
         MANY_LINES.. => kept.push(format!("({blank} blank lines)")),
         few => kept.extend(vec![String::new(); few]),
     };
-    for line in text.lines() {
+    // A carriage return before the end of a line is for `visible` to show.
+    for line in text.strip_suffix('\n').unwrap_or(text).split('\n') {
         if line.trim().is_empty() {
             blank += 1;
             continue;
