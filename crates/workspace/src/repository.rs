@@ -338,13 +338,22 @@ fn hooks_path(root: &Path, machine: &Machine) -> Option<PathBuf> {
     Some(OsStr::from_bytes(answer.strip_suffix(b"\n").unwrap_or(&answer)).into())
 }
 
+/// A path without symlinks in those of its directories that are there.
+fn real(path: &Path) -> PathBuf {
+    let there = path.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
+    match there.and_then(|(above, found)| Some(found.join(path.strip_prefix(above).ok()?))) {
+        Some(real) => normalised(&real),
+        None => path.to_owned(),
+    }
+}
+
 /// A path and those that it stands for, one symlink after the other, although the last one may not be there yet.
 fn on_the_way(path: &Path) -> Vec<PathBuf> {
     let mut places = vec![path.to_owned()];
     let mut next = path.to_owned();
     for _ in 0..MAX_STEPS {
         let (Some(parent), Some(name)) = (next.parent(), next.file_name()) else { break };
-        let Ok(parent) = parent.canonicalize() else { break };
+        let parent = real(parent);
         places.push(parent.join(name));
         let Ok(target) = parent.join(name).read_link() else { break };
         next = normalised(&parent.join(target));

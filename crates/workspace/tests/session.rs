@@ -237,7 +237,7 @@ async fn hooks_that_git_reaches_through_symlinks_are_named() {
         "rm -r .git/hooks; mkdir -p my/h; ln -s ../my/h .git/hooks",
         "mkdir -p .git/hooks; ln -s ../../my/h/pre-commit .git/hooks/pre-commit",
         "mkdir my; ln -s h my/link; git config core.hooksPath my/link",
-        "mkdir -p my; ln -s \"$PWD\" .git/outer; git config core.hooksPath \"$PWD/.git/outer/my/h\"",
+        "ln -s \"$PWD\" .git/outer; git config core.hooksPath \"$PWD/.git/outer/my/h\"",
     ] {
         let directory = host(&[("a", "a\n")]);
         git(directory.path(), &["init", "-q"]);
