@@ -146,7 +146,7 @@ fn the_model_proposes_a_message_that_the_user_agrees_with() {
     let builder = terminal().endpoint(&model).file("n.txt", &numbers());
     let workspace = builder.directory("workspace");
     repository(&workspace);
-    let secret = format!("Go on with ghp_{}", "u8jzPde0IgxLd6GncfBAepfJBd0Kh8oOOL8d");
+    let secret = format!("Continue with ghp_{}", "u8jzPde0IgxLd6GncfBAepfJBd0Kh8oOOL8d");
     git(&workspace, &["commit", "-q", "--no-verify", "--allow-empty", "-m", &secret]);
     let mut terminal = builder.start();
     terminal.wait_for_prompt();
@@ -166,7 +166,7 @@ fn the_model_proposes_a_message_that_the_user_agrees_with() {
     assert_eq!(git(&workspace, &["status", "--porcelain", "--untracked-files=no"]), "");
     let asked = model.requests().pop().expect("a request").messages().last().expect("a message").to_string();
     assert!(
-        asked.contains("Go on with") && asked.contains("\\nBegin\\n") && asked.contains("+five"),
+        asked.contains("Continue with") && asked.contains("\\nBegin\\n") && asked.contains("+five"),
         "{asked}"
     );
     assert!(!asked.contains("u8jzPde0"), "{asked}");

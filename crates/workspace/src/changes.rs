@@ -253,7 +253,7 @@ impl ChangeSet {
         }
     }
 
-    /// Refuses what would be part of a repository that git finds without a `.git`, with what the host has: also what is no part
+    /// Refuses what would be part of a repository that git finds without a `.git`, with what the host has: also what is not part
     /// of the tree that the session knows, because git ignores it.
     pub(crate) fn refuse_repositories_of(&mut self, host: &HostDir) {
         // What cannot be looked at may be there.

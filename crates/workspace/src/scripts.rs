@@ -16,7 +16,7 @@ const DATA: &str = " 3gp 7z a aac ai aif aiff apk appimage avi avif beam bin ble
      swf tar tbz tga tgz tif tiff ttc ttf txz war wasm wav webm webp whl wma wmv woff woff2 xcf xls xlsx xz zip zst ";
 /// Endings of what a shell reads byte by byte.
 const SHELLS: &str = " ash bash bat bats cmd command csh dash env envrc fish ksh mak make mk sh tcsh zsh ";
-/// Endings of what programs, those of Windows above all, read as UTF-16 where a byte order mark says that.
+/// Endings of what programs, those of Windows above all, read as UTF-16 behind a byte order mark.
 const WIDE: &str = " cs csv htm html inf ini json md ps1 psd1 psm1 rc reg resx rst sql strings svg \
      txt vb vbs xaml xhtml xml xsd xsl ";
 /// The first bytes of programs for a machine: of Linux, of macOS, of Windows.
@@ -33,7 +33,7 @@ pub(crate) fn may_be_read_as_text(path: &TreePath, after: Option<&Node>, content
 
 /// Returns whether `encoding` may hide from a user what a program reads in the file: a shell and most interpreters take each byte for
 /// itself, and in some encodings (UTF-16, Shift_JIS, ISO-2022-JP) the bytes of other characters are those of commands. Of control
-/// files and symlinks each byte counts. Where characters are made of ASCII alone, a byte order mark has to say so.
+/// files and symlinks each byte counts. Where characters are made of ASCII alone, a byte order mark decides.
 pub(crate) fn may_not_be_decoded(
     path: &TreePath,
     after: Option<&Node>,
@@ -45,8 +45,8 @@ pub(crate) fn may_not_be_decoded(
         || is_among(SHELLS, &ending)
         || is_run_as_script(after, content)
         || risks::is_control_file(path);
-    let says_so = !encoding.mark().is_empty() && is_among(WIDE, &ending);
-    is_taken_by_bytes || (encoding.hides_words() && !says_so)
+    let has_mark = !encoding.mark().is_empty() && is_among(WIDE, &ending);
+    is_taken_by_bytes || (encoding.hides_words() && !has_mark)
 }
 
 /// The ending of a name in small letters, without the version of `libx.so.1.2`.

@@ -154,7 +154,7 @@ impl Repl<'_> {
     }
 }
 
-/// Checks that what is written at `destination`, which is called `name`, is no part of a repository, with what the host has there.
+/// Checks that what is written at `destination`, which is called `name`, would not be part of a repository, with what the host has there.
 fn check_destination(destination: &Path, name: &TreePath) -> Result<()> {
     let parent = destination.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new(".")).canonicalize().map_err(unwritable(destination))?;
