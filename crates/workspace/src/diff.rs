@@ -209,8 +209,8 @@ fn write_change(out: &mut dyn Write, file: &ShownFile<'_>, store: &Store, paint:
     let new = Side::load(change.after.as_ref(), store, MAX_SHOWN)?;
     if old == Side::NotShown || new == Side::NotShown {
         let why = match largest(change) {
-            0..=MAX_SHOWN => "the former content is not known any more",
-            ..=MAX_IN_MEMORY => "too large to show: `agent diff --patch` has it",
+            ..=MAX_SHOWN => "the former content is not known any more",
+            size if size <= MAX_IN_MEMORY => "too large to show: `agent diff --patch` has it",
             _ => "too large to show, and for a patch",
         };
         writeln!(out, "  ({why})")?;
