@@ -332,6 +332,28 @@ fn attack_74_an_editor_gets_no_hostile_text_as_it_is() {
     assert_harmless("the editor's updates", &texts(&Value::from(updates)));
 }
 
+/// A symlink in the place of a file was an edit of its text.
+#[test]
+fn symlinks_and_directories_are_said_in_words_to_an_editor() {
+    let endpoint =
+        command("mkdir empty; ln -sf docs/notes.txt Makefile; ln -s docs/notes.txt new; echo x > file");
+    let mut editor = Editor::start(agent().endpoint(&endpoint).file("Makefile", "all:\n"), &[], json!({}));
+    let mut asked = Value::Null;
+    editor.prompt(|_, params| {
+        asked = params.clone();
+        chosen("keep")
+    });
+    let texts = strings(&asked).join("\n");
+    for said in [
+        "modified Makefile (file → symlink) → docs/notes.txt",
+        "new symlink new → docs/notes.txt",
+        "new directory empty",
+    ] {
+        assert!(texts.contains(said), "{said}: {asked}");
+    }
+    assert_eq!(asked.to_string().matches("oldText").count(), 1, "{asked}");
+}
+
 /// All texts of a value.
 fn strings(value: &Value) -> Vec<String> {
     match value {

@@ -146,7 +146,8 @@ fn the_model_proposes_a_message_that_the_user_agrees_with() {
     let builder = terminal().endpoint(&model).file("n.txt", &numbers());
     let workspace = builder.directory("workspace");
     repository(&workspace);
-    git(&workspace, &["commit", "-q", "--no-verify", "--allow-empty", "-m", "Go on"]);
+    let secret = format!("Continue with ghp_{}", "u8jzPde0IgxLd6GncfBAepfJBd0Kh8oOOL8d");
+    git(&workspace, &["commit", "-q", "--no-verify", "--allow-empty", "-m", &secret]);
     let mut terminal = builder.start();
     terminal.wait_for_prompt();
     terminal.type_line("change it");
@@ -157,11 +158,16 @@ fn the_model_proposes_a_message_that_the_user_agrees_with() {
     terminal.type_line("yes");
     terminal.wait_for("    Write the five in a word\n");
     terminal.wait_for("Commit with this message? [yes/no/edit]");
-    assert_eq!(git(&workspace, &["log", "--format=%s"]), "Go on\nBegin\n");
+    assert_eq!(git(&workspace, &["log", "--format=%s"]), format!("{secret}\nBegin\n"));
     terminal.type_line("yes");
     terminal.wait_for("committed as");
-    assert_eq!(git(&workspace, &["log", "--format=%s"]), "Write the five in a word\nGo on\nBegin\n");
+    let subjects = format!("Write the five in a word\n{secret}\nBegin\n");
+    assert_eq!(git(&workspace, &["log", "--format=%s"]), subjects);
     assert_eq!(git(&workspace, &["status", "--porcelain", "--untracked-files=no"]), "");
     let asked = model.requests().pop().expect("a request").messages().last().expect("a message").to_string();
-    assert!(asked.contains("Go on\\nBegin\\n") && asked.contains("+five"), "{asked}");
+    assert!(
+        asked.contains("Continue with") && asked.contains("\\nBegin\\n") && asked.contains("+five"),
+        "{asked}"
+    );
+    assert!(!asked.contains("u8jzPde0"), "{asked}");
 }

@@ -125,6 +125,11 @@ impl Encoding {
         matches!(self.form, Form::Utf16 { .. })
     }
 
+    /// Returns whether whole words of ASCII are other characters in it: each of their bytes may be one that stands for itself elsewhere.
+    pub fn hides_words(self) -> bool {
+        self.is_wide() || matches!(self.form, Form::Legacy(encoding) if encoding == ISO_2022_JP)
+    }
+
     /// The text of a file with this content, without its byte order mark. What cannot be decoded is U+FFFD.
     pub fn decode(self, bytes: &[u8]) -> Cow<'_, str> {
         self.decode_line(bytes.strip_prefix(self.mark()).unwrap_or(bytes))

@@ -58,10 +58,14 @@ const MAX_CREDENTIAL: usize = 400;
 /// Hosts that the prompt names.
 const MAX_HOSTS: usize = 40;
 
-/// The first message of every conversation. `AGENTS.md` is the repository's: its secrets are replaced as in the results of tools.
+/// The first message of every conversation. `AGENTS.md`, names of branches and paths are others': their secrets are replaced as in the
+/// results of tools.
 pub fn system_prompt(facts: &SandboxFacts, workspace: &Path, redact_secrets: bool) -> String {
-    let mut prompt = agent_prompts::SYSTEM.trim().to_owned();
-    prompt += "\n\n# The sandbox\n";
+    let clean = |text: String| match secret_scan::redact(&text) {
+        Some(redacted) if redact_secrets => without_tags(redacted.text),
+        _ => without_tags(text),
+    };
+    let mut prompt = "\n\n# The sandbox\n".to_owned();
     if !facts.date.is_empty() {
         prompt += &format!("- Date: {}\n", facts.date);
     }
@@ -72,7 +76,7 @@ pub fn system_prompt(facts: &SandboxFacts, workspace: &Path, redact_secrets: boo
     let place = place.unwrap_or(Path::new(WORKSPACE));
     prompt += &format!("- Workspace: {}", place.display());
     if let Some(Checkout { branch, has_uncommitted }) = &facts.checkout {
-        prompt += &format!(", branch {}", one_line(branch, MAX_BRANCH));
+        prompt += &format!(", branch {}", one_line(&clean(branch.clone()), MAX_BRANCH));
         prompt += match has_uncommitted {
             Some(true) => ", uncommitted changes",
             Some(false) => ", nothing uncommitted",
@@ -84,8 +88,8 @@ pub fn system_prompt(facts: &SandboxFacts, workspace: &Path, redact_secrets: boo
     }
     for (path, read_only) in &facts.added {
         let access = if *read_only { ", read-only" } else { "" };
-        prompt +=
-            &format!("\n- Directory beside it: {}{access}", one_line(&path.to_string_lossy(), MAX_PATH));
+        let path = one_line(&clean(path.to_string_lossy().into_owned()), MAX_PATH);
+        prompt += &format!("\n- Directory beside it: {path}{access}");
     }
     prompt += &format!("\n- Network: {}\n", network(&facts.network, facts.asks_about_network));
     for credential in &facts.credentials {
@@ -105,18 +109,14 @@ pub fn system_prompt(facts: &SandboxFacts, workspace: &Path, redact_secrets: boo
     if !facts.programs.is_empty() {
         prompt += &format!("- Programs: {}\n", facts.programs.join(", "));
     }
-    let clean = |text: String| match secret_scan::redact(&text) {
-        Some(redacted) if redact_secrets => without_tags(redacted.text),
-        _ => without_tags(text),
-    };
     // Before the instructions: the compact form sends nothing else, and small models do not read on.
     if let Some(skills) = &facts.skills {
-        prompt += &format!("\n{}\n", clean(skills.clone()).trim());
+        prompt += &format!("\n{}\n", skills.trim());
     }
     if let Some(text) = instructions(workspace) {
-        prompt += &format!("\n{INSTRUCTIONS_HEADING}\n{}\n", clean(text));
+        prompt += &format!("\n{INSTRUCTIONS_HEADING}\n{text}\n");
     }
-    prompt
+    agent_prompts::SYSTEM.trim().to_owned() + &clean(prompt)
 }
 
 fn network(network: &Network, asks: bool) -> String {
@@ -144,6 +144,23 @@ fn network(network: &Network, asks: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The name of a branch and paths reached the endpoint as they were.
+    #[test]
+    fn no_fact_holds_a_secret_or_tags() {
+        let token = format!("ghp_{}", "u8jzPde0IgxLd6GncfBAepfJBd0Kh8oOOL8d");
+        let name = format!("{}/{token}\u{e0041}", "b".repeat(60));
+        let facts = SandboxFacts {
+            checkout: Some(Checkout { branch: name.clone(), has_uncommitted: None }),
+            directory: PathBuf::from(&name),
+            added: vec![(PathBuf::from(&name), true)],
+            ..SandboxFacts::default()
+        };
+        let prompt = |redact_secrets| system_prompt(&facts, Path::new("missing"), redact_secrets);
+        assert!(!prompt(true).contains("u8jzPde0"), "{}", prompt(true));
+        assert_eq!(prompt(false).matches(&token).count(), 2, "the branch is cut: {}", prompt(false));
+        assert!(!prompt(true).contains('\u{e0041}') && !prompt(false).contains('\u{e0041}'));
+    }
 
     #[test]
     fn the_prompt_describes_the_sandbox() {

@@ -9,6 +9,9 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 const DEFAULT_COLUMNS: usize = 80;
 const DEFAULT_ROWS: usize = 24;
 
+/// Columns between the stops of tabs.
+const TAB: usize = 8;
+
 /// Lines are not made narrower than this.
 const MIN_COLUMNS: usize = 20;
 
@@ -32,6 +35,51 @@ pub fn terminal_rows(stream: &impl AsFd) -> usize {
 pub fn reflows() -> bool {
     let is_set = |name| std::env::var_os(name).is_some();
     !is_set("XTERM_VERSION") && !is_set("STY") && std::env::var("TERM").is_ok_and(|term| term != "linux")
+}
+
+/// Counts the rows of a terminal that text takes as it is written: a line that is wider than the window takes several.
+#[derive(Debug)]
+pub struct RowCounter {
+    columns: usize,
+    column: usize,
+    rows: usize,
+    is_in_escape: bool,
+}
+
+impl RowCounter {
+    /// For a window of `columns`.
+    pub fn new(columns: usize) -> Self {
+        Self { columns: columns.max(1), column: 0, rows: 0, is_in_escape: false }
+    }
+
+    /// Counts text that follows; escape sequences in it are colours.
+    pub fn push(&mut self, text: &str) {
+        for character in text.chars() {
+            match character {
+                _ if self.is_in_escape => self.is_in_escape = character != 'm',
+                '\x1b' => self.is_in_escape = true,
+                '\n' => {
+                    self.rows += 1;
+                    self.column = 0;
+                }
+                '\t' => self.advance(TAB - self.column % TAB),
+                character => self.advance(character.width().unwrap_or(0)),
+            }
+        }
+    }
+
+    /// The rows that are used, the last one too, where something is in it.
+    pub fn rows(&self) -> usize {
+        self.rows + usize::from(self.column > 0)
+    }
+
+    fn advance(&mut self, width: usize) {
+        if self.column + width > self.columns && self.column > 0 {
+            self.rows += 1;
+            self.column = 0;
+        }
+        self.column += width;
+    }
 }
 
 /// The columns that `text` takes. Control characters take none.
@@ -194,10 +242,28 @@ pub(super) fn line_width(line: &[Span]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{hanging, width, words};
+    use super::{RowCounter, hanging, width, words};
 
     const NOTICE: &str = "the workspace was copied without 3 files that look like secrets: .env, id_rsa and \
                           deploy/production.pem; name them with --include to copy them all the same";
+
+    #[test]
+    fn rows_are_counted_as_a_terminal_fills_them() {
+        for (pieces, rows) in [
+            (&["a\nb\n"][..], 2),
+            (&["no end"], 1),
+            (&["0123456789"], 1),
+            (&["0123456789a\n"], 2),
+            (&["01234", "\x1b[1", "mx\x1b[0m", "6789", "\n"], 1),
+            (&["\tab\n"], 1),
+            (&["\tabc\n"], 2),
+            (&["漢漢漢漢漢漢\n", &"x".repeat(95)], 12),
+        ] {
+            let mut counter = RowCounter::new(10);
+            pieces.iter().for_each(|piece| counter.push(piece));
+            assert_eq!(counter.rows(), rows, "{pieces:?}");
+        }
+    }
 
     #[test]
     fn lines_are_broken_between_words_at_any_width() {

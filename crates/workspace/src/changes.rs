@@ -9,6 +9,7 @@ use crate::notices::listed;
 use crate::scan::IgnoredEntries;
 use crate::selection::LeftOut;
 use crate::store::Store;
+use crate::symlinks::Symlinks;
 use crate::tree_path::TreePath;
 use agent_base::error::{Error, Result};
 use agent_base::sanitise;
@@ -122,10 +123,12 @@ pub struct ChangeSet {
     /// New files that only a tool writes, which are not part of it.
     #[serde(skip)]
     pub build_files: BuildFiles,
-    /// The directory in which the user's git looks for hooks, if that is in the workspace: a directory in it, empty for
-    /// its top.
+    /// The directories and files of the workspace in which the user's git looks for hooks; empty for its top.
     #[serde(skip)]
-    pub hooks: Option<Vec<u8>>,
+    pub hooks: Vec<Vec<u8>>,
+    /// The symlinks of the tree, through which a path may have the name of a control file.
+    #[serde(skip)]
+    pub symlinks: Symlinks,
     /// The directories beside the workspace that it is about too. Their paths in it are absolute.
     #[serde(skip)]
     pub added: Vec<AddedRoot>,
@@ -137,7 +140,9 @@ pub struct AddedRoot {
     /// Its path on the host.
     pub path: PathBuf,
     /// As [`ChangeSet::hooks`].
-    pub hooks: Option<Vec<u8>>,
+    pub hooks: Vec<Vec<u8>>,
+    /// As [`ChangeSet::symlinks`].
+    pub symlinks: Symlinks,
 }
 
 impl ChangeSet {
@@ -191,6 +196,9 @@ impl ChangeSet {
                 .hint("exclude generated files with .gitignore or --exclude"));
             }
         }
+        if !set.is_empty() {
+            set.symlinks = Symlinks::of(base, delta);
+        }
         set.refuse_repositories(|path| {
             delta.get(path).map_or_else(|| base.get(path).is_some(), Option::is_some)
         });
@@ -199,7 +207,7 @@ impl ChangeSet {
 
     /// Adds what changed in the directory `root` beside the workspace.
     pub(crate) fn add(&mut self, root: &Path, other: ChangeSet) {
-        let ChangeSet { changes, refused, remarks, build_files, hooks, .. } = other;
+        let ChangeSet { changes, refused, remarks, build_files, hooks, symlinks, .. } = other;
         let outside = |(path, change): (TreePath, Change)| (TreePath::outside(root, &path), change);
         self.changes.extend(changes.into_iter().map(outside));
         self.refused.extend(refused.into_iter().map(|refused| refused.in_directory(root)));
@@ -211,7 +219,7 @@ impl ChangeSet {
         self.remarks.extend(remarks.map(|remark| format!("{name}: {remark}")));
         self.build_files.add(root, build_files);
         self.remarks.extend(self.build_files.remark());
-        self.added.push(AddedRoot { path: root.to_owned(), hooks });
+        self.added.push(AddedRoot { path: root.to_owned(), hooks, symlinks });
     }
 
     /// The changes, those of the workspace first and then those of each other directory.

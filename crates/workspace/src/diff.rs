@@ -5,12 +5,13 @@ use crate::git_patch;
 use crate::manifest::Node;
 use crate::renames::{self, Rename};
 use crate::scripts;
-use crate::store::Store;
+use crate::store::{MAX_IN_MEMORY, Store};
 use crate::tree_path::TreePath;
 use agent_base::error::Result;
 use agent_base::hash::Hash;
 use agent_base::head_writer::HeadWriter;
 use agent_base::text_encoding::Encoding;
+use agent_base::visible::visible_name;
 use agent_diff::hunks;
 use agent_diff::paint::Painter;
 use std::borrow::Cow;
@@ -72,7 +73,7 @@ impl Side {
         change: &Change,
         like: Option<Encoding>,
     ) -> Option<(Encoding, Cow<'_, [u8]>)> {
-        let is_forced = scripts::is_read_as_text(path, change.after.as_ref(), self);
+        let is_forced = scripts::may_be_read_as_text(path, change.after.as_ref(), self);
         let (encoding, text) = if is_forced { self.read(like) } else { self.as_text(like)? };
         let is_hiding = !encoding.is_plain()
             && scripts::may_not_be_decoded(path, change.after.as_ref(), self, encoding)
@@ -207,15 +208,12 @@ fn write_change(out: &mut dyn Write, file: &ShownFile<'_>, store: &Store, paint:
     let old = Side::load(change.before.as_ref(), store, MAX_SHOWN)?;
     let new = Side::load(change.after.as_ref(), store, MAX_SHOWN)?;
     if old == Side::NotShown || new == Side::NotShown {
-        writeln!(
-            out,
-            "  {}",
-            if is_large(change) {
-                "(too large to show)"
-            } else {
-                "(the former content is not known any more)"
-            }
-        )?;
+        let why = match largest(change) {
+            ..=MAX_SHOWN => "the former content is not known any more",
+            size if size <= MAX_IN_MEMORY => "too large to show: `agent diff --patch` has it",
+            _ => "too large to show, and for a patch",
+        };
+        writeln!(out, "  ({why})")?;
     } else if let Some(Texts { old, new, remark }) = texts(path, change, &old, &new) {
         remark.map_or(Ok(()), |remark| writeln!(out, "  ({remark})"))?;
         let mut painter = Painter::new(path.as_path(), &old, &new, paint.color);
@@ -276,15 +274,26 @@ fn texts<'a>(path: &TreePath, change: &Change, old: &'a Side, new: &'a Side) -> 
     Some(Texts { old: old_text, new: new_text, remark })
 }
 
+/// A change in words alone: the line above its diff, and where a symlink leads.
+pub fn in_words(path: &TreePath, change: &Change) -> String {
+    match &change.after {
+        Some(Node::Symlink { target }) => format!("{} → {}", headline(path, change), visible_name(&target.0)),
+        _ => headline(path, change),
+    }
+}
+
 /// The line above the diff of one file.
 pub fn headline_text(path: &TreePath, change: &Change, color: bool) -> String {
     Paint { color }.bold(&headline(path, change)) + "\n"
 }
 
-fn is_large(change: &Change) -> bool {
-    [&change.before, &change.after]
-        .iter()
-        .any(|node| matches!(node, Some(Node::File { size, .. }) if *size > MAX_SHOWN))
+/// Bytes of the larger side.
+fn largest(change: &Change) -> u64 {
+    let size = |node: &Option<Node>| match node {
+        Some(Node::File { size, .. }) => *size,
+        _ => 0,
+    };
+    size(&change.before).max(size(&change.after))
 }
 
 /// `modified src/main.rs (mode 644 → 755)`
@@ -300,11 +309,23 @@ fn headline(path: &TreePath, change: &Change) -> String {
     line
 }
 
-/// `mode 644 → 755`, where the permission bits of something that stays are part of the change.
+/// `mode 644 → 755`, where the permission bits of something that stays are part of the change; `file → symlink`, where it becomes
+/// something else.
 fn modes(change: &Change) -> Option<String> {
-    let mode = |node: &Option<Node>| node.as_ref().and_then(Node::mode);
-    let (old, new) = (mode(&change.before)?, mode(&change.after)?);
+    let (before, after) = (change.before.as_ref()?, change.after.as_ref()?);
+    if kind(before) != kind(after) {
+        return Some(format!("{} → {}", kind(before), kind(after)));
+    }
+    let (old, new) = (before.mode()?, after.mode()?);
     (old != new).then(|| format!("mode {old:o} → {new:o}"))
+}
+
+fn kind(node: &Node) -> &'static str {
+    match node {
+        Node::File { .. } => "file",
+        Node::Symlink { .. } => "symlink",
+        Node::Directory { .. } => "directory",
+    }
 }
 
 fn verb(change: &Change) -> &'static str {
@@ -377,6 +398,9 @@ pub fn write_stat(out: &mut dyn Write, changes: &ChangeSet, store: &Store) -> Re
         removed += minus;
         let note = match modes(change) {
             Some(modes) => format!(" ({modes})"),
+            None if matches!(change.after, Some(Node::Symlink { .. })) && what == "modified" => {
+                " (symlink)".to_owned()
+            }
             None if what == "modified" => String::new(),
             None => format!(" ({what})"),
         };

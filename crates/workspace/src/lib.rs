@@ -49,6 +49,7 @@ pub mod selection;
 mod session;
 mod shown;
 pub mod store;
+pub mod symlinks;
 pub mod tracked;
 pub mod transfer;
 pub mod tree_path;

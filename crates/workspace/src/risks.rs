@@ -2,21 +2,29 @@
 
 use crate::changes::{Change, ChangeSet};
 use crate::manifest::Node;
+use crate::symlinks::Symlinks;
 use crate::tree_path::{TreePath, without_ignorable};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use serde::Serialize;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::LazyLock;
+use unicode_normalization::UnicodeNormalization;
 
 /// Paths of one kind that the summary names; the others are counted.
 const NAMED: usize = 3;
 /// The control files, by kind, with where they are described.
 const CONTROL_FILES: &str = include_str!("risks/control_files.txt");
 
+/// Names through symlinks that are looked at in all changes.
+const MAX_OTHER_NAMES: usize = 50_000;
+
 const GIT_HOOK: &str = "git hook";
+/// The kind of what has more names than are looked at.
+const MANY_NAMES: &str = "many symlinks lead to it";
 
 /// A changed path that somebody else executes or follows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -25,16 +33,30 @@ pub struct Risk {
     pub path: String,
     /// The kind of the risk: what executes the path, or what it is.
     pub kind: &'static str,
+    /// The name that it has through a symlink, where that is the one by which it is executed or followed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub through: Option<String>,
+}
+
+impl Risk {
+    /// `docs/agents.md as CLAUDE.md`
+    pub fn named(&self) -> String {
+        self.through
+            .as_ref()
+            .map_or_else(|| self.path.clone(), |through| format!("{} as {through}", self.path))
+    }
 }
 
 /// The risks in `changes`, by path. A deletion is not a risk.
 pub fn risks(changes: &ChangeSet) -> Vec<Risk> {
-    let risk = |(path, change): (&TreePath, &Change)| {
-        let kind = match changes.root_of(path) {
-            Some((root, path)) => kind(&path, change, root.hooks.as_ref()),
-            None => kind(path, change, changes.hooks.as_ref()),
+    let mut room = MAX_OTHER_NAMES;
+    let risk = |(shown, change): (&TreePath, &Change)| {
+        let (place, path) = match changes.root_of(shown) {
+            Some((root, path)) => (Place { hooks: &root.hooks, symlinks: &root.symlinks }, path),
+            None => (Place { hooks: &changes.hooks, symlinks: &changes.symlinks }, shown.clone()),
         };
-        Some(Risk { path: path.to_string(), kind: kind? })
+        let (kind, through) = place.kind(&path, change, &mut room)?;
+        Some(Risk { path: shown.to_string(), kind, through: through.map(|name| name.to_string()) })
     };
     changes.changes.iter().filter_map(risk).collect()
 }
@@ -59,8 +81,8 @@ pub struct OfKind {
 /// The risks, each kind with its count, so that many of one kind hide no other. Paths near the top are named first.
 pub fn by_kind(changes: &ChangeSet) -> Vec<OfKind> {
     let mut kinds: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for Risk { path, kind } in risks(changes) {
-        kinds.entry(kind).or_default().push(path);
+    for risk in risks(changes) {
+        kinds.entry(risk.kind).or_default().push(risk.named());
     }
     let words = |(kind, mut paths): (&str, Vec<String>)| {
         paths.sort_by_key(|path| path.matches('/').count());
@@ -75,23 +97,56 @@ pub fn by_kind(changes: &ChangeSet) -> Vec<OfKind> {
     kinds.into_iter().map(words).collect()
 }
 
-fn kind(path: &TreePath, change: &Change, hooks: Option<&Vec<u8>>) -> Option<&'static str> {
-    match change.after.as_ref()? {
-        Node::Directory { .. } => None,
-        Node::Symlink { .. } => Some("symlink"),
-        Node::File { .. } if hooks.is_some_and(|hooks| is_hook(path, hooks)) => Some(GIT_HOOK),
-        Node::File { mode, .. } => by_path(path).or_else(|| {
-            let was_executable = matches!(&change.before, Some(Node::File { mode, .. }) if mode & 0o111 != 0);
-            (mode & 0o111 != 0 && !was_executable).then_some("new executable")
-        }),
+/// What is to know about a directory of the host, to judge a path in it.
+struct Place<'a> {
+    hooks: &'a [Vec<u8>],
+    symlinks: &'a Symlinks,
+}
+
+impl Place<'_> {
+    /// The kind of a change, and the name through a symlink that makes it one of that kind.
+    fn kind(
+        &self,
+        path: &TreePath,
+        change: &Change,
+        room: &mut usize,
+    ) -> Option<(&'static str, Option<TreePath>)> {
+        let after = change.after.as_ref().filter(|node| !node.is_directory())?;
+        let is_symlink = matches!(after, Node::Symlink { .. });
+        if let Some(kind) = self.obeyed(path, is_symlink) {
+            return Some((kind, None));
+        }
+        let by_link = |name: &TreePath| Some((self.obeyed(name, is_symlink)?, Some(name.clone())));
+        if let Some(found) = self.symlinks.find(path, room, by_link).unwrap_or(Some((MANY_NAMES, None))) {
+            return Some(found);
+        }
+        let is_executable = |node: &Node| node.mode().is_some_and(|mode| mode & 0o111 != 0);
+        let was_executable =
+            change.before.as_ref().is_some_and(|node| !node.is_directory() && is_executable(node));
+        match is_symlink {
+            true => Some(("symlink", None)),
+            false => (is_executable(after) && !was_executable).then_some(("new executable", None)),
+        }
+    }
+
+    /// The kind that a path has by its name alone. A symlink may stand for a directory.
+    fn obeyed(&self, path: &TreePath, is_symlink: bool) -> Option<&'static str> {
+        if self.hooks.iter().any(|hooks| is_hook(path, hooks, is_symlink)) {
+            return Some(GIT_HOOK);
+        }
+        let below = || by_path(&path.join(b"x").ok()?);
+        by_path(path).or_else(|| if is_symlink { below() } else { None })
     }
 }
 
 /// Returns whether it lies where the user's git looks for hooks. In the top directory those alone are hooks that are called like one.
-fn is_hook(path: &TreePath, hooks: &[u8]) -> bool {
+fn is_hook(path: &TreePath, hooks: &[u8], is_symlink: bool) -> bool {
     match hooks.is_empty() {
         true => path.parent().is_none() && HOOKS.contains(&path.name()),
-        false => path.is_within(hooks),
+        false => {
+            let is_above = || hooks.strip_prefix(path.as_bytes()).is_some_and(|rest| rest.starts_with(b"/"));
+            path.is_within(hooks) || (is_symlink && is_above())
+        }
     }
 }
 
@@ -100,8 +155,13 @@ pub(crate) fn is_control_file(path: &TreePath) -> bool {
     by_path(path).is_some()
 }
 
+/// The kind of a path, whose names are compared as file systems compare them that take no notice of case: `ſ` is an `s` to them, and
+/// `ﬁ` is `fi`.
 fn by_path(path: &TreePath) -> Option<&'static str> {
-    let plain = without_ignorable(path.as_bytes());
+    let mut plain = without_ignorable(path.as_bytes());
+    if !plain.is_ascii() {
+        plain = Cow::Owned(String::from_utf8_lossy(&plain).nfkc().collect::<String>().into_bytes());
+    }
     // A name of nothing else is empty now, and a path that begins with a slash would be no path of the tree.
     let names: Vec<&[u8]> = plain.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).collect();
     let plain = names.join(&b'/');
@@ -132,7 +192,12 @@ fn patterns(lines: impl Iterator<Item = &'static str>) -> Gitignore {
     let mut builder = GitignoreBuilder::new("");
     // A test looks at every line.
     let _ = builder.case_insensitive(true);
-    lines.for_each(|line| drop(builder.add_line(None, line)));
+    for line in lines {
+        // A slash in the middle would tie a pattern to the top, and a project may lie in any directory.
+        let is_tied = line.trim_end_matches('/').contains('/') && !line.starts_with(['/', '#']);
+        let line = if is_tied { Cow::Owned(format!("**/{line}")) } else { Cow::Borrowed(line) };
+        drop(builder.add_line(None, &line));
+    }
     builder.build().unwrap_or_else(|_| Gitignore::empty())
 }
 
@@ -176,6 +241,8 @@ const HOOKS: [&[u8]; 28] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::manifest::{Delta, Manifest, Target};
+    use agent_base::hash::Hash;
 
     fn kind_of(path: &str) -> Option<&'static str> {
         by_path(&TreePath::new(path.as_bytes()).expect("a path"))
@@ -199,10 +266,63 @@ mod tests {
             } else if !line.is_empty() && !line.starts_with('#') {
                 let sample = line.replace('*', "x");
                 let sample = if line.ends_with('/') { format!("{sample}x") } else { sample };
-                assert!(kind_of(&sample).is_some(), "{kind}: {line}");
+                for directory in ["", "a/", "a/b/c/"] {
+                    let path = format!("{directory}{}", sample.trim_start_matches('/'));
+                    let is_tied = line.starts_with('/') && !directory.is_empty();
+                    assert_eq!(kind_of(&path).is_some(), !is_tied, "{kind}: {line}: {path}");
+                }
             }
         }
         assert_eq!(KINDS.len(), CONTROL_FILES.lines().filter(|line| line.starts_with('[')).count());
+    }
+
+    /// Dummies of links pushed the link that is a control file out of the summary, as one more symlink.
+    #[test]
+    fn a_symlink_in_the_place_of_a_control_file_has_its_kind() {
+        let link = Node::Symlink { target: Target(b"docs/notes.txt".to_vec()) };
+        let change = Change { before: None, after: Some(link) };
+        for (path, of_link) in [
+            (".envrc", "shell"),
+            (".husky/pre-commit", GIT_HOOK),
+            ("my/hooks/post-merge", GIT_HOOK),
+            ("a/Makefile", "build"),
+            ("a/.vscode", "editor"),
+            ("my", GIT_HOOK),
+            ("notes", "symlink"),
+        ] {
+            let place = Place { hooks: &[b"my/hooks".to_vec()], symlinks: &Symlinks::default() };
+            let path = TreePath::new(path.as_bytes()).expect("a path");
+            assert_eq!(place.kind(&path, &change, &mut 9), Some((of_link, None)), "{path}");
+        }
+    }
+
+    /// Instructions, settings of editors and hooks that a repository has behind symlinks were not named.
+    #[test]
+    fn what_is_reached_as_a_control_file_through_a_symlink_is_named() {
+        let path = |text: &str| TreePath::new(text.as_bytes()).expect("a path");
+        let link =
+            |link: &str, target: &[u8]| (path(link), Node::Symlink { target: Target(target.to_vec()) });
+        let base = Manifest::from([
+            link(".claude", b"ai"),
+            link("CLAUDE.md", b"docs/notes.md"),
+            link("hk", b"my/h"),
+            link("notes", b"docs"),
+        ]);
+        let file = Node::File { hash: Hash::UNKNOWN, size: 1, mode: 0o755 };
+        let change = Change { before: Some(file.clone()), after: Some(file) };
+        let changed = ["ai/settings.json", "docs/notes.md", "my/h/pre-commit", "docs/other.md", "Makefile"];
+        let changes = changed.into_iter().map(|name| (path(name), change.clone())).collect();
+        let symlinks = Symlinks::of(&base, &Delta::new());
+        let changes = ChangeSet { changes, symlinks, hooks: vec![b"hk".to_vec()], ..ChangeSet::default() };
+        assert_eq!(
+            summary(&changes).as_deref(),
+            Some(
+                "Executed by other programs: Makefile (build); my/h/pre-commit as hk/pre-commit (git hook); docs/notes.md as \
+                 CLAUDE.md, ai/settings.json as .claude/settings.json (instructions and settings of agents)"
+            )
+        );
+        let place = Place { hooks: &[], symlinks: &changes.symlinks };
+        assert_eq!(place.kind(&path("docs/other.md"), &change, &mut 0), Some((MANY_NAMES, None)));
     }
 
     #[test]
@@ -224,6 +344,14 @@ mod tests {
             ("eslint.config.mjs", "linters and formatters"),
             ("dev.Dockerfile", "container and deployment"),
             ("AGEN\u{34f}TS.md", "instructions and settings of agents"),
+            (".v\u{17f}code/tasks.json", "editor"),
+            ("Make\u{fb01}le", "build"),
+            ("Ma\u{212a}efile", "build"),
+            ("backend/gradle/wrapper/gradle-wrapper.properties", "build"),
+            ("src/main/resources/META-INF/services/x.Processor", "build"),
+            ("x.egg-info/entry_points.txt", "Python start"),
+            ("docs/conf.py", "build"),
+            ("a/x.sqlproj", "build"),
         ] {
             assert_eq!(kind_of(path), Some(kind), "{path}");
         }

@@ -444,6 +444,45 @@ fn what_is_new_belongs_to_whose_tree_it_is() {
     assert_eq!(owner("mine"), (0, 0), "what was there keeps its owner");
 }
 
+/// A file that became a symlink was an edit of one line in lists and editors.
+#[test]
+fn what_becomes_something_else_is_said() {
+    let link = |target: &str| Entry::Symlink(target.as_bytes().to_vec());
+    let fixture = Fixture::new(
+        &tree_of([("Makefile", file("all:\n")), ("link", link("old")), ("d", Entry::Directory)]),
+        &tree_of([("Makefile", link("docs/notes.txt")), ("link", link("new\u{202e}")), ("d", file("x\n"))]),
+    );
+    let changes = fixture.changes();
+    let mut stat = Vec::new();
+    diff::write_stat(&mut stat, &changes, &fixture.store).unwrap();
+    let words: Vec<String> =
+        changes.changes.iter().map(|(path, change)| diff::in_words(path, change)).collect();
+    insta::assert_snapshot!(format!("{}\n{}", words.join("\n"), String::from_utf8(stat).unwrap()), @r"
+    modified Makefile (file → symlink) → docs/notes.txt
+    modified d (directory → file)
+    modified link → new\u{202e}
+         +1      -1  Makefile (file → symlink)
+         +1      -0  d (directory → file)
+         +1      -1  link (symlink)
+    3 files changed, 3 lines added, 2 removed
+    ");
+}
+
+/// A script with many blank lines behind its first one was too large to show, and nothing named where to see it.
+#[test]
+fn what_is_too_large_to_show_is_said_to_be_in_the_patch() {
+    let large = format!("echo first\n{}", "\n".repeat(diff::MAX_SHOWN as usize));
+    let fixture = Fixture::new(&Tree::new(), &tree_of([("build.sh", file(&large))]));
+    let changes = fixture.changes();
+    let mut shown = Vec::new();
+    diff::write_text(&mut shown, &changes, &fixture.store, false).unwrap();
+    let shown = String::from_utf8(shown).unwrap();
+    assert_eq!(shown, "new file build.sh\n  (too large to show: `agent diff --patch` has it)\n");
+    let mut patch = Vec::new();
+    git_patch::write(&mut patch, &changes, &fixture.store, &mut git_patch::refuse).unwrap();
+    assert!(patch.windows(12).any(|part| part == b"+echo first\n"));
+}
+
 #[test]
 fn the_diff_reads_well() {
     let fixture = Fixture::new(

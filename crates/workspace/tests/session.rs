@@ -7,7 +7,7 @@ use agent_testing::guest::Guest;
 use agent_testing::machine;
 use agent_testing::tree::{self, Entry, Tree, any_tree};
 use agent_workspace::manifest::Node;
-use agent_workspace::{ChangeSet, Mode, Options, Workspace};
+use agent_workspace::{ChangeSet, Mode, Options, Workspace, risks};
 use proptest::prelude::*;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -227,6 +227,28 @@ async fn start_without_repository(root: &Path) -> (TempDir, Guest, Workspace) {
     workspace.copy_in(&guest.sandbox, &mut |_, _| {}).await.unwrap();
     assert!(workspace.changes(&guest.sandbox).await.unwrap().is_empty());
     (home, guest, workspace)
+}
+
+/// git found hooks of the work tree through symlinks of its own directory, and changes of them were not named.
+#[tokio::test]
+async fn hooks_that_git_reaches_through_symlinks_are_named() {
+    for make in [
+        "rm -r .git/hooks; ln -s ../my/h .git/hooks",
+        "rm -r .git/hooks; mkdir -p my/h; ln -s ../my/h .git/hooks",
+        "mkdir -p .git/hooks; ln -s ../../my/h/pre-commit .git/hooks/pre-commit",
+        "mkdir my; ln -s h my/link; git config core.hooksPath my/link",
+        "ln -s \"$PWD\" .git/outer; git config core.hooksPath \"$PWD/.git/outer/my/h\"",
+    ] {
+        let directory = host(&[("a", "a\n")]);
+        git(directory.path(), &["init", "-q"]);
+        let made = std::process::Command::new("sh").args(["-c", make]).current_dir(directory.path()).status();
+        assert!(made.unwrap().success(), "{make}");
+        let session = Session::start(directory).await;
+        session.turn("mkdir -p my/h; echo x > my/h/pre-commit; echo x > my/other").await;
+        let summary = risks::summary(&session.changes().await).unwrap_or_default();
+        assert!(summary.contains("my/h/pre-commit") && summary.contains("(git hook)"), "{make}: {summary}");
+        assert!(!summary.contains("my/other"), "{make}: {summary}");
+    }
 }
 
 const LOOK: &str = "git status --short --branch; git log --format=%s; git fsck --strict 2>&1; \

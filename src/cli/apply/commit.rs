@@ -5,6 +5,7 @@ use crate::cli::ui::{confirm, editor, stderr};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::model::{Message, Messages};
+use crate::visible::without_tags;
 use crate::workspace::commit::{CommitPlan, Made};
 use crate::workspace::{Applied, ChangeSet, Workspace, diff};
 use crate::{sanitise, secret_scan};
@@ -48,8 +49,8 @@ impl Draft {
             diff.truncate(end);
             diff.push_str("\n[the rest of the diff is left out]\n");
         }
-        let diff = secret_scan::redact(&diff).map_or(diff, |redacted| redacted.text);
-        Ok(Self { subjects: plans.iter().map(CommitPlan::subjects).collect(), diff })
+        let subjects = plans.iter().map(CommitPlan::subjects).collect();
+        Ok(Self { subjects: for_model(subjects), diff: for_model(diff) })
     }
 
     /// Returns what the model is asked for a message.
@@ -63,6 +64,11 @@ impl Draft {
             Message::User { text: format!("{earlier}The diff:\n{}", self.diff) },
         ])
     }
+}
+
+/// Text of the repository without its secrets, and without what a model reads and nobody sees.
+fn for_model(text: String) -> String {
+    without_tags(secret_scan::redact(&text).map_or(text, |redacted| redacted.text))
 }
 
 /// The message that the user wants, of a proposed one: shown, and where somebody can be asked, agreed with or edited. `None`:

@@ -3,18 +3,16 @@
 use super::Dialogue;
 use crate::cli::ui::confirm::{Choice, Reply, reply};
 use crate::cli::ui::style::{Colours, DIM};
-use crate::cli::ui::wrap::{columns_of, hanging};
+use crate::cli::ui::wrap::{RowCounter, columns_of, hanging, terminal_columns, terminal_rows};
 use crate::cli::ui::{pager, stderr};
 use crate::error::Result;
 use crate::workspace::{ChangeSet, Workspace, diff, risks};
 use std::io::{self, Write};
 
-/// Lines that are shown again without the pager.
-const MAX_SHOWN_LINES: usize = 100;
+/// Rows that are shown again without the pager.
+const MAX_SHOWN_ROWS: usize = 100;
 /// Rows of a screen that the summary and the question take.
 const ROWS_OF_QUESTION: usize = 8;
-/// Rows of a terminal that does not report them.
-const DEFAULT_ROWS: usize = 24;
 
 const CHOICES: [Choice; 3] = [
     Choice { word: "yes", help: "write all of it to your files" },
@@ -71,22 +69,26 @@ impl Whole<'_> {
         let mut text = format!("{notice}\n\n").into_bytes();
         self.write_diff(&since.changed, &mut text)?;
         let _hold = self.dialogue.progress.hold();
-        if text.iter().filter(|byte| **byte == b'\n').count() <= MAX_SHOWN_LINES
-            || !pager::page(&self.dialogue.programs, &text)?
-        {
-            stderr::write(&String::from_utf8_lossy(&text));
+        let shown = String::from_utf8_lossy(&text);
+        let mut counter = RowCounter::new(terminal_columns(&io::stderr()));
+        counter.push(&shown);
+        if counter.rows() <= MAX_SHOWN_ROWS || !pager::page(&self.dialogue.programs, &text)? {
+            stderr::write(&shown);
         }
         self.workspace.record_shown(&since.changed, false)
     }
 
     /// The diff, if it and the question fit the screen.
     fn short_diff(&self) -> Result<Option<String>> {
-        let rows = terminal_size::terminal_size_of(io::stderr());
-        let rows = rows.map_or(DEFAULT_ROWS, |(_, rows)| usize::from(rows.0));
-        let mut screen = Screenful { text: Vec::new(), lines: rows.saturating_sub(ROWS_OF_QUESTION) };
+        let stderr = io::stderr();
+        let mut screen = Screenful {
+            text: String::new(),
+            counter: RowCounter::new(terminal_columns(&stderr)),
+            rows: terminal_rows(&stderr).saturating_sub(ROWS_OF_QUESTION),
+        };
         match self.write_diff(self.changes, &mut screen) {
-            Ok(()) => Ok(Some(String::from_utf8_lossy(&screen.text).into_owned())),
-            Err(_) if screen.lines == 0 => Ok(None),
+            Ok(()) => Ok(Some(screen.text)),
+            Err(_) if screen.is_full() => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -110,25 +112,45 @@ impl Whole<'_> {
     }
 }
 
-/// Takes as many lines as fit a screen; the next one fails, so that nothing more is compared.
+/// Takes as many rows as fit a screen; the next one fails, so that nothing more is compared.
 struct Screenful {
-    text: Vec<u8>,
-    lines: usize,
+    text: String,
+    counter: RowCounter,
+    rows: usize,
+}
+
+impl Screenful {
+    fn is_full(&self) -> bool {
+        self.counter.rows() >= self.rows
+    }
 }
 
 impl Write for Screenful {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let lines = bytes.iter().filter(|byte| **byte == b'\n').count();
-        if lines >= self.lines {
-            self.lines = 0;
+        let text = String::from_utf8_lossy(bytes);
+        self.counter.push(&text);
+        if self.is_full() {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        self.lines -= lines;
-        self.text.extend_from_slice(bytes);
+        self.text.push_str(&text);
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One line of many rows "fitted the screen" and moved what stands above it out of sight.
+    #[test]
+    fn a_line_that_is_wider_than_the_window_takes_its_rows() {
+        let screen = || Screenful { text: String::new(), counter: RowCounter::new(80), rows: 16 };
+        assert!(screen().write_all("short\n".repeat(15).as_bytes()).is_ok());
+        assert!(screen().write_all("short\n".repeat(16).as_bytes()).is_err());
+        assert!(screen().write_all("long".repeat(320).as_bytes()).is_err());
     }
 }

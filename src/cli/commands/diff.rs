@@ -12,7 +12,6 @@ use crate::log::SessionId;
 use crate::machine::Machine;
 use crate::sanitise;
 use crate::workspace::manifest::Node;
-use crate::workspace::risks::Risk;
 use crate::workspace::store::Store;
 use crate::workspace::{ChangeSet, diff, git_patch, renames, risks};
 use clap::Args;
@@ -155,8 +154,8 @@ fn to_json(id: &SessionId, changes: &ChangeSet, store: &Store) -> Result<Value> 
 }
 
 fn write_risks(out: &mut dyn Write, changes: &ChangeSet) -> Result<()> {
-    for Risk { path, kind } in risks::risks(changes) {
-        writeln!(out, "{path} ({kind})")?;
+    for risk in risks::risks(changes) {
+        writeln!(out, "{} ({})", risk.named(), risk.kind)?;
     }
     Ok(())
 }

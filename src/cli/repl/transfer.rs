@@ -86,13 +86,7 @@ impl Repl<'_> {
             other => below(other, name),
         };
         let name = TreePath::new(destination.file_name().unwrap_or(name).as_bytes()).map_err(Error::usage)?;
-        if name.is_git_internal() {
-            return Err(Error::usage(format!(
-                "{} would be a file of git's own, whose settings run programs",
-                shown(&destination)
-            ))
-            .hint("name another DEST"));
-        }
+        check_destination(&destination, &name)?;
         if destination.symlink_metadata().is_ok() {
             return Err(
                 Error::usage(format!("{} exists already", shown(&destination))).hint("name another DEST")
@@ -157,6 +151,28 @@ impl Repl<'_> {
             self.remark("excluded: … and more");
         }
         Ok(count)
+    }
+}
+
+/// Checks that what is written at `destination`, which is called `name`, would not be part of a repository, with what the host has there.
+fn check_destination(destination: &Path, name: &TreePath) -> Result<()> {
+    let parent = destination.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new(".")).canonicalize().map_err(unwritable(destination))?;
+    let place = parent.join(name.as_path());
+    let refused = |why: &str| Error::usage(format!("{} {why}", shown(destination))).hint("name another DEST");
+    let path = TreePath::new(place.as_os_str().as_bytes().strip_prefix(b"/").unwrap_or_default())
+        .map_err(|why| refused(&format!("cannot be written: {why}")))?;
+    if path.is_git_internal() {
+        return Err(refused("would be a file of git's own, whose settings run programs"));
+    }
+    // What cannot be looked at may be there.
+    let is_there = |path: &TreePath| {
+        let found = Path::new("/").join(path.as_path()).symlink_metadata();
+        !found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    };
+    match repositories([(&path, true)], is_there).is_empty() {
+        true => Ok(()),
+        false => Err(refused(&format!("is not written: {}", bare_repository::REASON))),
     }
 }
 
@@ -274,9 +290,7 @@ fn shown(path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{below, two_paths};
-    use std::ffi::OsStr;
-    use std::path::{Path, PathBuf};
+    use super::*;
 
     #[test]
     fn paths_are_quoted_as_in_a_shell() {
@@ -290,5 +304,33 @@ mod tests {
         assert_eq!(below(None, OsStr::new("f")), Path::new("f"));
         assert_eq!(below(Some(PathBuf::from("d/")), OsStr::new("f")), Path::new("d/f"));
         assert_eq!(below(Some(PathBuf::from("g")), OsStr::new("f")), Path::new("g"));
+    }
+
+    /// A file beside what the host has made a repository, and one below `.git` was written.
+    #[test]
+    fn no_download_makes_a_repository_or_changes_one() {
+        let directory = tempfile::tempdir().expect("a directory");
+        for path in
+            ["r/objects", "r/refs", "bare/objects", "bare/refs", "bare/hooks", "w/.git/hooks", "plain"]
+        {
+            fs::create_dir_all(directory.path().join(path)).expect("a directory");
+        }
+        fs::write(directory.path().join("bare/HEAD"), "ref: refs/heads/main\n").expect("a file");
+        std::os::unix::fs::symlink("w/.git/hooks", directory.path().join("link")).expect("a link");
+        for (path, is_written) in [
+            ("r/HEAD", false),
+            ("r/config", true),
+            ("bare/config", false),
+            ("bare/hooks/post-checkout", false),
+            ("w/.git/hooks/post-checkout", false),
+            ("link/post-checkout", false),
+            ("w/.git", false),
+            ("plain/HEAD", true),
+            ("plain/objects", true),
+        ] {
+            let destination = directory.path().join(path);
+            let name = TreePath::new(destination.file_name().expect("a name").as_bytes()).expect("a name");
+            assert_eq!(check_destination(&destination, &name).is_ok(), is_written, "{path}");
+        }
     }
 }

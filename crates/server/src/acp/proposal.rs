@@ -9,6 +9,7 @@ use agent_event::Changes;
 use agent_session::Ready;
 use agent_workspace::changes::Change;
 use agent_workspace::diff::{self, Side};
+use agent_workspace::manifest::Node;
 use agent_workspace::notices::listed;
 use agent_workspace::tree_path::TreePath;
 use agent_workspace::{ChangeSet, risks};
@@ -197,8 +198,12 @@ fn blocks(changes: &ChangeSet, ready: &Ready, root: &Path) -> Result<(Vec<Value>
             }
         };
         if in_words {
-            words += &diff::headline_text(path, change, false);
+            words += &format!("{}\n", diff::in_words(path, change));
         }
+    }
+    let directories = changes.changes.iter().filter(|(_, change)| change.is_directory_only());
+    if let Some(names) = listed(directories.map(|(path, change)| diff::in_words(path, change)), NAMED) {
+        words += &format!("{names}\n");
     }
     changes.messages().for_each(|message| words += &format!("{message}\n"));
     if let Some(names) = listed(left_out.changes.keys().map(ToString::to_string), NAMED) {
@@ -220,6 +225,11 @@ enum ShownFile {
 
 fn shown(path: &TreePath, change: &Change, ready: &Ready, root: &Path) -> Result<ShownFile> {
     let store = ready.workspace.store();
+    // An editor shows a target as the text of a file.
+    let is_symlink = |node: &Option<Node>| matches!(node, Some(Node::Symlink { .. }));
+    if is_symlink(&change.before) || is_symlink(&change.after) {
+        return Ok(ShownFile::InWords);
+    }
     let old = Side::load(change.before.as_ref(), store, MAX_SHOWN)?;
     let new = Side::load(change.after.as_ref(), store, MAX_SHOWN)?;
     if old == Side::NotShown || new == Side::NotShown {

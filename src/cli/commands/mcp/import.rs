@@ -90,7 +90,9 @@ async fn taken_over(
         Ok(_) if file.has(&found.name) => return Ok(Err("is there already".to_owned())),
         Ok(options) => options,
     };
-    let settings = match servers::settings(&found.name, options, &|_| Some("set".to_owned())) {
+    // `docker run -e NAME` names variables of this machine too, and none of them is for a repository's servers.
+    let variable = |_: &str| (author == DefinedBy::User).then(|| "set".to_owned());
+    let settings = match servers::settings(&found.name, options, &variable) {
         Ok(settings) => settings,
         Err(error) => return Ok(Err(format!("left out: {error}"))),
     };

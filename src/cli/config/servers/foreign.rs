@@ -114,6 +114,11 @@ fn of_entry(entry: &Map<String, Value>, variables: Variables) -> Result<ServerOp
         start_timeout: time(entry, "startup_timeout_sec", "s"),
         ..ServerOptions::default()
     };
+    if variables == Variables::Refused
+        && let Some(name) = named_by_key(entry)
+    {
+        return Err(wants(&name));
+    }
     if let Some(url) = text("url").or_else(|| text("httpUrl")).or_else(|| text("serverUrl")) {
         options.url = Some(plain(url, variables)?);
         options.bearer_token_env_var = text("bearer_token_env_var").map(str::to_owned);
@@ -143,6 +148,14 @@ fn of_entry(entry: &Map<String, Value>, variables: Variables) -> Result<ServerOp
         }
     }
     Ok(options)
+}
+
+/// The first variable of this machine that a server gets by a key of its own.
+fn named_by_key(entry: &Map<String, Value>) -> Option<String> {
+    let token = entry.get("bearer_token_env_var").and_then(Value::as_str).map(str::to_owned);
+    let variables = list(entry, &["env_vars"]).unwrap_or_default();
+    let headers = members(entry, &["env_http_headers"]).into_values();
+    token.into_iter().chain(variables).chain(headers).find(|name| !name.is_empty())
 }
 
 /// `Authorization: Bearer ${TOKEN}` and `X: ${KEY}` are passed on by the variable's name.
@@ -232,6 +245,7 @@ fn time(entry: &Map<String, Value>, name: &str, unit: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn of(text: &str, variables: Variables) -> Vec<FoundServer> {
         of_json(text, "mcpServers", variables).unwrap()
@@ -291,6 +305,19 @@ mod tests {
             let text = format!(r#"{{"mcpServers": {{"a": {{"command": "x", "env": {{"X": "{value}"}}}}}}}}"#);
             let options = of(&text, Variables::Refused).remove(0).options;
             assert!(options.is_err(), "{value}: {options:?}");
+        }
+        for (key, value) in [
+            ("bearer_token_env_var", json!("GITHUB_TOKEN")),
+            ("env_http_headers", json!({ "X": "GITHUB_TOKEN" })),
+            ("env_vars", json!(["GITHUB_TOKEN"])),
+        ] {
+            for place in ["url", "command"] {
+                let text =
+                    json!({ "mcpServers": { "a": { place: "https://a.example", key: value } } }).to_string();
+                let refused = of(&text, Variables::Refused).remove(0).options;
+                assert!(refused.is_err_and(|why| why.contains("GITHUB_TOKEN")), "{text}");
+                assert!(of(&text, Variables::ByName)[0].options.is_ok());
+            }
         }
     }
 }
