@@ -137,6 +137,35 @@ const WRAPPERS: [&str; 20] = [
     "sed VALUE f",
     "sed -n -e 1p -e VALUE f",
 ];
+/// Values of a variable that expressions evaluate.
+const NUMBERS: [&str; 12] = [
+    "5",
+    "$((n + 1))",
+    "$((2*3))",
+    "$#",
+    "a",
+    "$x",
+    "$(wc -l < f)",
+    "$(seq 1)",
+    "$n",
+    "$e",
+    "a$((1/0))",
+    "-$n",
+];
+/// Expressions that evaluate it, or give it another value.
+const EXPRESSIONS: [&str; 11] = [
+    "((n++))",
+    "((n=5))",
+    "((x))",
+    "(( n > 1 ))",
+    "((n-=9))",
+    "((n--))",
+    "((-- n))",
+    "((n*=-4))",
+    "((n<<=60))",
+    ": $((n=5))",
+    ": $((n-=9))",
+];
 /// What scripts are made of, without a grammar.
 const TOKENS: [&str; 68] = [
     "a",
@@ -259,23 +288,7 @@ impl Random {
         let word = self.word(depth);
         let command = match self.below(48) {
             0 => format!("x={word}"),
-            1 => format!(
-                "n={}",
-                self.of(&[
-                    "5",
-                    "$((n + 1))",
-                    "$((2*3))",
-                    "$#",
-                    "a",
-                    "$x",
-                    "$(wc -l < f)",
-                    "$(seq 1)",
-                    "$n",
-                    "$e",
-                    "a$((1/0))",
-                    "-$n"
-                ])
-            ),
+            1 => format!("n={}", self.of(&NUMBERS)),
             2 => format!("echo{words}"),
             3 => format!("printf '%s'{words}"),
             4 => format!("[ {word} = {} ]", self.word(depth)),
@@ -283,21 +296,7 @@ impl Random {
             6 => format!("test{words}"),
             7 => format!("[[ {word} == {} ]]", self.word(depth)),
             8 => format!("[[ -f {word} && {} ]]", self.word(depth)),
-            9 => self
-                .of(&[
-                    "((n++))",
-                    "((n=5))",
-                    "((x))",
-                    "(( n > 1 ))",
-                    "((n-=9))",
-                    "((n--))",
-                    "((-- n))",
-                    "((n*=-4))",
-                    "((n<<=60))",
-                    ": $((n=5))",
-                    ": $((n-=9))",
-                ])
-                .to_owned(),
+            9 => self.of(&EXPRESSIONS).to_owned(),
             10 => format!("read {}", self.of(&["x", "-r x", "n", "-r x y"])),
             11 => format!("export LANG={word}"),
             12 if depth > 0 => format!("eval {}", quoted(self.list(depth - 1))),
