@@ -34,6 +34,9 @@ fn a_script_holds_a_conversation_and_finds_its_files_again() {
         .run();
     let first = first.expect_code(0);
     let id = sessions(&first)[0]["id"].as_str().expect("an id").to_owned();
+    // Only a terminal has the REPL: the hint names what continues the session without one.
+    let refused = first.again().endpoint(&model).args(["resume", &id, "and now?"]).run().expect_code(2);
+    assert!(refused.stderr.contains(&format!("agent run --session {id}")), "{}", refused.stderr);
     let second =
         first.again().endpoint(&model).args(["run", "--json", "--session", &id[..18], "and now?"]).run();
     let second = second.expect_code(0);

@@ -71,7 +71,9 @@ pub async fn start(
     slot: &mut Option<Session>,
 ) -> Result<()> {
     if !confirm::is_possible() {
-        return Err(Error::usage("the REPL needs a terminal").hint("without one: agent run \"your task\""));
+        let of_session = resume.map_or_else(String::new, |resume| format!(" --session {}", resume.id));
+        let hint = format!("without one: agent run{of_session} \"your task\"");
+        return Err(Error::usage("the REPL needs a terminal").hint(hint));
     }
     refuse(&[("--json", options.is_json())], "in the REPL", "agent run --json \"your task\"")?;
     refuse(&of_a_run(options), "in the REPL", "ask for it there, /apply writes; or agent run \"your task\"")?;
