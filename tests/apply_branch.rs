@@ -187,6 +187,25 @@ fn commits_that_would_do_more_than_write_files_are_refused() {
     }
 }
 
+/// A fixture of the user's own grows, and what git would obey in it is refused.
+#[test]
+fn a_repository_that_the_user_has_already_may_grow_but_for_its_settings() {
+    let make = "mkdir -p fix/objects fix/refs; touch fix/objects/k fix/refs/k; echo 'ref: refs/heads/x' > fix/HEAD; git add .; commit -m fixture";
+    for (script, why) in [
+        ("echo 2 > fix/refs/k && commit -am grow", None),
+        ("echo x > fix/config && git add . && commit -m settings", Some("fix: git would take it")),
+    ] {
+        let call = agent().file("kept.txt", "1\n");
+        let root = call.workspace().to_owned();
+        host(&root, &format!("{ONE_COMMIT}\n{make}"));
+        let ran = session(call, script);
+        match why {
+            None => drop(take(&ran, "x").run().expect_code(0)),
+            Some(why) => refused(take(&ran, "x"), 2, why),
+        }
+    }
+}
+
 #[test]
 fn objects_that_are_missing_or_false_are_refused() {
     let unread = "git could not read the commits of the sandbox";

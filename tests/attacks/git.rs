@@ -131,6 +131,25 @@ fn attack_21_no_repository_is_applied_in_pieces_that_git_ignores() {
     assert!(stderr.contains("sub is not applied: git would take it for a repository"), "{stderr}");
 }
 
+/// The fixture of a test may be removed, or made something else.
+#[test]
+fn a_repository_of_the_users_is_removed_where_the_session_removes_it() {
+    let model = endpoint()
+        .tool_call(
+            "run_commands",
+            json!({ "command": "rm -r old; mv kept/HEAD kept/HEAD.txt; echo x > kept/config" }),
+        )
+        .text("Done.")
+        .start();
+    let call = agent().endpoint(&model).args(["run", "--apply", "go"]);
+    let make = "git init -q .; for d in old kept; do mkdir -p $d/objects $d/refs; touch $d/objects/k $d/refs/k $d/HEAD; done; git add .";
+    bash(call.workspace(), make);
+    let root = call.workspace().to_owned();
+    let done = call.run().expect_code(0);
+    assert!(!root.join("old/HEAD").exists() && root.join("kept/HEAD.txt").exists(), "{}", done.stderr);
+    assert_eq!(done.host_file("kept/config").as_deref(), Some("x\n"));
+}
+
 /// With such a `PATH`, git and the pager were looked up in the repository.
 #[test]
 fn attack_29_a_program_of_the_repository_is_never_started_on_the_host() {

@@ -136,10 +136,7 @@ fn attack_61_no_padding_and_no_encoding_hides_what_a_shell_or_an_interpreter_run
 }
 
 /// Code points that nobody sees.
-const HIDDEN: [&str; 22] = [
-    "\u{a0}",
-    "\u{2003}",
-    "\u{3000}",
+const HIDDEN: [&str; 19] = [
     "\u{ad}",
     "\u{34f}",
     "\u{61c}",

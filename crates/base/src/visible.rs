@@ -20,8 +20,7 @@ const BLANKS: [char; 4] = ['\u{2800}', '\u{fffc}', '\u{16fe4}', '\u{1d159}'];
 
 /// Returns whether a character is not seen, or changes what is seen of others: controls and formats (joiners, tags, bidirectional
 /// controls, those of annotations and of hieroglyphs), line and paragraph separators, all that Unicode has programs ignore
-/// (`Default_Ignorable_Code_Point`: variation selectors, fillers), what is not assigned, noncharacters among it, and blanks other than
-/// the space.
+/// (`Default_Ignorable_Code_Point`: variation selectors, fillers), what is not assigned, noncharacters among it, and blanks.
 pub fn is_hidden(c: char) -> bool {
     !matches!(c, ' '..='~') && (has_no_sign(c) || BLANKS.contains(&c))
 }
@@ -31,7 +30,6 @@ fn has_no_sign(c: char) -> bool {
         GeneralCategory::Control
         | GeneralCategory::LineSeparator
         | GeneralCategory::ParagraphSeparator
-        | GeneralCategory::SpaceSeparator
         | GeneralCategory::Unassigned => true,
         // The signs of numbers and verses, which are drawn around what follows.
         GeneralCategory::Format => !CodePointSetData::new::<PrependedConcatenationMark>().contains(c),
@@ -51,11 +49,6 @@ pub fn is_unreadable(c: char) -> bool {
     is_hidden(c) && !is_part_of_writing(c)
 }
 
-/// Returns whether a character is a blank that has a place in texts: the space, a no-break one, an ideographic one, one of another width.
-pub fn is_blank(c: char) -> bool {
-    CodePointMapData::<GeneralCategory>::new().get(c) == GeneralCategory::SpaceSeparator
-}
-
 fn is_part_of_writing(c: char) -> bool {
     let is_unassigned = || {
         let is_noncharacter = matches!(c, '\u{fdd0}'..='\u{fdef}') || u32::from(c) & 0xfffe == 0xfffe;
@@ -64,7 +57,6 @@ fn is_part_of_writing(c: char) -> bool {
             && CodePointMapData::<GeneralCategory>::new().get(c) == GeneralCategory::Unassigned
     };
     BLANKS.contains(&c)
-        || is_blank(c)
         || matches!(c, '\n' | '\t' | '\u{34f}' | '\u{180b}'..='\u{180f}' | '\u{200c}'..='\u{200f}' | '\u{fe00}'..='\u{fe0f}')
         || is_unassigned()
 }
@@ -125,8 +117,7 @@ pub fn visible_name(name: &[u8]) -> String {
     shown
 }
 
-/// Many blank lines, and many blanks in a line, as a count: they would move what is beside them out of sight. This comes before
-/// [`visible`], which shows blanks of other widths as escapes.
+/// Many blank lines, and many blanks in a line, as a count: they would move what is beside them out of sight.
 pub fn without_blanks(text: &str) -> String {
     const MANY_LINES: usize = 3;
     let (mut kept, mut blank) = (Vec::new(), 0);
@@ -134,8 +125,7 @@ pub fn without_blanks(text: &str) -> String {
         MANY_LINES.. => kept.push(format!("({blank} blank lines)")),
         few => kept.extend(vec![String::new(); few]),
     };
-    // A carriage return before the end of a line is for `visible` to show.
-    for line in text.strip_suffix('\n').unwrap_or(text).split('\n') {
+    for line in text.lines() {
         if line.trim().is_empty() {
             blank += 1;
             continue;
@@ -217,13 +207,6 @@ mod tests {
     #[test]
     fn nothing_is_hidden() {
         for c in [
-            '\u{a0}',
-            '\u{1680}',
-            '\u{2000}',
-            '\u{200a}',
-            '\u{202f}',
-            '\u{205f}',
-            '\u{3000}',
             '\u{ad}',
             '\u{34f}',
             '\u{61c}',

@@ -57,6 +57,7 @@ fn what_may_be_what_a_rule_names_is_asked_about() {
         ("git commit -m wip", "git commit -F -- -m wip"),
         ("tar -C /", "tar xf a --exclude -- b -C /"),
         ("curl -X POST", "x=1; ((x-=5)); curl \"${x}XPOST\" u"),
+        ("kill -TERM", "kill $SIG 1"),
     ];
     let passed = lines.iter().filter(|(rule, command)| {
         gate("deny", rule).judge(Some(Action::Command(command))) == Judgement::Allow

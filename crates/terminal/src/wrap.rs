@@ -62,7 +62,11 @@ impl RowCounter {
                     self.rows += 1;
                     self.column = 0;
                 }
-                '\t' => self.advance(TAB - self.column % TAB),
+                // It leads to the last column at most.
+                '\t' => {
+                    let stop = self.column + TAB - self.column % TAB;
+                    self.column = stop.min(self.columns.saturating_sub(1)).max(self.column);
+                }
                 character => self.advance(character.width().unwrap_or(0)),
             }
         }

@@ -20,38 +20,55 @@ const COMMON: &[u8] = b"commondir";
 const OBEYED: [&[u8]; 3] = [b"config", b"config.worktree", b"hooks"];
 
 /// The directories that hold one of the `written` paths and are repositories once all of them are written; the root itself
-/// is the empty path. A path that is `false` is removed. `is_there`: whether something else is at a path.
+/// is the empty path. A path that is `false` is removed: nothing becomes a repository by that alone. `is_there`: whether something else
+/// is at a path.
 pub fn repositories<'p>(
     written: impl IntoIterator<Item = (&'p TreePath, bool)>,
     is_there: impl Fn(&TreePath) -> bool,
 ) -> BTreeSet<Vec<u8>> {
     let mut touched: BTreeMap<&[u8], BTreeSet<&'static [u8]>> = BTreeMap::new();
-    for (path, stays) in written {
+    for (directory, known) in candidates(written) {
+        touched.entry(directory).or_default().insert(known);
+    }
+    let is_one = |(directory, changed): &(&[u8], BTreeSet<&'static [u8]>)| {
+        is_repository(directory, |name, path| changed.contains(name) || is_there(path))
+    };
+    touched.into_iter().filter(is_one).map(|(directory, _)| directory.to_vec()).collect()
+}
+
+/// The directories in which the `written` paths are, or are below, something that marks a repository or that one obeys, each with its name.
+pub fn candidates<'p>(
+    written: impl IntoIterator<Item = (&'p TreePath, bool)>,
+) -> impl Iterator<Item = (&'p [u8], &'static [u8])> {
+    written.into_iter().filter(|(_, stays)| *stays).flat_map(|(path, _)| {
         let mut start = 0;
-        for name in path.names() {
+        path.names().filter_map(move |name| {
             let directory = &path.as_bytes()[..start.max(1) - 1];
             start += name.len() + 1;
             let name = without_ignorable(name);
-            let known = [HEAD, OBJECTS, REFS, COMMON].into_iter().chain(OBEYED);
-            if let Some(known) = known.into_iter().find(|known| known.eq_ignore_ascii_case(&name)) {
-                let there = touched.entry(directory).or_default();
-                if stays {
-                    there.insert(known);
-                }
-            }
-        }
-    }
-    let mut repositories = BTreeSet::new();
-    for (directory, changed) in touched {
-        let has = |name: &'static [u8]| {
-            let path = if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() };
-            changed.contains(name) || TreePath::new(&path).is_ok_and(|path| is_there(&path))
-        };
-        if has(HEAD) && (has(COMMON) || has(OBJECTS) && has(REFS)) {
-            repositories.insert(directory.to_vec());
-        }
-    }
-    repositories
+            let mut known = [HEAD, OBJECTS, REFS, COMMON].into_iter().chain(OBEYED);
+            known.find(|known| known.eq_ignore_ascii_case(&name)).map(|known| (directory, known))
+        })
+    })
+}
+
+/// Those of `directories` that are repositories by what is there alone.
+pub fn complete(directories: &BTreeSet<Vec<u8>>, is_there: impl Fn(&TreePath) -> bool) -> BTreeSet<Vec<u8>> {
+    let is_one = |directory: &&Vec<u8>| is_repository(directory, |_, path| is_there(path));
+    directories.iter().filter(is_one).cloned().collect()
+}
+
+/// Returns whether a path is what git obeys in the repository `directory`.
+pub fn is_obeyed(path: &TreePath, directory: &[u8]) -> bool {
+    candidates([(path, true)]).any(|(of, name)| of == directory && (name == COMMON || OBEYED.contains(&name)))
+}
+
+fn is_repository(directory: &[u8], has: impl Fn(&[u8], &TreePath) -> bool) -> bool {
+    let has = |name: &'static [u8]| {
+        let path = if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() };
+        TreePath::new(&path).is_ok_and(|path| has(name, &path))
+    };
+    has(HEAD) && (has(COMMON) || has(OBJECTS) && has(REFS))
 }
 
 #[cfg(test)]
@@ -77,6 +94,15 @@ mod tests {
         assert_eq!(found(&["x/head", "x/Objects/a", "x/REFS/b"], &[]), ["x"]);
         assert_eq!(found(&["x/HEAD", "x/commondir"], &[]), ["x"]);
         assert_eq!(found(&["x/HE\u{34f}AD", "x/common\u{ad}dir"], &[]), ["x"]);
+    }
+
+    #[test]
+    fn nothing_becomes_one_by_what_is_removed() {
+        let (head, config) = (TreePath::new(b"x/HEAD").unwrap(), TreePath::new(b"x/config").unwrap());
+        let is_there = |path: &TreePath| path != &head;
+        assert!(repositories([(&config, false), (&head, false)], |_| true).is_empty());
+        assert!(repositories([(&config, true), (&head, false)], is_there).is_empty());
+        assert_eq!(repositories([(&config, true)], |_| true).len(), 1);
     }
 
     #[test]

@@ -256,8 +256,14 @@ impl ChangeSet {
     /// Refuses what would be part of a repository that git finds without a `.git`, with what the host has: also what is not part
     /// of the tree that the session knows, because git ignores it.
     pub(crate) fn refuse_repositories_of(&mut self, host: &HostDir) {
+        let removed: BTreeSet<TreePath> = self
+            .changes
+            .iter()
+            .filter(|(_, change)| change.after.is_none())
+            .map(|(path, _)| path.clone())
+            .collect();
         // What cannot be looked at may be there.
-        self.refuse_repositories(|path| !matches!(host.stamp(path), Ok(None)));
+        self.refuse_repositories(|path| !removed.contains(path) && !matches!(host.stamp(path), Ok(None)));
     }
 
     /// Refuses what would be part of a repository that git finds without a `.git`.

@@ -66,17 +66,17 @@ impl Side {
     }
 
     /// The side of a change as text in UTF-8, as a review shows it: its bytes, where the encoding would hide some of what a program
-    /// reads. `None` where it is not readable text.
+    /// reads. `None` where it is not readable text. `node`: the file on this side.
     pub(crate) fn as_shown(
         &self,
         path: &TreePath,
-        change: &Change,
+        node: Option<&Node>,
         like: Option<Encoding>,
     ) -> Option<(Encoding, Cow<'_, [u8]>)> {
-        let is_forced = scripts::may_be_read_as_text(path, change.after.as_ref(), self);
+        let is_forced = scripts::may_be_read_as_text(path, node, self);
         let (encoding, text) = if is_forced { self.read(like) } else { self.as_text(like)? };
         let is_hiding = !encoding.is_plain()
-            && scripts::may_not_be_decoded(path, change.after.as_ref(), self, encoding)
+            && scripts::may_not_be_decoded(path, node, self, encoding)
             && hides_ascii(self.bytes(), &text);
         if is_hiding { Some((Encoding::UTF_8, Cow::Borrowed(self.bytes()))) } else { Some((encoding, text)) }
     }
@@ -88,9 +88,9 @@ impl Side {
         encoding.decodes(bytes).then(|| String::from_utf8(text.into_owned()).ok()).flatten()
     }
 
-    /// The bytes of a change's side that an editor is to show, of which none is hidden.
-    pub fn shown_bytes(&self, path: &TreePath, change: &Change) -> Vec<u8> {
-        self.as_shown(path, change, None).map_or_else(|| self.bytes().to_vec(), |(_, text)| text.into_owned())
+    /// The bytes of a change's side, on which `node` is, that an editor is to show; none is hidden.
+    pub fn shown_bytes(&self, path: &TreePath, node: Option<&Node>) -> Vec<u8> {
+        self.as_shown(path, node, None).map_or_else(|| self.bytes().to_vec(), |(_, text)| text.into_owned())
     }
 
     /// Returns whether git would call it binary: a NUL among the first 8,000 bytes (`buffer_is_binary` in xdiff-interface.c).
@@ -208,7 +208,12 @@ fn write_change(out: &mut dyn Write, file: &ShownFile<'_>, store: &Store, paint:
     let old = Side::load(change.before.as_ref(), store, MAX_SHOWN)?;
     let new = Side::load(change.after.as_ref(), store, MAX_SHOWN)?;
     if old == Side::NotShown || new == Side::NotShown {
+        let is_unknown = |side: &Side, node: &Option<Node>| {
+            *side == Side::NotShown && matches!(node, Some(Node::File { hash, .. }) if !store.contains(*hash))
+        };
+        let is_unknown = is_unknown(&old, &change.before) || is_unknown(&new, &change.after);
         let why = match largest(change) {
+            _ if is_unknown => "the former content is not known any more",
             ..=MAX_SHOWN => "the former content is not known any more",
             size if size <= MAX_IN_MEMORY => "too large to show: `agent diff --patch` has it",
             _ => "too large to show, and for a patch",
@@ -243,8 +248,10 @@ struct Texts<'a> {
 /// Returns whether the lines of a change are shown: both sides are readable, or a program reads them as text in any case.
 pub fn is_shown_as_text(path: &TreePath, change: &Change, old: &Side, new: &Side) -> bool {
     let was_text = matches!(old, Side::Content(bytes) if !bytes.is_empty()) && !old.is_unreadable();
-    let is_shown = |side: &Side| side.as_shown(path, change, None).is_some();
-    was_text || (is_shown(old) && is_shown(new))
+    // Nothing reads what is removed.
+    let is_removed = change.after.is_none() && old.is_unreadable();
+    let is_shown = |side: &Side, node: &Option<Node>| side.as_shown(path, node.as_ref(), None).is_some();
+    was_text || !is_removed && is_shown(old, &change.before) && is_shown(new, &change.after)
 }
 
 /// `None` where one of the sides is not readable text.
@@ -253,9 +260,11 @@ fn texts<'a>(path: &TreePath, change: &Change, old: &'a Side, new: &'a Side) -> 
         return None;
     }
     // What was text is shown as text, whatever it has become.
-    let read = |side: &'a Side, like| side.as_shown(path, change, like).unwrap_or_else(|| side.read(like));
-    let (of_old, old_text) = read(old, None);
-    let (of_new, new_text) = read(new, Some(of_old).filter(|encoding| !encoding.is_plain()));
+    let read = |side: &'a Side, node: &Option<Node>, like| {
+        side.as_shown(path, node.as_ref(), like).unwrap_or_else(|| side.read(like))
+    };
+    let (of_old, old_text) = read(old, &change.before, None);
+    let (of_new, new_text) = read(new, &change.after, Some(of_old).filter(|encoding| !encoding.is_plain()));
     let has_both = *old != Side::Absent && *new != Side::Absent;
     let remark = match (of_old, of_new) {
         (one, other) if one != other && has_both => Some(format!("{one} → {other}, shown as UTF-8")),

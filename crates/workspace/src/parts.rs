@@ -280,8 +280,8 @@ impl TextFile {
 
 /// Both sides as text in UTF-8, where they have one encoding that is another, and every byte of them comes back from the text.
 fn decoded(path: &TreePath, change: &Change, old: &Side, new: &Side) -> Option<(Encoding, Vec<u8>, Vec<u8>)> {
-    let (encoding, old_text) = old.as_shown(path, change, None)?;
-    let (of_new, new_text) = new.as_shown(path, change, Some(encoding))?;
+    let (encoding, old_text) = old.as_shown(path, change.before.as_ref(), None)?;
+    let (of_new, new_text) = new.as_shown(path, change.after.as_ref(), Some(encoding))?;
     let comes_back = |side: &Side, text: &[u8]| {
         let Side::Content(bytes) = side else { return false };
         let encoded = std::str::from_utf8(text).ok().and_then(|text| encoding.encode(text).ok());

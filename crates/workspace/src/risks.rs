@@ -20,7 +20,7 @@ const NAMED: usize = 3;
 const CONTROL_FILES: &str = include_str!("risks/control_files.txt");
 
 /// Names through symlinks that are looked at in all changes.
-const MAX_OTHER_NAMES: usize = 50_000;
+const MAX_OTHER_NAMES: usize = 5_000;
 
 const GIT_HOOK: &str = "git hook";
 /// The kind of what has more names than are looked at.

@@ -8,8 +8,10 @@ use crate::tree_path::TreePath;
 use agent_base::text_encoding::Encoding;
 
 /// Endings of what holds other data than text: of pictures, sound and films, fonts, documents, archives, libraries and programs, databases
-/// and models. No interpreter looks for its sources under one of them.
-const DATA: &str = " 3gp 7z a aac ai aif aiff apk appimage avi avif beam bin blend bmp br bz2 cab class cur dat db db3 ddb deb der dll dmg doc docx dwg dylib \
+/// and models, and of what compilers leave. No interpreter looks for its sources under one of them.
+const DATA: &str = " 3gp arrow bag blob ckpt core db-shm db-wal dmp dump exr feather fst gob hdr joblib mat mlmodel out parq pcap pcapng \
+     pickle pkl ply profdata profraw pt pth rda rdata rds sav sqlite-shm sqlite-wal sqlite3-shm sqlite3-wal stl tflite tfrecord vmdk \
+     vdi qcow2 wal 7z a aac ai aif aiff apk appimage avi avif beam bin blend bmp br bz2 cab class cur dat db db3 ddb deb der dll dmg doc docx dwg dylib \
      ear eot epub exe fbx flac flv gguf gif glb gpg gz h5 hdf5 heic heif icns ico idx img ipa iso jar jfif jp2 jpeg jpg jxl ko keystore jks \
      ldb lib lnk lz4 lzma m4a m4v mdb mid mkv mo mobi mov mp3 mp4 mpeg mpg msi node npy npz o obj odp ods odt ogg ogv onnx opus orc otf p12 \
      pack parquet pb pch pdb pdf pfx plist png ppt pptx psd pyc pyd pyo qm rar rdb rlib rmeta rpm safetensors snappy so sqlite sqlite3 suo \
@@ -17,7 +19,7 @@ const DATA: &str = " 3gp 7z a aac ai aif aiff apk appimage avi avif beam bin ble
 /// Endings of what a shell reads byte by byte.
 const SHELLS: &str = " ash bash bat bats cmd command csh dash env envrc fish ksh mak make mk sh tcsh zsh ";
 /// Endings of what programs, those of Windows above all, read as UTF-16 behind a byte order mark.
-const WIDE: &str = " cs csv htm html inf ini json md ps1 psd1 psm1 rc reg resx rst sql strings svg \
+const WIDE: &str = " cs csv htm html inf ini json md rc resx rst sql strings svg \
      txt vb vbs xaml xhtml xml xsd xsl ";
 /// The first bytes of programs for a machine: of Linux, of macOS, of Windows.
 const PROGRAMS: [&[u8]; 6] =
@@ -27,7 +29,9 @@ const PROGRAMS: [&[u8]; 6] =
 /// What the first bytes say counts for nothing else, because a template or a source may begin with those of a picture.
 pub(crate) fn may_be_read_as_text(path: &TreePath, after: Option<&Node>, content: &Side) -> bool {
     let ending = ending(path);
-    let is_program = ending.is_empty() && is_executable(after) && has_format_of_program(content);
+    // `tool`, `tool_1.2_linux_amd64`, and the tests of Go, `tool.test`.
+    let is_of_program = ending.is_empty() || ending.contains(['_', '-']) || ending == "test";
+    let is_program = is_of_program && is_executable(after) && has_format_of_program(content);
     is_run_as_script(after, content) || !(is_program || is_among(DATA, &ending))
 }
 
@@ -89,7 +93,7 @@ mod tests {
         let change = Change { before: None, after: Some(after) };
         let side = Side::Content(bytes.to_vec());
         let path = TreePath::new(path.as_bytes()).expect("a path");
-        side.as_shown(&path, &change, None)
+        side.as_shown(&path, change.after.as_ref(), None)
             .map(|(_, text): (_, Cow<'_, [u8]>)| String::from_utf8_lossy(&text).into_owned())
     }
 
@@ -156,6 +160,9 @@ mod tests {
             ("A.SQLITE3", 0o644, b"SQLite format 3\0"),
             ("program", 0o755, b"\x7fELF"),
             ("libx.so.1.2", 0o755, b"\x7fELF"),
+            ("tool_1.2.0_linux_amd64", 0o755, b"\x7fELF"),
+            ("pkg.test", 0o755, b"\x7fELF"),
+            ("model.ckpt", 0o644, b""),
             ("a.tar.gz", 0o600, b"\x1f\x8b"),
         ] {
             assert_eq!(shown(path, mode, &of(start)), None, "{path}");

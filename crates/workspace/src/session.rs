@@ -106,7 +106,7 @@ pub struct Workspace {
     is_added: bool,
     /// The directory of the session that this is restored from, which may have a saved `$HOME` beside it.
     restored_from: Option<PathBuf>,
-    /// The directory in which the user's git looks for hooks, once somebody has asked.
+    /// The directories and files in which the user's git looks for hooks, once somebody has asked.
     hooks: OnceCell<Vec<Vec<u8>>>,
     state: Mutex<SessionState>,
 }

@@ -4,7 +4,7 @@ use super::text::exit;
 use super::{Command, Delegated, Produced, Report};
 use agent_base::count_text::counted;
 use agent_base::duration_text::duration_text as duration;
-use agent_base::visible::{is_blank, is_hidden};
+use agent_base::visible::is_hidden;
 use agent_event::Artifact;
 use agent_picture::Header;
 use base64::Engine;
@@ -60,7 +60,7 @@ pub fn escape(text: &str) -> String {
             '"' => html.push_str("&quot;"),
             '\'' => html.push_str("&#39;"),
             '\n' | '\t' => html.push(c),
-            c if is_hidden(c) && !is_blank(c) && c != EMOJI_FORM => html.extend(c.escape_unicode()),
+            c if is_hidden(c) && c != EMOJI_FORM => html.extend(c.escape_unicode()),
             c => html.push(c),
         }
     }

@@ -376,13 +376,13 @@ impl CallQuestion {
     fn new(what: String, reasons: Vec<Match>, keys: Vec<String>) -> Self {
         let mut keys: Vec<String> = reasons.iter().map(|reason| reason.key.clone()).chain(keys).collect();
         keys.dedup();
-        let what = visible(&without_blanks(&what));
+        let what = without_blanks(&visible(&what));
         Self { what, changes: Vec::new(), always: in_words(&keys), reasons, keys }
     }
 
     /// A question about something else than a call, in which `always` covers nothing but this.
     pub fn about(what: &str, always: &str) -> Self {
-        let what = visible(&without_blanks(what));
+        let what = without_blanks(&visible(what));
         let (changes, reasons, keys) = (Vec::new(), Vec::new(), Vec::new());
         Self { what, changes, reasons, always: always.to_owned(), keys }
     }
@@ -396,7 +396,7 @@ impl CallQuestion {
     pub fn terms(&self) -> String {
         let mut text = String::new();
         for reason in &self.reasons {
-            let what = visible(&with_counted_blanks(&reason.what.replace('\n', "␊")));
+            let what = with_counted_blanks(&visible(&reason.what).replace('\n', "␊"));
             text += &format!("rule {}: {what}", reason.named());
             if let Some(because) = &reason.because {
                 text += &format!(" – {because}");

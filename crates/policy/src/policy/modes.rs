@@ -4,7 +4,8 @@
 /// letters (`a+rwx`), and at least those of one in letters.
 pub fn is_same_mode(given: &str, wanted: &str) -> bool {
     match (permissions(given), permissions(wanted)) {
-        (Some(given), Some(exact)) if digits(wanted).is_some() => given == exact,
+        // A bit beside the permissions (set-user-ID, sticky) takes none of them away.
+        (Some(given), Some(exact)) if digits(wanted).is_some() => given == exact || given & 0o777 == exact,
         (Some(given), Some(least)) => least != 0 && given & least == least,
         _ => false,
     }

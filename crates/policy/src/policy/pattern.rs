@@ -8,7 +8,7 @@ use serde::Deserialize;
 /// A program and, where given, subcommands and flags: `rm -rf`, `git push --force`.
 ///
 /// The program's directory and a version at the end of its name (`python3.12`, `gcc-14`) do not matter. Words without a dash are
-/// the first operands, in order (`git -C dir push` is `git push`, `git commit -m push` is not). One behind a flag may also be
+/// the first operands, in order (`git -C dir push` is `git push`, `git commit -m push` is not; those of `dd` come in any order). One behind a flag may also be
 /// that flag's value, wherever both stand (`curl -X POST` is `curl URL --request=POST`). Up to three letters
 /// after one dash are single flags, in any order and grouping (`-rf` is `-r -v -f`); other flags count as written,
 /// with or without `=value`.
@@ -58,6 +58,11 @@ impl TryFrom<String> for CommandPattern {
                 "{text:?}: a command in a rule begins with a program's name, without directory: \"git push\""
             ));
         }
+        let words = match program.as_str() {
+            "tar" => in_words(words.iter().map(Word::fixed).collect()),
+            _ => words.iter().map(Word::fixed).collect(),
+        };
+        let words: Vec<String> = words.into_iter().map(|word| word.text).collect();
         let (mut flags, mut operands) = (Vec::new(), Vec::new());
         let is_flag = |word: &&String| word.starts_with('-') && word.len() > 1;
         let mut before: Option<&String> = None;
@@ -103,7 +108,7 @@ impl CommandPattern {
             Some((first, rest)) if names_toolchain(first) => rest,
             _ => arguments,
         };
-        let options = if self.program == "tar" { in_words(arguments) } else { arguments.to_vec() };
+        let options = if self.program == "tar" { in_words(arguments.to_vec()) } else { arguments.to_vec() };
         let flags = self.options().map(|option| option.likeness(&options));
         flags.chain([self.operands_likeness(&options)]).min().unwrap_or(Likeness::No)
     }
@@ -181,8 +186,12 @@ fn first_operands(wanted: &[&str], arguments: &[Word], is_same: &dyn Fn(&str, &s
 
 /// The operands of `dd`, which come in any order.
 fn all_operands(wanted: &[&str], arguments: &[Word]) -> Likeness {
+    let is_same = |given: &str, wanted: &str| match (given.split_once('='), wanted.split_once('=')) {
+        (Some((one, given)), Some((other, wanted))) => one == other && is_same("dd", given, wanted),
+        _ => given == wanted,
+    };
     let here = |wanted: &str, word: &Word| match word.fixed {
-        true if word.text == wanted => Likeness::Yes,
+        true if is_same(&word.text, wanted) => Likeness::Yes,
         true => Likeness::No,
         false => Likeness::Maybe,
     };
@@ -190,14 +199,13 @@ fn all_operands(wanted: &[&str], arguments: &[Word]) -> Likeness {
     wanted.iter().map(among).min().unwrap_or(Likeness::Yes)
 }
 
-/// The arguments of tar with each option of its first word, which may lack the dash, as a word of its own, and its value behind it: the values
-/// come in the order of their letters.
-fn in_words(arguments: &[Word]) -> Vec<Word> {
-    let Some((first, rest)) = arguments.split_first().filter(|(first, _)| !first.text.starts_with('-'))
-    else {
-        return arguments.to_vec();
+/// The arguments of tar, where the first word has no dash: each option in it as a word of its own, and its value behind it. The values come in
+/// the order of their letters.
+fn in_words(arguments: Vec<Word>) -> Vec<Word> {
+    let Some(first) = arguments.first().filter(|first| !first.text.starts_with('-')).cloned() else {
+        return arguments;
     };
-    let (mut words, mut rest) = (Vec::new(), rest.iter().cloned());
+    let (mut words, mut rest) = (Vec::new(), arguments.into_iter().skip(1));
     for letter in first.text.chars() {
         words.push(Word { text: format!("-{letter}"), ..first.clone() });
         words.extend(if TAR_VALUES.contains(letter) { rest.next() } else { None });

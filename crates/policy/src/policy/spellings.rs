@@ -131,9 +131,6 @@ impl Flag<'_> {
 
     /// Returns whether the shell may put in what makes it: a negative number, or the value that it needs.
     fn may_be_computed(self, arguments: &[Word]) -> bool {
-        let may_be_negative = |word: &Word| {
-            !word.fixed && !matches!(word.text.as_str(), "$!" | "${!}" | "$$" | "${$}" | "$?" | "$#")
-        };
         let takes_next = |at: usize, option: &str| {
             let word = &arguments[at];
             let is_open = |next: &Word| !next.fixed;
@@ -146,7 +143,7 @@ impl Flag<'_> {
         let with_value =
             |spelling: &str| spelling.split_once(' ').is_some_and(|(option, _)| may_take(option));
         let is_signal = self.signal().is_some();
-        (is_signal || self.spellings().any(is_number)) && arguments.iter().any(may_be_negative)
+        (is_signal || is_number(self.flag)) && arguments.iter().any(may_be_negative)
             || self.spellings().any(with_value)
             || is_signal && self.signal_options().any(may_take)
     }
@@ -155,7 +152,8 @@ impl Flag<'_> {
     fn is_signal(self, arguments: &[Word]) -> bool {
         let Some(wanted) = self.signal() else { return false };
         let is_it = |text: &str| signal(text) == Some(wanted);
-        if wanted == DEFAULT_SIGNAL && !self.names_signal(arguments) {
+        let is_certain = arguments.iter().all(|word| word.fixed || !may_be_negative(word));
+        if wanted == DEFAULT_SIGNAL && is_certain && !self.names_signal(arguments) {
             return true;
         }
         arguments.iter().enumerate().any(|(at, word)| {
@@ -224,6 +222,11 @@ impl Flag<'_> {
         };
         ROWS.iter().filter(is_of).flat_map(|row| row.same.iter().chain(&row.more).copied()).chain([self.flag])
     }
+}
+
+/// Returns whether the shell may put in a negative number.
+fn may_be_negative(word: &Word) -> bool {
+    !word.fixed && !matches!(word.text.as_str(), "$!" | "${!}" | "$$" | "${$}" | "$?" | "$#")
 }
 
 /// Returns whether a word is an option, in a group of letters, or with its value. A long one counts by its beginning too, as programs take it.

@@ -1,6 +1,7 @@
 //! Signals to the processes of a local sandbox.
 
 use agent_base::process_id::{ProcessId, Stat};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashMap;
 use std::fs;
 use std::io;
@@ -26,6 +27,12 @@ pub(super) trait Signals: Copy {
     fn tree(self) -> Vec<ProcessId>;
 }
 
+/// Returns whether the process of a descriptor has ended: it is readable from then on.
+fn has_ended(process: &OwnedFd) -> io::Result<bool> {
+    let mut process = [PollFd::new(process, PollFlags::IN)];
+    Ok(poll(&mut process, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? > 0)
+}
+
 impl Signals for ProcessId {
     fn is_stopped(self) -> bool {
         self.is_alive() && Stat::of(self.pid).is_some_and(|stat| stat.state == 'T')
@@ -49,7 +56,15 @@ impl Signals for ProcessId {
             Ok(process) if self.is_alive() => {
                 // SAFETY: the descriptor is open, and nobody else's until this is dropped.
                 let process = unsafe { AsyncFd::register_with_interest(process, Interest::READABLE) };
-                process.map_err(io::Error::from)?.readable().await.map(drop)
+                let process = process.map_err(io::Error::from)?;
+                loop {
+                    let mut ready = process.readable().await?;
+                    // The first readiness may be one of an earlier descriptor of this number.
+                    if has_ended(process.get_ref())? {
+                        return Ok(());
+                    }
+                    ready.clear_ready();
+                }
             }
             Err(error) if self.is_alive() => Err(error),
             _ => Ok(()),

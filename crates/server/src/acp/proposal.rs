@@ -154,9 +154,9 @@ pub(super) fn text_of(side: &Side) -> Option<String> {
 }
 
 /// A content as the editor shows it: an editor's diff hides what other reviews show. Line ends are the editor's to show.
-fn visible_text(path: &TreePath, change: &Change, side: &Side) -> Option<String> {
+fn visible_text(path: &TreePath, node: Option<&Node>, side: &Side) -> Option<String> {
     match side {
-        Side::Content(_) => Some(visible_bytes(&side.shown_bytes(path, change)).replace("␍\n", "\r\n")),
+        Side::Content(_) => Some(visible_bytes(&side.shown_bytes(path, node)).replace("␍\n", "\r\n")),
         _ => None,
     }
 }
@@ -243,7 +243,10 @@ fn shown(path: &TreePath, change: &Change, ready: &Ready, root: &Path) -> Result
         (_, Side::Absent) => "delete",
         _ => "modify",
     };
-    let (old, new) = (visible_text(path, change, &old), visible_text(path, change, &new).unwrap_or_default());
+    let (old, new) = (
+        visible_text(path, change.before.as_ref(), &old),
+        visible_text(path, change.after.as_ref(), &new).unwrap_or_default(),
+    );
     let size = old.as_ref().map_or(0, String::len) + new.len();
     let block = json!({
         "type": "diff", "path": root.join(path.as_path()), "oldText": old, "newText": new,

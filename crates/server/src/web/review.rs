@@ -79,7 +79,11 @@ pub fn digest(changes: &ChangeSet) -> Result<String> {
 /// # Errors
 /// A content is missing.
 pub fn to_json(changes: &ChangeSet, store: &Store, decisions: &Decisions) -> Result<Value> {
-    let risks = risks::risks(changes).into_iter().map(|risk| (risk.path, risk.kind)).collect();
+    let kind = |risk: &risks::Risk| match &risk.through {
+        Some(through) => format!("{}, as {through}", risk.kind),
+        None => risk.kind.to_owned(),
+    };
+    let risks = risks::risks(changes).into_iter().map(|risk| (risk.path.clone(), kind(&risk))).collect();
     let mut page = Page { store, decisions, risks, room: MAX_LINES };
     let mut files = Vec::new();
     let items = parts::items(changes, store)?;
@@ -106,7 +110,7 @@ struct Page<'a> {
     store: &'a Store,
     decisions: &'a Decisions,
     /// By path, who executes it.
-    risks: BTreeMap<String, &'static str>,
+    risks: BTreeMap<String, String>,
     /// Lines that may still be shown.
     room: usize,
 }

@@ -105,7 +105,7 @@ fn settings(
 
 /// As it is, on one line.
 fn as_it_is(text: &str) -> String {
-    visible_name(with_counted_blanks(text).as_bytes())
+    with_counted_blanks(&visible_name(text.as_bytes()))
 }
 
 /// On one line, without what has the shape of a secret.

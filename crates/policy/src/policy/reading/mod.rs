@@ -45,6 +45,7 @@ use wrappers::{Inside, Shell};
 const TIME: Duration = Duration::from_secs(1);
 /// How many texts and wrapped commands one call may hold.
 const MAX_PIECES: usize = 256;
+const MORE_CODE: &str = "more code inside the command than is read";
 /// How deep they may be nested.
 const MAX_DEPTH: usize = 12;
 /// How many commands one call may hold.
@@ -154,7 +155,7 @@ fn read(pieces: Vec<Piece>) -> Findings {
         }
     }
     if !reader.waiting.is_empty() {
-        reader.unreadable(Language::Shell, "more code inside the command than is read");
+        reader.unreadable(Language::Shell, MORE_CODE);
     }
     reader.findings
 }
@@ -183,12 +184,19 @@ impl CommandReader {
         }
     }
 
+    fn is_full(&self) -> bool {
+        self.waiting.len() >= MAX_PIECES
+    }
+
     fn nest(&mut self, content: Content, runs: bool, piece: &Piece) {
         self.nest_in(piece.shell, content, runs, piece);
     }
 
     fn nest_in(&mut self, shell: Shell, content: Content, runs: bool, piece: &Piece) {
         let (place, depth) = (piece.place.clone(), piece.depth + 1);
+        if self.is_full() {
+            return self.unreadable(Language::Shell, MORE_CODE);
+        }
         let (is_refused, assigned) = (piece.is_refused, Rc::clone(&piece.assigned));
         self.waiting.push_back(Piece { content, place, depth, runs, is_refused, shell, assigned });
     }
@@ -283,7 +291,9 @@ impl CommandReader {
             matches!(program.text.as_str(), "alias" | "export" | "hash" | "enable" | "source" | ".");
         let given = words.iter().filter(|word| wrappers::is_assignment(&word.text));
         let given = given.filter_map(|word| word.text.split_once('=')).map(|(name, _)| name.to_owned());
-        let given: HashSet<String> = given.filter(|_| !inside.commands.is_empty()).collect();
+        // Nothing more is read where too much waits.
+        let is_read = !inside.commands.is_empty() && !self.is_full();
+        let given: HashSet<String> = given.filter(|_| is_read).collect();
         self.findings.is_altered |= defines || !given.is_empty();
         let piece = &piece.within(given);
         if let Some(what) = inside.unreadable.filter(|_| !piece.is_refused) {

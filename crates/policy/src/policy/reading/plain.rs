@@ -491,7 +491,8 @@ fn lacks(name: &str, arguments: &[Word], options: &[&str]) -> bool {
         let group = text.strip_prefix('-').filter(|group| !group.starts_with('-') && word.is_one());
         let value_at = group.and_then(|group| group.find(|letter| valued.contains(letter)));
         let letters = match (group, value_at) {
-            (Some(group), Some(at)) if group[..at].bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
+            // Any other letter may take the rest of the group for its value.
+            (Some(group), Some(at)) if group[..at].chars().all(|letter| switches.contains(letter)) => {
                 &group[..at]
             }
             _ => given.strip_prefix('-').filter(|letters| !letters.starts_with('-')).unwrap_or_default(),
@@ -518,7 +519,10 @@ fn lacks(name: &str, arguments: &[Word], options: &[&str]) -> bool {
             after_flag = false;
         } else {
             only_operands |= text == "--" && !after_flag;
-            after_flag = text.starts_with('-') && !is_switch(text);
+            // What the shell leaves out is not a value.
+            if word.is_one() || text.starts_with('-') {
+                after_flag = text.starts_with('-') && !is_switch(text);
+            }
         }
     }
     true
@@ -603,7 +607,8 @@ fn is_plain_git(arguments: &[Word]) -> bool {
 fn may_show_signature(word: &Word) -> bool {
     let of = |option: &str| word.text.strip_prefix(option);
     let is_named = |format: &str| {
-        !format.contains('%')
+        !format.is_empty()
+            && !format.contains('%')
             && !format.starts_with("format:")
             && !format.starts_with("tformat:")
             && !is_in(FORMATS, format)
@@ -614,7 +619,8 @@ fn may_show_signature(word: &Word) -> bool {
         || word.text.len() > 3 && "--sort".starts_with(&word.text)
         || word.is_flag() && word.text.contains("signature")
         || of("--pretty=").or_else(|| of("--format=")).is_some_and(is_named)
-        || (of("--format").is_some() || of("--pretty").is_some()) && !word.fixed
+        || ["--format", "--pretty", "--sort", "--group"].iter().any(|option| of(option).is_some())
+            && !word.fixed
 }
 
 /// Returns whether git may open an editor, which takes commands from what it reads, or asks about each part of a change in one.

@@ -137,7 +137,7 @@ impl<'s> Reader<'s, '_> {
                     self.at += 1;
                     draft.parts.push(WordPart::Alike((byte as char).to_string()));
                 }
-                b'{' if self.rest().starts_with("{}") => {
+                b'{' if self.rest().starts_with("{}") && !self.may_be_divided(2) => {
                     self.at += 2;
                     // What takes their place is up to the program.
                     draft.parts.push(WordPart::Changed { written: "{}".to_owned(), becomes: Becomes::One });
@@ -166,6 +166,13 @@ impl<'s> Reader<'s, '_> {
                 Ok(draft)
             }
         }
+    }
+
+    /// Returns whether bash may divide the word at braces of which so many bytes have been seen: `a{},b}` is two words. The word may end in
+    /// quotes, so that the whole line is looked at.
+    fn may_be_divided(&self, seen: usize) -> bool {
+        let line = self.rest()[seen..].split('\n').next().unwrap_or_default();
+        !self.ends_word(seen) && (line.contains(',') || line.contains(".."))
     }
 
     /// 2.6.1, in the word that begins at `start`.

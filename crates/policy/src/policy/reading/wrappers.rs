@@ -376,6 +376,9 @@ pub fn is_assignment(word: &str) -> bool {
     })
 }
 
+/// In place of the braces that a file's name replaces: to another program they are none any more.
+const FILE: &str = "$…";
+
 /// `find … -exec rm {} \;`; nothing where there are too many.
 fn executed(arguments: &[Word]) -> Option<Vec<Vec<Word>>> {
     let runs = |word: &Word| {
@@ -392,17 +395,22 @@ fn executed(arguments: &[Word]) -> Option<Vec<Vec<Word>>> {
     let is_other = |word: &Word| word.text.starts_with("-files0") || word.text.ends_with("dir");
     let is_path = arguments.first().is_some_and(begins) && !arguments.iter().skip(1).any(is_other);
     let command = |start: usize| {
-        // A plus ends it behind the braces alone.
+        // A plus ends it behind the braces alone, and none that asks.
+        let asks = arguments[start - 1].text.starts_with("-ok");
         let is_end = |at: &usize| match arguments[*at].text.as_str() {
             ";" => true,
-            "+" => *at > start && arguments[*at - 1].text == "{}",
+            "+" => !asks && *at > start && arguments[*at - 1].text == "{}",
             _ => false,
         };
         let end = (start..arguments.len()).find(is_end).unwrap_or(arguments.len());
         // A file's name takes the place of the braces.
         let named = |word: &Word| match word.text.as_str() {
-            "{}" if is_path => Word::changed("{}", Becomes::Operands),
-            text => Word { fixed: word.fixed && !text.contains("{}"), ..word.clone() },
+            "{}" if is_path => Word::changed(FILE, Becomes::Operands),
+            text => Word {
+                fixed: word.fixed && !text.contains("{}"),
+                text: text.replace("{}", FILE),
+                ..word.clone()
+            },
         };
         arguments[start.min(end)..end].iter().map(named).collect()
     };
