@@ -62,7 +62,13 @@ impl TryFrom<String> for CommandPattern {
             "tar" => in_words(words.iter().map(Word::fixed).collect()),
             _ => words.iter().map(Word::fixed).collect(),
         };
-        let words: Vec<String> = words.into_iter().map(|word| word.text).collect();
+        // `--name=value` is `--name value`.
+        let divided = |word: Word| match word.text.split_once('=').filter(|(name, _)| name.starts_with("--"))
+        {
+            Some((name, value)) => vec![name.to_owned(), value.to_owned()],
+            None => vec![word.text],
+        };
+        let words: Vec<String> = words.into_iter().flat_map(divided).collect();
         let (mut flags, mut operands) = (Vec::new(), Vec::new());
         let is_flag = |word: &&String| word.starts_with('-') && word.len() > 1;
         let mut before: Option<&String> = None;
@@ -164,7 +170,9 @@ fn first_operands(wanted: &[&str], arguments: &[Word], is_same: &dyn Fn(&str, &s
             only_operands = !after_flag;
             continue;
         }
-        if !only_operands && word.is_flag() {
+        // A mode may begin with a dash: `chmod -w,+x`.
+        let may_be_mode = || wanted.iter().any(|wanted| is_same(&word.text, wanted));
+        if !only_operands && word.is_flag() && !may_be_mode() {
             after_flag = !word.text.contains('=');
             continue;
         }
