@@ -540,7 +540,7 @@ fn numbers_of_commands_differ_after_a_restart() {
     let path = format!("/api/session/{session}/command");
     let run = |server: &Server| {
         let mut tab = server.tab(&session, 0);
-        // From here on it gets what happens; what has ended before is not told again.
+        // From here on it gets what happens; what has ended before does not come again.
         tab.until(|name, _| name == "now");
         server.post(&path, &json!({"text": "true"}), 202);
         let number = tab.until(|name, _| name == "command_ended")["number"].as_u64();

@@ -36,7 +36,20 @@ const EXCEPT: &[(&str, &[&str])] = &[
     ("rg", &["--pre", "--hostname-bin", "--search-zip", "-z"]),
     ("curl", &["--expand-", "--config", "-K", "--engine", "--ntlm-wb"]),
     // Those of wget2 among them.
-    ("wget", &["--execute", "-e", "--config", "--use-askpass", "--plugin", "--local-plugin"]),
+    (
+        "wget",
+        &[
+            "--execute",
+            "-e",
+            "--config",
+            "--use-askpass",
+            "--plugin",
+            "--local-plugin",
+            "--plugin-dirs",
+            "--gnupg-homedir",
+            "--verify-sig",
+        ],
+    ),
     // Older versions write pages by a command of their own arguments.
     ("tree", &["-R"]),
     ("zip", &["--unzip-command", "-T", "--test"]),
