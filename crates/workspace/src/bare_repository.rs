@@ -20,10 +20,9 @@ const COMMON: &[u8] = b"commondir";
 const OBEYED: [&[u8]; 3] = [b"config", b"config.worktree", b"hooks"];
 
 /// The directories that hold one of the `written` paths and are repositories once all of them are written; the root itself
-/// is the empty path. A path that is `false` is removed: nothing becomes a repository by that alone. `is_there`: whether something else
-/// is at a path.
+/// is the empty path. `is_there`: whether something else is at a path.
 pub fn repositories<'p>(
-    written: impl IntoIterator<Item = (&'p TreePath, bool)>,
+    written: impl IntoIterator<Item = &'p TreePath>,
     is_there: impl Fn(&TreePath) -> bool,
 ) -> BTreeSet<Vec<u8>> {
     let mut touched: BTreeMap<&[u8], BTreeSet<&'static [u8]>> = BTreeMap::new();
@@ -38,9 +37,9 @@ pub fn repositories<'p>(
 
 /// The directories in which the `written` paths are, or are below, something that marks a repository or that one obeys, each with its name.
 pub fn candidates<'p>(
-    written: impl IntoIterator<Item = (&'p TreePath, bool)>,
+    written: impl IntoIterator<Item = &'p TreePath>,
 ) -> impl Iterator<Item = (&'p [u8], &'static [u8])> {
-    written.into_iter().filter(|(_, stays)| *stays).flat_map(|(path, _)| {
+    written.into_iter().flat_map(|path| {
         let mut start = 0;
         path.names().filter_map(move |name| {
             let directory = &path.as_bytes()[..start.max(1) - 1];
@@ -60,7 +59,12 @@ pub fn complete(directories: &BTreeSet<Vec<u8>>, is_there: impl Fn(&TreePath) ->
 
 /// Returns whether a path is what git obeys in the repository `directory`.
 pub fn is_obeyed(path: &TreePath, directory: &[u8]) -> bool {
-    candidates([(path, true)]).any(|(of, name)| of == directory && (name == COMMON || OBEYED.contains(&name)))
+    candidates([path]).any(|(of, name)| of == directory && (name == COMMON || OBEYED.contains(&name)))
+}
+
+/// The name of such a directory for the user.
+pub fn shown(directory: &[u8]) -> String {
+    TreePath::new(directory).map_or_else(|_| ".".to_owned(), |directory| directory.to_string())
 }
 
 fn is_repository(directory: &[u8], has: impl Fn(&[u8], &TreePath) -> bool) -> bool {
@@ -74,6 +78,8 @@ fn is_repository(directory: &[u8], has: impl Fn(&[u8], &TreePath) -> bool) -> bo
 #[cfg(test)]
 mod tests {
     use super::repositories;
+    use crate::changes::{Change, ChangeSet};
+    use crate::manifest::Node;
     use crate::tree_path::TreePath;
     use std::collections::BTreeSet;
 
@@ -81,7 +87,7 @@ mod tests {
         let path = |text: &str| TreePath::new(text.as_bytes()).unwrap();
         let added: Vec<TreePath> = added.iter().map(|text| path(text)).collect();
         let there: BTreeSet<TreePath> = there.iter().map(|text| path(text)).collect();
-        let found = repositories(added.iter().map(|path| (path, true)), |path| there.contains(path));
+        let found = repositories(&added, |path| there.contains(path));
         found.into_iter().map(|directory| String::from_utf8(directory).unwrap()).collect()
     }
 
@@ -98,11 +104,18 @@ mod tests {
 
     #[test]
     fn nothing_becomes_one_by_what_is_removed() {
-        let (head, config) = (TreePath::new(b"x/HEAD").unwrap(), TreePath::new(b"x/config").unwrap());
-        let is_there = |path: &TreePath| path != &head;
-        assert!(repositories([(&config, false), (&head, false)], |_| true).is_empty());
-        assert!(repositories([(&config, true), (&head, false)], is_there).is_empty());
-        assert_eq!(repositories([(&config, true)], |_| true).len(), 1);
+        let path = |text: &str| TreePath::new(text.as_bytes()).unwrap();
+        let change = |(name, stays): (&str, bool)| {
+            let after = stays.then_some(Node::Directory { mode: 0o755 });
+            (path(name), Change { before: None, after })
+        };
+        let changes = |of: &[(&str, bool)]| {
+            let changes = of.iter().copied().map(change).collect();
+            ChangeSet { changes, ..ChangeSet::default() }
+        };
+        assert!(changes(&[("x/config", false), ("x/HEAD", false)]).repositories(|_| true).is_empty());
+        assert!(changes(&[("x/config", true), ("x/HEAD", false)]).repositories(|_| true).is_empty());
+        assert_eq!(changes(&[("x/config", true)]).repositories(|_| true).len(), 1);
     }
 
     #[test]

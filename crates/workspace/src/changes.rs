@@ -196,12 +196,9 @@ impl ChangeSet {
                 .hint("exclude generated files with .gitignore or --exclude"));
             }
         }
-        if !set.is_empty() {
-            set.symlinks = Symlinks::of(base, delta);
-        }
-        set.refuse_repositories(|path| {
-            delta.get(path).map_or_else(|| base.get(path).is_some(), Option::is_some)
-        });
+        let is_there =
+            |path: &TreePath| delta.get(path).map_or_else(|| base.contains_key(path), Option::is_some);
+        set.refuse_repositories(set.repositories(is_there));
         Ok(set)
     }
 
@@ -253,31 +250,27 @@ impl ChangeSet {
         }
     }
 
-    /// Refuses what would be part of a repository that git finds without a `.git`, with what the host has: also what is not part
-    /// of the tree that the session knows, because git ignores it.
-    pub(crate) fn refuse_repositories_of(&mut self, host: &HostDir) {
-        let removed: BTreeSet<TreePath> = self
-            .changes
-            .iter()
-            .filter(|(_, change)| change.after.is_none())
-            .map(|(path, _)| path.clone())
-            .collect();
+    /// The directories in which the change makes a repository that git finds without a `.git`, with what the host has: also what is
+    /// not part of the tree that the session knows, because git ignores it.
+    pub(crate) fn repositories_with(&self, host: &HostDir) -> BTreeSet<Vec<u8>> {
         // What cannot be looked at may be there.
-        self.refuse_repositories(|path| !removed.contains(path) && !matches!(host.stamp(path), Ok(None)));
+        self.repositories(|path| !matches!(host.stamp(path), Ok(None)))
     }
 
-    /// Refuses what would be part of a repository that git finds without a `.git`.
-    fn refuse_repositories(&mut self, is_there: impl Fn(&TreePath) -> bool) {
-        let written = self.changes.iter().map(|(path, change)| (path, change.after.is_some()));
-        for directory in repositories(written, is_there) {
+    /// The same with what else is there by `is_there`, but for what the change removes.
+    pub(crate) fn repositories(&self, is_there: impl Fn(&TreePath) -> bool) -> BTreeSet<Vec<u8>> {
+        let stays = |path: &TreePath| self.changes.get(path).is_none_or(|change| change.after.is_some());
+        repositories(self.changes.keys().filter(|path| stays(path)), |path| stays(path) && is_there(path))
+    }
+
+    /// Refuses what is in these repositories.
+    pub(crate) fn refuse_repositories(&mut self, directories: BTreeSet<Vec<u8>>) {
+        for directory in directories {
             let is_inside = |path: &TreePath| {
                 directory.is_empty() || path.as_bytes() != directory && path.is_within(&directory)
             };
             self.changes.retain(|path, _| !is_inside(path));
-            let name = match TreePath::new(&directory) {
-                Ok(directory) => directory.to_string(),
-                Err(_) => ".".to_owned(),
-            };
+            let name = bare_repository::shown(&directory);
             self.refused.push(Refused { name, reason: bare_repository::REASON.to_owned() });
         }
     }

@@ -483,8 +483,7 @@ impl Quarantine {
     /// Refuses commits that make a repository that git finds without a `.git`, with what the last one and the user's directory
     /// have beside what they write; of one that the user has already, such as the fixture of a test, what git obeys.
     fn refuse_bare_repositories(&self, written: &BTreeSet<TreePath>, id: &str) -> Result<()> {
-        let paths = || written.iter().map(|path| (path, true));
-        if bare_repository::candidates(paths()).next().is_none() {
+        if bare_repository::candidates(written).next().is_none() {
             return Ok(());
         }
         let arguments = ["ls-tree", "-r", "-t", "-z", "--name-only", "--full-tree", id];
@@ -493,14 +492,14 @@ impl Quarantine {
         let host = HostDir::open(&self.root).ok();
         let is_on_host =
             |path: &TreePath| host.as_ref().is_some_and(|host| !matches!(host.stamp(path), Ok(None)));
-        let found = repositories(paths(), |path| listed.contains(path.as_bytes()) || is_on_host(path));
+        let found = repositories(written, |path| listed.contains(path.as_bytes()) || is_on_host(path));
         let users = bare_repository::complete(&found, is_on_host);
         let is_obeyed =
             |directory: &[u8]| written.iter().any(|path| bare_repository::is_obeyed(path, directory));
         match found.iter().find(|directory| !users.contains(*directory) || is_obeyed(directory)) {
             None => Ok(()),
             Some(directory) => {
-                let name = TreePath::new(directory).map_or_else(|_| ".".to_owned(), |path| path.to_string());
+                let name = bare_repository::shown(directory);
                 let why =
                     format!("the commits of the sandbox are refused: {name}: {}", bare_repository::REASON);
                 Err(Error::usage(why).hint("leave it out of the commits"))

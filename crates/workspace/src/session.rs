@@ -34,6 +34,7 @@ use crate::select::{self, select};
 use crate::selection::{LeftOut, Selection};
 use crate::shown::{SHOWN, Shown, SinceShown};
 use crate::store::Store;
+use crate::symlinks::Symlinks;
 use crate::tree_path::TreePath;
 use crate::withheld::Search;
 use agent_base::error::Error;
@@ -517,12 +518,13 @@ impl Workspace {
                 let (root, machine) = (self.root.clone(), Arc::clone(&self.options.machine));
                 blocking(move || Ok(repository::hooks(&root, &machine))).await.unwrap_or_default()
             };
+            changes.symlinks = Symlinks::of(&state.base.nodes, state.history.delta());
             changes.hooks = self.hooks.get_or_init(find).await.clone();
             let host = self.host();
             changes = blocking(move || {
                 // A workspace that was moved away gets nothing, and its changes can still be looked at.
                 if let (false, Ok(host)) = (changes.in_place, host()) {
-                    changes.refuse_repositories_of(&host);
+                    changes.refuse_repositories(changes.repositories_with(&host));
                 }
                 Ok(changes)
             })

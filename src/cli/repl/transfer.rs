@@ -170,7 +170,7 @@ fn check_destination(destination: &Path, name: &TreePath) -> Result<()> {
         let found = Path::new("/").join(path.as_path()).symlink_metadata();
         !found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     };
-    match repositories([(&path, true)], is_there).is_empty() {
+    match repositories([&path], is_there).is_empty() {
         true => Ok(()),
         false => Err(refused(&format!("is not written: {}", bare_repository::REASON))),
     }
@@ -182,7 +182,7 @@ fn safe_entries(
     mut entries: Vec<(TreePath, Entry)>,
     excluded: &mut Rejected,
 ) -> Option<Vec<(TreePath, Entry)>> {
-    let mut blocked = repositories(entries.iter().map(|(path, _)| (path, true)), |_| false);
+    let mut blocked = repositories(entries.iter().map(|(path, _)| path), |_| false);
     if blocked.contains(&b""[..]) {
         return None;
     }

@@ -4,14 +4,15 @@ use super::findings::Word;
 use super::modes::is_same_mode;
 use super::spellings::{Flag, is_signal_value};
 use serde::Deserialize;
+use std::borrow::Cow;
 
 /// A program and, where given, subcommands and flags: `rm -rf`, `git push --force`.
 ///
 /// The program's directory and a version at the end of its name (`python3.12`, `gcc-14`) do not matter. Words without a dash are
-/// the first operands, in order (`git -C dir push` is `git push`, `git commit -m push` is not; those of `dd` come in any order). One behind a flag may also be
-/// that flag's value, wherever both stand (`curl -X POST` is `curl URL --request=POST`). Up to three letters
-/// after one dash are single flags, in any order and grouping (`-rf` is `-r -v -f`); other flags count as written,
-/// with or without `=value`.
+/// the first operands, in order (`git -C dir push` is `git push`, `git commit -m push` is not; those of `dd` come in any order). One
+/// behind a flag may also be that flag's value, wherever both stand (`curl -X POST` is `curl URL --request=POST`). Up to three letters
+/// after one dash are single flags, in any order and grouping (`-rf` is `-r -v -f`); other flags count as written, with or without
+/// `=value`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct CommandPattern {
@@ -44,6 +45,17 @@ pub enum Likeness {
     Yes,
 }
 
+impl Likeness {
+    /// Says how sure it is that a word is the wanted one, whose text is (`is_it`) or is not.
+    pub fn of(word: &Word, is_it: bool) -> Self {
+        match (word.fixed, is_it) {
+            (false, _) => Self::Maybe,
+            (true, true) => Self::Yes,
+            (true, false) => Self::No,
+        }
+    }
+}
+
 impl TryFrom<String> for CommandPattern {
     type Error = String;
 
@@ -58,17 +70,15 @@ impl TryFrom<String> for CommandPattern {
                 "{text:?}: a command in a rule begins with a program's name, without directory: \"git push\""
             ));
         }
-        let words = match program.as_str() {
-            "tar" => in_words(words.iter().map(Word::fixed).collect()),
-            _ => words.iter().map(Word::fixed).collect(),
-        };
+        let words: Vec<Word> = words.iter().map(Word::fixed).collect();
+        let words = with_words_of_tar(program, &words);
         // `--name=value` is `--name value`.
-        let divided = |word: Word| match word.text.split_once('=').filter(|(name, _)| name.starts_with("--"))
+        let divided = |word: &Word| match word.text.split_once('=').filter(|(name, _)| name.starts_with("--"))
         {
             Some((name, value)) => vec![name.to_owned(), value.to_owned()],
-            None => vec![word.text],
+            None => vec![word.text.clone()],
         };
-        let words: Vec<String> = words.into_iter().flat_map(divided).collect();
+        let words: Vec<String> = words.iter().flat_map(divided).collect();
         let (mut flags, mut operands) = (Vec::new(), Vec::new());
         let is_flag = |word: &&String| word.starts_with('-') && word.len() > 1;
         let mut before: Option<&String> = None;
@@ -114,13 +124,9 @@ impl CommandPattern {
             Some((first, rest)) if names_toolchain(first) => rest,
             _ => arguments,
         };
-        let options = if self.program == "tar" { in_words(arguments.to_vec()) } else { arguments.to_vec() };
-        let flags = self.options().map(|option| option.likeness(&options));
-        flags.chain([self.operands_likeness(&options)]).min().unwrap_or(Likeness::No)
-    }
-
-    fn options(&self) -> impl Iterator<Item = Flag<'_>> {
-        self.flags.iter().map(|flag| self.option(flag))
+        let arguments = with_words_of_tar(&self.program, arguments);
+        let flags = self.flags.iter().map(|flag| self.option(flag).likeness(&arguments));
+        flags.chain([self.operands_likeness(&arguments)]).min().unwrap_or(Likeness::No)
     }
 
     fn option<'p>(&'p self, flag: &'p str) -> Flag<'p> {
@@ -177,12 +183,8 @@ fn first_operands(wanted: &[&str], arguments: &[Word], is_same: &dyn Fn(&str, &s
             continue;
         }
         for n in (0..wanted.len()).rev() {
-            let here = match (is_same(&word.text, wanted[n]), word.fixed) {
-                (true, true) => matched[n],
-                (_, false) => matched[n].min(Likeness::Maybe),
-                (false, true) => Likeness::No,
-            };
-            matched[n + 1] = matched[n + 1].max(here);
+            let here = Likeness::of(word, is_same(&word.text, wanted[n]));
+            matched[n + 1] = matched[n + 1].max(matched[n].min(here));
             if !after_flag {
                 matched[n] = Likeness::No;
             }
@@ -198,22 +200,21 @@ fn all_operands(wanted: &[&str], arguments: &[Word]) -> Likeness {
         (Some((one, given)), Some((other, wanted))) => one == other && is_same("dd", given, wanted),
         _ => given == wanted,
     };
-    let here = |wanted: &str, word: &Word| match word.fixed {
-        true if is_same(&word.text, wanted) => Likeness::Yes,
-        true => Likeness::No,
-        false => Likeness::Maybe,
+    let among = |wanted: &&str| {
+        let here = arguments.iter().map(|word| Likeness::of(word, is_same(&word.text, wanted)));
+        here.max().unwrap_or(Likeness::No)
     };
-    let among = |wanted: &&str| arguments.iter().map(|word| here(wanted, word)).max().unwrap_or(Likeness::No);
     wanted.iter().map(among).min().unwrap_or(Likeness::Yes)
 }
 
-/// The arguments of tar, where the first word has no dash: each option in it as a word of its own, and its value behind it. The values come in
-/// the order of their letters.
-fn in_words(arguments: Vec<Word>) -> Vec<Word> {
-    let Some(first) = arguments.first().filter(|first| !first.text.starts_with('-')).cloned() else {
-        return arguments;
-    };
-    let (mut words, mut rest) = (Vec::new(), arguments.into_iter().skip(1));
+/// The arguments of a program; where the first word of tar has no dash, with each option in it as a word of its own, and its value behind it.
+/// The values come in the order of their letters.
+fn with_words_of_tar<'w>(program: &str, arguments: &'w [Word]) -> Cow<'w, [Word]> {
+    let Some((first, rest)) = arguments.split_first() else { return Cow::Borrowed(arguments) };
+    if program != "tar" || first.text.starts_with('-') {
+        return Cow::Borrowed(arguments);
+    }
+    let (mut words, mut rest) = (Vec::new(), rest.iter().cloned());
     for letter in first.text.chars() {
         words.push(Word { text: format!("-{letter}"), ..first.clone() });
         words.extend(if TAR_VALUES.contains(letter) { rest.next() } else { None });

@@ -101,19 +101,16 @@ impl Flag<'_> {
     /// Returns how sure it is that it is given with this value: `-XPOST`, `--request=POST`, `-X POST`.
     pub fn value_likeness(self, arguments: &[Word], value: &str) -> Likeness {
         let (before, after) = self.divided(arguments);
-        let of = |word: &Word, text: &str| match word.fixed {
-            true if is_same(self.program, text, value) => Likeness::Yes,
-            true => Likeness::No,
-            false => Likeness::Maybe,
-        };
+        let spellings: Vec<&str> = self.spellings().collect();
+        let of = |word: &Word, text: &str| Likeness::of(word, is_same(self.program, text, value));
         let among = |words: &[Word]| {
             let at = |(at, word): (usize, &Word)| {
-                let spelled = |spelling: &str| {
+                let spelled = |spelling: &&str| {
                     let joined = value_in(&word.text, spelling).map(|joined| of(word, joined));
                     let next = words.get(at + 1).filter(|_| is_written(word, spelling));
                     joined.max(next.map(|next| of(next, &next.text)))
                 };
-                self.spellings().filter_map(spelled).max()
+                spellings.iter().filter_map(spelled).max()
             };
             words.iter().enumerate().filter_map(at).max().unwrap_or(Likeness::No)
         };

@@ -2,6 +2,7 @@
 
 use super::{ACCEPTED, APPLIED, Applied, AppliedRecord, SessionState, Workspace, blocking};
 use crate::apply::Plan;
+use crate::bare_repository;
 use crate::changes::{Change, ChangeSet};
 use crate::host_dir::HostDir;
 use crate::manifest::{Delta, Node};
@@ -258,15 +259,13 @@ pub(super) fn undo_hint(error: Error) -> Error {
 
 /// Refuses a change that makes a repository with what the host has by now.
 fn refuse_repositories(changes: &ChangeSet, host: &HostDir) -> Result<()> {
-    let mut judged = changes.clone();
-    judged.refuse_repositories_of(host);
-    match judged.refused.last() {
-        Some(refused) if judged.changes.len() < changes.changes.len() => {
-            let error =
-                Error::new(Kind::Conflict, format!("{} is not written: {}", refused.name, refused.reason));
+    match changes.repositories_with(host).last() {
+        None => Ok(()),
+        Some(directory) => {
+            let (name, reason) = (bare_repository::shown(directory), bare_repository::REASON);
+            let error = Error::new(Kind::Conflict, format!("{name} is not written: {reason}"));
             Err(error.hint("name the other files to apply only them: agent apply FILE"))
         }
-        _ => Ok(()),
     }
 }
 
