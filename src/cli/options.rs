@@ -201,7 +201,7 @@ impl ClusterArgs {
 /// Limits of the commands in the sandbox.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ResourceArgs {
-    /// What the sandbox may reach: none (only loopback), registries (of packages), hosts (example.com,*.b.org:8443,…) or
+    /// Hosts that the sandbox may reach: none (only loopback), registries (of packages), hosts (example.com,*.b.org:8443,…) or
     /// full (the engine's ordinary network)
     #[arg(long, value_name = "NETWORK", help_heading = "Sandbox")]
     pub network: Option<String>,

@@ -38,7 +38,7 @@ fn what_is_known_is_not_asked_about() {
     assert!(asked.is_empty(), "these run what is written and nothing else: {asked:#?}");
 }
 
-/// What the shell computes may be the option or the value that a rule denies.
+/// A word that the shell computes may be the option or the value that a rule denies.
 #[test]
 fn what_may_be_what_a_rule_names_is_asked_about() {
     let lines = [

@@ -166,7 +166,7 @@ const EXPRESSIONS: [&str; 11] = [
     ": $((n=5))",
     ": $((n-=9))",
 ];
-/// What scripts are made of, without a grammar.
+/// Parts of scripts, without a grammar.
 const TOKENS: [&str; 68] = [
     "a",
     "b",
@@ -327,7 +327,7 @@ impl Random {
         if is_document { command } else { command + &self.redirect() }
     }
 
-    /// What gives the shell's own variables another value, and remarks where a word may begin.
+    /// A statement that gives the shell's own variables another value, and remarks where a word may begin.
     fn of_shell(&mut self, word: &str) -> String {
         match self.below(5) {
             0 => format!("{}={word}", self.of(&["_", "PWD", "OLDPWD", "n"])),
@@ -592,7 +592,7 @@ fn installed(program: &str) -> Option<PathBuf> {
     ["/usr/bin", "/bin"].iter().map(|at| Path::new(at).join(program)).find(|path| path.exists())
 }
 
-/// What ran and is not among the commands that were found.
+/// Commands that ran and are not among the commands that were found.
 fn not_found(findings: &Findings, ran: &[Vec<String>], missing: &[String]) -> Vec<String> {
     let is_found = |call: &&Vec<String>| {
         let arguments: Vec<&str> = call.iter().map(String::as_str).collect();

@@ -1,4 +1,4 @@
-//! What answers a sandbox from beyond its network interface, in a network namespace where every address leads here. Only root can
+//! A server that answers a sandbox from beyond its network interface, in a network namespace where every address leads here. Only root can
 //! enter the namespace of another process.
 
 use rustix::process::geteuid;

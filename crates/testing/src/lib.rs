@@ -1,4 +1,4 @@
-//! What the tests and benchmarks of all crates share: servers that play the part of others, trees of files, a guest as a child process,
+//! Parts that the tests and benchmarks of all crates share: servers that play the part of others, trees of files, a guest as a child process,
 //! sample sessions. What needs the command itself is in the root package's `tests/support`.
 //!
 //! Whatever goes wrong here is a failed test: functions panic.

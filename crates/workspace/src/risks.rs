@@ -97,7 +97,7 @@ pub fn by_kind(changes: &ChangeSet) -> Vec<OfKind> {
     kinds.into_iter().map(words).collect()
 }
 
-/// What is to know about a directory of the host, to judge a path in it.
+/// Facts about a directory of the host that decide how a path in it is judged.
 struct Place<'a> {
     hooks: &'a [Vec<u8>],
     symlinks: &'a Symlinks,

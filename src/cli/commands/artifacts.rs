@@ -38,7 +38,7 @@ impl ArtifactsArgs {
     }
 }
 
-/// What to do with the artifacts of a session.
+/// Subcommands for the artifacts of a session.
 #[derive(Debug, Subcommand)]
 enum ArtifactsCommand {
     /// List them

@@ -88,7 +88,7 @@ pub struct BatchArgs {
 enum BatchCommand {
     /// How far a batch is
     Status {
-        /// What was given to --out
+        /// The directory of --out
         #[arg(value_name = "DIR")]
         directory: PathBuf,
         #[command(flatten)]

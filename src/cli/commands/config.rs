@@ -29,7 +29,7 @@ pub struct ConfigArgs {
     command: Option<ConfigCommand>,
 }
 
-/// What to do with the settings.
+/// Subcommands for the settings.
 #[derive(Debug, Subcommand)]
 enum ConfigCommand {
     /// Print every setting with its value and where that comes from

@@ -30,7 +30,7 @@ pub struct DiffArgs {
     /// Only the names
     #[arg(long, conflicts_with = "patch")]
     name_only: bool,
-    /// What `git apply` takes
+    /// In the format that `git apply` takes
     #[arg(long)]
     patch: bool,
     /// Only what other programs will execute: CI, hooks, build scripts, new executables, symlinks

@@ -20,7 +20,7 @@ pub struct GuestArgs {
     command: GuestCommand,
 }
 
-/// What to do with the guest.
+/// Subcommands for the guest.
 #[derive(Debug, Subcommand)]
 enum GuestCommand {
     /// Write it to a file, which must not exist

@@ -25,7 +25,7 @@ pub struct SandboxArgs {
     sandbox: Option<SandboxChoice>,
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// What to do
+    /// The subcommand
     #[command(subcommand)]
     command: SandboxCommand,
 }
@@ -36,7 +36,7 @@ impl SandboxArgs {
     }
 }
 
-/// What to do with the sandboxes that exist.
+/// Subcommands for the sandboxes that exist.
 #[derive(Debug, Subcommand)]
 enum SandboxCommand {
     /// List them

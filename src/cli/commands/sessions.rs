@@ -40,7 +40,7 @@ impl SessionsArgs {
     }
 }
 
-/// What to do with the kept sessions.
+/// Subcommands for the kept sessions.
 #[derive(Debug, Subcommand)]
 enum SessionsCommand {
     /// List those of this workspace, the newest first

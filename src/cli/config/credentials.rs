@@ -30,7 +30,7 @@ pub struct CredentialOptions {
     pub methods: Option<Vec<String>>,
     /// Methods that need `:write`.
     pub write_methods: Option<Vec<String>>,
-    /// What the paths begin with below which `write_methods` are allowed with `:write`; with `git` by default none, so that it only pushes.
+    /// Prefixes of the paths at which `write_methods` are allowed with `:write`; with `git` by default none, so that it only pushes.
     pub write_paths: Option<Vec<String>>,
     /// The beginnings of paths.
     pub paths: Option<Vec<String>>,

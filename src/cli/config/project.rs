@@ -1,4 +1,4 @@
-//! What a project's own files ask for: `.agent/config.toml` and `devcontainer.json`. Nothing of it has an effect before the user has
+//! Settings that a project's own files ask for: `.agent/config.toml` and `devcontainer.json`. Nothing of it has an effect before the user has
 //! approved it as it is.
 
 use super::approvals::Approvals;

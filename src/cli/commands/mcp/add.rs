@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct AddArgs {
-    /// What it is called: its tools are mcp__NAME__TOOL
+    /// Name of the server: its tools are mcp__NAME__TOOL
     name: String,
     /// The address of a server elsewhere, in the place of a command
     #[arg(long, value_name = "URL", conflicts_with = "command")]

@@ -83,7 +83,7 @@ fn after_delimited(text: &str, delimiter: char) -> Option<&str> {
     }
 }
 
-/// What follows brackets that were opened before `text`, where all versions see the same end of them and of the regular expression.
+/// The text behind brackets that were opened before `text`, where all versions see the same end of them and of the regular expression.
 fn after_bracket(text: &str) -> Option<&str> {
     let first = text.strip_prefix('^').unwrap_or(text);
     if first.starts_with(']') {
