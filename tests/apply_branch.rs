@@ -162,7 +162,11 @@ fn commits_that_would_do_more_than_write_files_are_refused() {
         ),
         (
             "mkdir -p sub/objects sub/refs; touch sub/objects/k sub/refs/k; echo 'ref: refs/heads/x' > sub/HEAD; git add . && commit -m x",
-            "sub: git would take it for a repository",
+            "sub/HEAD is not written: git would take its directory for a repository",
+        ),
+        (
+            "mkdir sub; echo 'ref: refs/heads/x' > sub/HEAD; echo '[core]' > sub/config; git add . && commit -m x",
+            "sub/HEAD is not written: git would take its directory for a repository",
         ),
         ("t=$(printf '100644 blob %s\\t.GIT\\n' $b | git mktree)", invalid),
         (

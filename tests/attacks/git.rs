@@ -1,7 +1,7 @@
 //! Repositories that git finds where nobody sees a `.git`: their configuration names programs, and running git there
 //! runs them, by `agent` itself or by the user.
 
-use crate::support::agent::agent;
+use crate::support::agent::{Agent, agent};
 use crate::support::endpoint::endpoint;
 use crate::support::metered_git::metered_git;
 use serde_json::json;
@@ -115,39 +115,104 @@ fn attack_21_no_repository_is_applied_in_pieces_that_git_ignores() {
         "printf 'objects/\\nrefs/\\n' > .gitignore",
         "mkdir -p sub; echo 'ref: refs/heads/main' > sub/HEAD; echo fine > fine.txt",
     ];
+    let (call, stderr) = applied_one_by_one(&pieces);
+    let root = call.workspace();
+    assert!(root.join("sub/refs/k").exists() && root.join("fine.txt").exists(), "{stderr}");
+    assert!(!root.join("sub/HEAD").exists());
+    assert!(
+        stderr.contains("sub/HEAD is not applied: git would take its directory for a repository"),
+        "{stderr}"
+    );
+}
+
+/// Runs each command in a session of its own, each of which applies its changes; the call for the next one, and the last one's messages.
+fn applied_one_by_one(commands: &[&str]) -> (Agent, String) {
     let mut call = agent();
     bash(call.workspace(), "git init -q .");
     let mut stderr = String::new();
-    for piece in pieces {
+    for command in commands {
         let again = call.again();
-        let model = endpoint().tool_call("run_commands", json!({ "command": piece })).text("Done.").start();
+        let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("Done.").start();
         let done = call.endpoint(&model).args(["run", "--apply", "go"]).run().expect_code(0);
         stderr = done.stderr.clone();
         call = again;
     }
-    let root = call.workspace();
-    assert!(root.join("sub/refs/k").exists() && root.join("fine.txt").exists(), "{stderr}");
-    assert!(!root.join("sub/HEAD").exists());
-    assert!(stderr.contains("sub is not applied: git would take it for a repository"), "{stderr}");
+    (call, stderr)
 }
 
-/// The fixture of a test may be removed, or made something else.
+/// A directory that the session removed counted as gone, and stayed on the host because of what git ignores in it.
+#[test]
+fn attack_21_a_directory_that_cannot_be_removed_is_no_room_for_a_repository() {
+    let (call, stderr) = applied_one_by_one(&[
+        "mkdir -p sub/objects sub/refs; touch sub/objects/k sub/objects/x.o sub/refs/k",
+        "echo '*.o' > .gitignore",
+        "rm -rf sub/objects; echo 'ref: refs/heads/main' > sub/HEAD; printf '[core]\\n\\tworktree = .\\n' > sub/config; echo fine > fine.txt",
+    ]);
+    let root = call.workspace();
+    assert!(root.join("sub/objects/x.o").exists() && root.join("fine.txt").exists(), "{stderr}");
+    assert!(!root.join("sub/HEAD").exists() && !root.join("sub/config").exists(), "{stderr}");
+}
+
+/// The rest of one may be on another branch, or be written by another session at the same time.
+#[test]
+fn attack_21_a_head_is_not_applied_where_nothing_else_of_a_repository_is() {
+    let head = "mkdir d e; echo 'ref: refs/heads/main' > d/HEAD; ln -s refs/heads/main e/HEAD; echo 'a headline' > HEAD";
+    let (call, stderr) = applied_one_by_one(&[head]);
+    let root = call.workspace();
+    assert!(root.join("HEAD").exists() && !root.join("d/HEAD").exists(), "{stderr}");
+    assert!(root.join("e/HEAD").symlink_metadata().is_err());
+    assert!(
+        stderr.contains("d/HEAD is not applied: git would take its directory for a repository"),
+        "{stderr}"
+    );
+}
+
+/// `agent undo` put back the `HEAD` beside which a later session had written settings.
+#[test]
+fn attack_21_undo_completes_no_repository_with_settings_of_another_session() {
+    let model = |command: &str| {
+        endpoint().tool_call("run_commands", json!({ "command": command })).text("Done.").start()
+    };
+    let call = agent().endpoint(&model("rm sub/HEAD")).args(["run", "--apply", "--json", "go"]);
+    let root = call.workspace().to_owned();
+    bash(
+        &root,
+        "mkdir -p sub/objects sub/refs; touch sub/objects/k sub/refs/k; echo 'ref: refs/heads/main' > sub/HEAD",
+    );
+    let first = call.run().expect_code(0);
+    let session = first.events()[0]["session"].as_str().expect("a session").to_owned();
+    let second = first
+        .again()
+        .endpoint(&model("echo '[core]' > sub/config"))
+        .args(["run", "--apply", "go"])
+        .run()
+        .expect_code(0);
+    assert!(!root.join("sub/HEAD").exists() && root.join("sub/config").exists(), "{}", second.stderr);
+    let undone = second.again().args(["undo", &session]).run().expect_code(7);
+    assert!(undone.stderr.contains("sub is not put back"), "{}", undone.stderr);
+    assert!(!root.join("sub/HEAD").exists());
+    fs::remove_file(root.join("sub/config")).expect("removed");
+    let _ = undone.again().args(["undo", &session]).run().expect_code(0);
+    assert!(root.join("sub/HEAD").exists());
+}
+
+/// The fixture of a test may be removed, or made something else; what git would obey in it is not written, because it may be put back.
 #[test]
 fn a_repository_of_the_users_is_removed_where_the_session_removes_it() {
     let model = endpoint()
         .tool_call(
             "run_commands",
-            json!({ "command": "rm -r old; mv kept/HEAD kept/HEAD.txt; echo x > kept/config" }),
+            json!({ "command": "rm -r old; mv kept/HEAD kept/HEAD.txt; mv sub/HEAD sub/HEAD.txt; echo x > sub/config" }),
         )
         .text("Done.")
         .start();
     let call = agent().endpoint(&model).args(["run", "--apply", "go"]);
-    let make = "git init -q .; for d in old kept; do mkdir -p $d/objects $d/refs; touch $d/objects/k $d/refs/k $d/HEAD; done; git add .";
+    let make = "git init -q .; for d in old kept sub; do mkdir -p $d/objects $d/refs; touch $d/objects/k $d/refs/k $d/HEAD; done; git add .";
     bash(call.workspace(), make);
     let root = call.workspace().to_owned();
     let done = call.run().expect_code(0);
     assert!(!root.join("old/HEAD").exists() && root.join("kept/HEAD.txt").exists(), "{}", done.stderr);
-    assert_eq!(done.host_file("kept/config").as_deref(), Some("x\n"));
+    assert!(root.join("sub/HEAD").exists() && !root.join("sub/config").exists(), "{}", done.stderr);
 }
 
 /// With such a `PATH`, git and the pager were looked up in the repository.

@@ -2,13 +2,18 @@
 //!
 //! A directory with `HEAD`, `objects` and `refs` in it is one, whatever its name. git that runs in it or below obeys its
 //! `config`, which can name programs to run (`core.fsmonitor`, `core.pager`, a remote's `uploadpack`). So nothing
-//! of one is ever written to the host, as nothing of `.git` is.
+//! of one is ever written to the host, as nothing of `.git` is. The parts may come one after the other, or on several branches, and
+//! what a change removes may stay or be put back. So a part counts as there also where it is removed, and a `HEAD` that git
+//! accepts, without which there is no repository, is never added.
 
-use crate::tree_path::{TreePath, without_ignorable};
+use crate::tree_path::{TreePath, folded};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The reason why nothing of one is written, to stand after a colon.
 pub const REASON: &str = "git would take it for a repository of its own, whose settings run programs";
+
+/// The same for a `HEAD` alone.
+pub const HEAD_REASON: &str = "git would take its directory for a repository of its own once the rest of one is there, whose settings run programs";
 
 /// The marks of a repository (`is_git_directory` in git's `setup.c`), and what such a one obeys. A file system may not tell
 /// upper from lower case.
@@ -18,6 +23,26 @@ const REFS: &[u8] = b"refs";
 /// In place of objects and refs: where they are.
 const COMMON: &[u8] = b"commondir";
 const OBEYED: [&[u8]; 3] = [b"config", b"config.worktree", b"hooks"];
+
+/// As much of a `HEAD` as git reads.
+pub const HEAD_LENGTH: u64 = 255;
+
+/// Returns whether git accepts this content of a `HEAD`, whose first [`HEAD_LENGTH`] bytes are enough: the name of a reference or
+/// of a commit (`validate_headref` in git's `path.c`).
+pub fn is_head(content: &[u8]) -> bool {
+    let commit = content.get(..40);
+    content.starts_with(b"ref:") || commit.is_some_and(|name| name.iter().all(u8::is_ascii_hexdigit))
+}
+
+/// The same of a symlink.
+pub fn is_head_target(target: &[u8]) -> bool {
+    target.starts_with(b"refs/")
+}
+
+/// Returns whether a path has the name of a `HEAD`.
+pub fn is_named_head(path: &TreePath) -> bool {
+    HEAD.eq_ignore_ascii_case(&folded(path.name()))
+}
 
 /// The directories that hold one of the `written` paths and are repositories once all of them are written; the root itself
 /// is the empty path. `is_there`: whether something else is at a path.
@@ -44,7 +69,7 @@ pub fn candidates<'p>(
         path.names().filter_map(move |name| {
             let directory = &path.as_bytes()[..start.max(1) - 1];
             start += name.len() + 1;
-            let name = without_ignorable(name);
+            let name = folded(name);
             let mut known = [HEAD, OBJECTS, REFS, COMMON].into_iter().chain(OBEYED);
             known.find(|known| known.eq_ignore_ascii_case(&name)).map(|known| (directory, known))
         })
@@ -62,22 +87,29 @@ pub fn is_obeyed(path: &TreePath, directory: &[u8]) -> bool {
     candidates([path]).any(|(of, name)| of == directory && (name == COMMON || OBEYED.contains(&name)))
 }
 
+/// The paths at which git looks for what it obeys in the repository `directory`.
+pub fn obeyed(directory: &[u8]) -> impl Iterator<Item = TreePath> {
+    OBEYED.into_iter().chain([COMMON]).filter_map(move |name| below(directory, name))
+}
+
 /// The name of such a directory for the user.
 pub fn shown(directory: &[u8]) -> String {
     TreePath::new(directory).map_or_else(|_| ".".to_owned(), |directory| directory.to_string())
 }
 
 fn is_repository(directory: &[u8], has: impl Fn(&[u8], &TreePath) -> bool) -> bool {
-    let has = |name: &'static [u8]| {
-        let path = if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() };
-        TreePath::new(&path).is_ok_and(|path| has(name, &path))
-    };
+    let has = |name: &'static [u8]| below(directory, name).is_some_and(|path| has(name, &path));
     has(HEAD) && (has(COMMON) || has(OBJECTS) && has(REFS))
+}
+
+fn below(directory: &[u8], name: &[u8]) -> Option<TreePath> {
+    let path = if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() };
+    TreePath::new(&path).ok()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::repositories;
+    use super::{is_head, is_named_head, repositories};
     use crate::changes::{Change, ChangeSet};
     use crate::manifest::Node;
     use crate::tree_path::TreePath;
@@ -100,10 +132,11 @@ mod tests {
         assert_eq!(found(&["x/head", "x/Objects/a", "x/REFS/b"], &[]), ["x"]);
         assert_eq!(found(&["x/HEAD", "x/commondir"], &[]), ["x"]);
         assert_eq!(found(&["x/HE\u{34f}AD", "x/common\u{ad}dir"], &[]), ["x"]);
+        assert_eq!(found(&["x/HEAD", "x/object\u{17f}/k", "x/ref\u{17f}/k"], &[]), ["x"]);
     }
 
     #[test]
-    fn nothing_becomes_one_by_what_is_removed() {
+    fn what_is_removed_counts_as_there_for_what_is_written_beside_it() {
         let path = |text: &str| TreePath::new(text.as_bytes()).unwrap();
         let change = |(name, stays): (&str, bool)| {
             let after = stays.then_some(Node::Directory { mode: 0o755 });
@@ -114,8 +147,30 @@ mod tests {
             ChangeSet { changes, ..ChangeSet::default() }
         };
         assert!(changes(&[("x/config", false), ("x/HEAD", false)]).repositories(|_| true).is_empty());
-        assert!(changes(&[("x/config", true), ("x/HEAD", false)]).repositories(|_| true).is_empty());
+        assert_eq!(changes(&[("x/config", true), ("x/HEAD", false)]).repositories(|_| true).len(), 1);
         assert_eq!(changes(&[("x/config", true)]).repositories(|_| true).len(), 1);
+    }
+
+    #[test]
+    fn a_head_is_the_name_of_a_reference_or_of_a_commit() {
+        let commit = [b'a'; 40];
+        for content in [
+            &b"ref: refs/heads/main\n"[..],
+            b"ref:\trefs/x",
+            &commit,
+            &[b'0'; 64],
+            &[&commit[..], b"\n"].concat(),
+        ] {
+            assert!(is_head(content), "{}", content.escape_ascii());
+        }
+        for content in [&b""[..], b"#!/bin/sh\n", b"reference", &[b'a'; 39], &[b'x'; 41]] {
+            assert!(!is_head(content), "{}", content.escape_ascii());
+        }
+        for (path, is_one) in
+            [("sub/HEAD", true), ("head", true), ("HE\u{34f}AD", true), ("HEAD/x", false), ("head.c", false)]
+        {
+            assert_eq!(is_named_head(&TreePath::new(path.as_bytes()).unwrap()), is_one, "{path}");
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ use agent_base::sanitise;
 use agent_event::Changes;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -197,7 +198,7 @@ impl ChangeSet {
             }
         }
         let is_there =
-            |path: &TreePath| delta.get(path).map_or_else(|| base.contains_key(path), Option::is_some);
+            |path: &TreePath| base.contains_key(path) || delta.get(path).is_some_and(Option::is_some);
         set.refuse_repositories(set.repositories(is_there));
         Ok(set)
     }
@@ -257,10 +258,56 @@ impl ChangeSet {
         self.repositories(|path| !matches!(host.stamp(path), Ok(None)))
     }
 
-    /// The same with what else is there by `is_there`, but for what the change removes.
+    /// The same with what else is there by `is_there`, and with what the change removes: a directory may stay because it is not empty, the
+    /// user may keep a file, and both may be put back.
     pub(crate) fn repositories(&self, is_there: impl Fn(&TreePath) -> bool) -> BTreeSet<Vec<u8>> {
-        let stays = |path: &TreePath| self.changes.get(path).is_none_or(|change| change.after.is_some());
-        repositories(self.changes.keys().filter(|path| stays(path)), |path| stays(path) && is_there(path))
+        repositories(self.written(), |path| self.changes.contains_key(path) || is_there(path))
+    }
+
+    /// The paths at which something is after the change.
+    fn written(&self) -> impl Iterator<Item = &TreePath> {
+        self.changes.iter().filter(|(_, change)| change.after.is_some()).map(|(path, _)| path)
+    }
+
+    /// Finds a directory that the change makes a repository on `host`, where the host has something that git obeys in such a one and that
+    /// is not part of the change.
+    pub(crate) fn repository_with_settings(&self, host: &HostDir) -> Option<Vec<u8>> {
+        let is_on_host = |path: &TreePath| !matches!(host.stamp(path), Ok(None));
+        let found = self.repositories(is_on_host);
+        let complete = bare_repository::complete(&found, is_on_host);
+        let is_others = |path: &TreePath| !self.changes.contains_key(path) && is_on_host(path);
+        found
+            .difference(&complete)
+            .find(|directory| bare_repository::obeyed(directory).any(|path| is_others(&path)))
+            .cloned()
+    }
+
+    /// Without each new file that git would accept as the `HEAD` of a repository: the rest of one may be there already, on another branch of
+    /// the user's, or come later.
+    pub fn without_heads(mut self, store: &Store) -> Result<Self> {
+        let is_head = |node: Option<&Node>| -> Result<bool> {
+            Ok(match node {
+                Some(Node::File { hash, .. }) if store.contains(*hash) => {
+                    let mut content = Vec::new();
+                    store.open_blob(*hash)?.take(bare_repository::HEAD_LENGTH).read_to_end(&mut content)?;
+                    bare_repository::is_head(&content)
+                }
+                Some(Node::Symlink { target }) => bare_repository::is_head_target(&target.0),
+                _ => false,
+            })
+        };
+        let mut heads = Vec::new();
+        for (path, change) in self.changes.iter().filter(|(path, _)| bare_repository::is_named_head(path)) {
+            if is_head(change.after.as_ref())? && !is_head(change.before.as_ref())? {
+                heads.push(path.clone());
+            }
+        }
+        for path in heads {
+            self.changes.remove(&path);
+            let reason = bare_repository::HEAD_REASON.to_owned();
+            self.refused.push(Refused { name: path.to_string(), reason });
+        }
+        Ok(self)
     }
 
     /// Refuses what is in these repositories.

@@ -18,10 +18,15 @@ use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 use sha2::{Digest, Sha256};
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path};
+use std::time::{Duration, Instant};
+
+/// The time limit for waiting for the lock, and the pause between two looks.
+const MAX_LOCKED: Duration = Duration::from_secs(60);
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// An open directory that is the root of everything.
 #[derive(Debug)]
@@ -65,6 +70,17 @@ impl Observed {
     }
 }
 
+/// The lock of a directory, held until it is dropped.
+#[derive(Debug)]
+pub struct WriteLock(File);
+
+impl Drop for WriteLock {
+    fn drop(&mut self) {
+        // Closing is not enough: a child that is being forked has the descriptor too.
+        let _ = self.0.unlock();
+    }
+}
+
 impl HostDir {
     /// Opens the root. It may itself be reached through symlinks: the user named it.
     pub fn open(root: &Path) -> io::Result<Self> {
@@ -89,6 +105,25 @@ impl HostDir {
         // What is above it may only be passed through.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self { root: rustix::fs::openat(&directory, ".", flags, Mode::empty())? })
+    }
+
+    /// Waits until nobody else has the lock of the directory, which those hold who write changes to it. On a file system without locks there
+    /// is none.
+    ///
+    /// # Errors
+    /// Another process did not give it back within a minute.
+    pub fn lock(&self) -> io::Result<WriteLock> {
+        let root = File::from(self.root.try_clone()?);
+        let begun = Instant::now();
+        loop {
+            match root.try_lock() {
+                Err(TryLockError::WouldBlock) if begun.elapsed() < MAX_LOCKED => {
+                    std::thread::sleep(LOCK_PAUSE)
+                }
+                Err(TryLockError::WouldBlock) => return Err(io::ErrorKind::TimedOut.into()),
+                Ok(()) | Err(TryLockError::Error(_)) => return Ok(WriteLock(root)),
+            }
+        }
     }
 
     /// Looks at `path`, and reads and hashes it where it is a file. Something that is neither file, symlink nor
@@ -425,6 +460,22 @@ mod tests {
     use super::*;
     use std::fs;
     use std::os::unix::fs::{MetadataExt, symlink};
+
+    /// Two sessions wrote the halves of a repository at the same time, each of which saw nothing of the other.
+    #[test]
+    fn one_writes_after_the_other() {
+        let place = tempfile::tempdir().unwrap();
+        let lock = HostDir::open(place.path()).unwrap().lock().unwrap();
+        let (path, (sender, taken)) = (place.path().to_owned(), std::sync::mpsc::channel());
+        let other = std::thread::spawn(move || {
+            let _lock = HostDir::open(&path).unwrap().lock().unwrap();
+            sender.send(()).unwrap();
+        });
+        assert!(taken.try_recv().is_err());
+        drop(lock);
+        taken.recv().unwrap();
+        other.join().unwrap();
+    }
 
     /// A bug: the owner of the directory put another's link in the place of the temporary one, and got it.
     #[test]

@@ -453,8 +453,8 @@ impl Quarantine {
                 return Err(failed());
             };
             let header = String::from_utf8_lossy(header).into_owned();
-            let mut words = header.split(' ').skip(1);
-            let (mode, id) = (words.next().unwrap_or_default(), words.nth(1).unwrap_or_default());
+            let mut words = header.split(' ');
+            let [former_mode, mode, former, id] = std::array::from_fn(|_| words.next().unwrap_or_default());
             let path = TreePath::new(path);
             let refused = |why: &str| {
                 let name = path.as_ref().map_or_else(|_| "a file".to_owned(), ToString::to_string);
@@ -467,6 +467,13 @@ impl Quarantine {
                     return Err(refused("may be taken for git's own directory"));
                 }
                 (Ok(_), SUBMODULE) => return Err(refused("is a submodule")),
+                (Ok(path), _)
+                    if bare_repository::is_named_head(path)
+                        && self.is_head(mode, id)?
+                        && !self.is_head(former_mode, former)? =>
+                {
+                    return Err(refused(&format!("is not written: {}", bare_repository::HEAD_REASON)));
+                }
                 (Ok(path), SYMLINK) => {
                     let target = Target(self.git_bytes(&["cat-file", "blob", id], b"")?);
                     if target.leads_out(path) {
@@ -478,6 +485,16 @@ impl Quarantine {
             written.extend(path.ok().filter(|_| mode != GONE));
         }
         Ok(written)
+    }
+
+    /// Returns whether git would accept an object as the `HEAD` of a repository.
+    fn is_head(&self, mode: &str, id: &str) -> Result<bool> {
+        let content = || self.git_bytes(&["cat-file", "blob", id], b"");
+        Ok(match mode {
+            GONE => false,
+            SYMLINK => bare_repository::is_head_target(&content()?),
+            _ => bare_repository::is_head(&content()?),
+        })
     }
 
     /// Refuses commits that make a repository that git finds without a `.git`, with what the last one and the user's directory

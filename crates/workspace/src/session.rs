@@ -723,7 +723,12 @@ fn exclusions(state: &SessionState) -> Exclusions<'_> {
 fn review(state: &SessionState, store: &Store, accepted: &Delta) -> Result<ChangeSet> {
     let (base, delta) = (&state.base.nodes, state.history.delta());
     let all = ChangeSet::review(base, delta, accepted, &exclusions(state))?;
-    Ok(all.without_pointers(store)?.without_build_files(&Trees { base, accepted, delta, store }))
+    Ok(all.without_pointers(store)?.without_heads(store)?.without_build_files(&Trees {
+        base,
+        accepted,
+        delta,
+        store,
+    }))
 }
 
 fn tree(base: &Base, delta: &Delta) -> Manifest {

@@ -12,6 +12,7 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
+use unicode_normalization::UnicodeNormalization;
 
 /// Longest path in bytes (`PATH_MAX` on Linux, with its closing NUL).
 pub const MAX_PATH: usize = 4095;
@@ -176,6 +177,18 @@ pub fn without_ignorable(name: &[u8]) -> Cow<'_, [u8]> {
         plain.extend(chunk.invalid());
     }
     Cow::Owned(plain)
+}
+
+/// A name or path as file systems compare it that take no notice of case: `ſ` is an `s` to them, and `ﬁ` is `fi`. In small letters.
+pub fn folded(name: &[u8]) -> Vec<u8> {
+    match name.is_ascii() {
+        true => name.to_ascii_lowercase(),
+        false => {
+            let plain = String::from_utf8_lossy(&without_ignorable(name)).nfkc().collect::<String>();
+            // Small letters of some capitals are made of several characters: what is compared here is none of them.
+            plain.to_lowercase().into_bytes()
+        }
+    }
 }
 
 /// `.git`, or its short name, with what NTFS drops behind it: dots and spaces, and the name of a stream.

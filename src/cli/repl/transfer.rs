@@ -131,6 +131,10 @@ impl Repl<'_> {
             let paths = group.iter().map(|(path, _)| from.join(path.as_path())).collect();
             for ((path, _), content) in group.iter().zip(sandbox.read_files(paths, MAX_FILE).await?) {
                 let content = content?;
+                if is_head(path, &content.bytes) {
+                    excluded.reject(path.clone(), bare_repository::HEAD_REASON.to_owned());
+                    continue;
+                }
                 let is_executable = content.mode & 0o111 != 0;
                 host.write_plain_file(
                     path,
@@ -206,6 +210,11 @@ fn safe_entries(
     Some(entries)
 }
 
+/// Returns whether git would accept a file as the `HEAD` of a repository.
+fn is_head(path: &TreePath, content: &[u8]) -> bool {
+    bare_repository::is_named_head(path) && bare_repository::is_head(content)
+}
+
 /// Files to be uploaded together.
 struct UploadBatch<'s> {
     sandbox: &'s Sandbox,
@@ -252,6 +261,9 @@ async fn fetch(sandbox: &Sandbox, from: &Path, host: &HostDir, to: &TreePath) ->
             break piece.mode & 0o111 != 0;
         }
     };
+    if is_head(to, &content) {
+        return Err(Error::usage(format!("{to} is not written: {}", bare_repository::HEAD_REASON)));
+    }
     host.write_plain_file(to, &mut content.as_slice(), executable, &Observed::nothing())
         .map_err(unwritable(to.as_path()))
 }

@@ -4,7 +4,7 @@ use super::{ACCEPTED, APPLIED, Applied, AppliedRecord, SessionState, Workspace, 
 use crate::apply::Plan;
 use crate::bare_repository;
 use crate::changes::{Change, ChangeSet};
-use crate::host_dir::HostDir;
+use crate::host_dir::{HostDir, WriteLock};
 use crate::manifest::{Delta, Node};
 use crate::merge::{self, Merged, Ours};
 use crate::resolution::{Resolutions, Undecided};
@@ -48,6 +48,7 @@ impl Workspace {
         time: String,
     ) -> Result<Applied> {
         let mut state = self.state().await?;
+        let _lock = self.lock().await?;
         let plan = self.plan(changes, decided).await?;
         let (written, accepted) = (plan.record(), state.accepted.clone());
         let record = AppliedRecord { time, written, accepted, prompt: None };
@@ -160,6 +161,7 @@ impl Workspace {
         let Some(record) = state.applied.last().cloned() else {
             return Err(Error::unexpected("the record of the last apply is gone"));
         };
+        let _lock = self.lock().await?;
         let plan = self.undo_plan(&record).await?;
         let changes = plan.record().counts();
         self.write(plan.restoring()).await?;
@@ -173,6 +175,19 @@ impl Workspace {
         Ok((changes, record, accepted))
     }
 
+    /// Keeps other sessions from writing to the directory between the look at it and the end of the writing.
+    async fn lock(&self) -> Result<WriteLock> {
+        let host = self.host();
+        blocking(move || {
+            host()?.lock().map_err(|error| {
+                let error =
+                    Error::new(Kind::Conflict, "another session writes to the workspace").caused_by(error);
+                error.hint("try again once it has ended")
+            })
+        })
+        .await
+    }
+
     /// Refuses what [`Workspace::own_undo_apply`] would.
     pub(super) async fn can_undo_apply(&self) -> Result<()> {
         let record = self.state().await?.applied.last().cloned();
@@ -184,7 +199,20 @@ impl Workspace {
 
     async fn undo_plan(&self, record: &AppliedRecord) -> Result<Plan> {
         let (host, store, back) = (self.host(), self.store.clone(), record.written.reversed());
-        blocking(move || Plan::check(&host()?, &back, &store, None)).await.map_err(undo_hint)
+        let check = move || {
+            let host = host()?;
+            match back.repository_with_settings(&host) {
+                None => Plan::check(&host, &back, &store, None),
+                Some(directory) => {
+                    let (name, reason) = (bare_repository::shown(&directory), bare_repository::REASON);
+                    Err(Error::new(
+                        Kind::Conflict,
+                        format!("{name} is not put back: with what came into it since, {reason}"),
+                    ))
+                }
+            }
+        };
+        blocking(check).await.map_err(undo_hint)
     }
 
     /// Writes once more what [`Workspace::own_undo_apply`] has taken back.
