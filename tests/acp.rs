@@ -66,19 +66,21 @@ fn sessions_of_several_directories_run_in_one_process_and_are_listed_and_loaded(
     driven("sessions", &endpoint, agent());
 }
 
-/// `yopo` says yes to every question.
+/// `acpx --approve-all` says yes to every question.
 #[test]
-fn yopo_shows_the_answer_and_what_it_agrees_to_is_applied() {
-    let Some(yopo) = client("yopo", "yopo") else { return };
+fn acpx_shows_the_answer_and_what_it_agrees_to_is_applied() {
+    let (Some(node), Some(acpx)) = (client("acpx", "node"), client("acpx", "acpx")) else { return };
+    let command = format!("{} acp", binary().display());
     let endpoint = endpoint()
         .tool_call("write_file", json!({ "path": "new.txt", "data": "hello\n" }))
         .tool_call("run_commands", json!({ "command": "tr a-z A-Z < new.txt" }))
         .text("It says **HELLO** in capitals.")
         .start();
     let finished = agent()
-        .driven_by(&yopo)
+        .driven_by(&node)
         .endpoint(&endpoint)
-        .args(["write hello to new.txt and shout it".as_ref(), binary().as_os_str(), "acp".as_ref()])
+        .args([acpx.as_os_str(), "--approve-all".as_ref(), "--agent".as_ref(), command.as_ref()])
+        .args(["exec", "write hello to new.txt and shout it"])
         .run()
         .expect_code(0);
     assert!(finished.stdout.contains("It says **HELLO** in capitals."), "{}", finished.stdout);
@@ -153,7 +155,7 @@ fn a_client_that_vanishes_while_a_command_runs_leaves_no_sandbox() {
     assert!(!listed.stdout.contains(session), "{}", listed.stdout);
 }
 
-/// `yopo` 11 sends `.`, although the protocol asks for an absolute path.
+/// One client sends `.`, although the protocol asks for an absolute path.
 #[test]
 fn a_relative_directory_is_seen_from_where_the_client_started_the_server() {
     let endpoint = endpoint().text("never").start();
