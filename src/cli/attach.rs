@@ -12,11 +12,12 @@ use crate::sandbox::wire::TerminalSize;
 use crate::sandbox::{Command, Controls, Finished, Output, Process, ProcessEvent, Sandbox};
 use crate::tools::Collector;
 use rustix::termios::tcgetwinsize;
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// The size that is used where nothing is known about the terminal.
 const USUAL_SIZE: TerminalSize = TerminalSize { rows: 24, columns: 80 };
@@ -41,6 +42,8 @@ pub async fn run<S: Write + AsFd + IsTerminal>(
     let window = screen.as_fd().try_clone_to_owned().map_err(lost)?;
     command.env.splice(..0, environment(&screen));
     command.stdin = true;
+    // From before the size is looked at, so that no change of it is missed.
+    let mut resized = signal(SignalKind::window_change()).map_err(lost)?;
     let mut process = sandbox.spawn_in_terminal(command, size(&window)).await?;
     let controls = process.controls();
     let mut shown = AttachedScreen { screen, filter: Filter::default(), mode: None };
@@ -55,7 +58,7 @@ pub async fn run<S: Write + AsFd + IsTerminal>(
             biased;
             finished = shown.follow(&mut process, copy) => return finished,
             lost = feed(&mut keyboard, &controls) => return lost,
-            lost = follow_size(&window, &controls) => return lost,
+            never = follow_size(&mut resized, &window, &controls) => match never {},
             () = Keyboard::is_wanted() => shown.pause()?,
         }
     }
@@ -84,8 +87,7 @@ async fn feed(keyboard: &mut Keyboard, controls: &Controls) -> Result<Finished> 
 }
 
 /// Passes on each change of the window's size.
-async fn follow_size(window: &OwnedFd, controls: &Controls) -> Result<Finished> {
-    let mut resized = signal(SignalKind::window_change()).map_err(lost)?;
+async fn follow_size(resized: &mut Signal, window: &OwnedFd, controls: &Controls) -> Infallible {
     while resized.recv().await.is_some() {
         controls.resize(size(window));
     }
