@@ -43,8 +43,13 @@ impl Ports {
     /// The session cannot be written.
     pub async fn report_new(&self) -> Result<()> {
         let is_far = !self.startup.backend().capabilities().host_paths;
-        let has_jobs = self.startup.if_ready().is_some_and(|ready| ready.sandbox.has_started_jobs());
-        if is_far && !has_jobs && self.known.lock().is_some() {
+        let ready = self.startup.if_ready();
+        let may_listen = match is_far {
+            true => ready.is_some_and(|ready| ready.sandbox.has_started_jobs()),
+            false => ready.is_some_and(|ready| ready.reattached || ready.sandbox.may_run_programs()),
+        };
+        // A look takes the kernel as long as several turns: it passes over a table for the connections of the whole machine.
+        if !may_listen && (!is_far || self.known.lock().is_some()) {
             return Ok(());
         }
         let now = self.listening().await;

@@ -7,6 +7,7 @@
 
 use super::connection::{Connection, Offers};
 use super::expect::Expect;
+use super::process::Programs;
 use super::stream::Incoming;
 use crate::{Channel, Reopen, Reopened};
 use agent_base::error::{Error, Kind, Result};
@@ -37,6 +38,7 @@ pub(super) struct Link {
     are_taken: Arc<AtomicBool>,
     /// The commands of the jobs that this process has started, by their numbers.
     pub jobs: Lock<BTreeMap<u64, String>>,
+    pub programs: Arc<Programs>,
     pub is_slow: bool,
 }
 
@@ -67,6 +69,7 @@ impl Link {
             are_taken: Arc::clone(&offers.are_taken),
             is_slow,
             jobs: Lock::default(),
+            programs: Arc::default(),
         });
         if let Some(reopen) = reopen {
             tokio::spawn(keep(Arc::downgrade(&link), reopen, offers, ended));

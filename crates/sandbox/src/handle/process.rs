@@ -12,6 +12,7 @@ use agent_event::Stream;
 use agent_wire::{Command, Finished, Message, Outcome, Program, TerminalSize};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// The time after a command's limit by which its end must have been reported: the guest's grace period, the killing, and
@@ -73,7 +74,13 @@ impl Sandbox {
         let message = Message::Run { command, terminal, read_only: self.read_only };
         let stream = self.link.request(&message, Expect::Command).await?;
         let deadline = limit.and_then(|limit| tokio::time::Instant::now().checked_add(limit));
-        Ok(Process { sender: stream.sender(), stream, deadline, job: None })
+        Ok(Process {
+            sender: stream.sender(),
+            stream,
+            deadline,
+            job: None,
+            followed: self.link.programs.follow(),
+        })
     }
 
     /// A command's own variables are above those of the handle.
@@ -141,7 +148,14 @@ impl Sandbox {
     /// over.
     pub async fn attach_job(&self, job: u64, from: u64) -> Result<Process> {
         let stream = self.link.request(&Message::AttachJob { job, from }, Expect::Command).await?;
-        Ok(Process { sender: stream.sender(), stream, deadline: None, job: Some((self.clone(), job)) })
+        let job = Some((self.clone(), job));
+        Ok(Process {
+            sender: stream.sender(),
+            stream,
+            deadline: None,
+            job,
+            followed: self.link.programs.follow(),
+        })
     }
 
     /// Returns what a job has written since the last call. Where that is nothing, waits for news or the end, for at most
@@ -170,6 +184,11 @@ impl Sandbox {
     /// Returns whether this process has started a job.
     pub fn has_started_jobs(&self) -> bool {
         !self.link.jobs.lock().is_empty()
+    }
+
+    /// Returns whether something may run that this process has started: a job, a command that has not ended, or what one left behind.
+    pub fn may_run_programs(&self) -> bool {
+        self.has_started_jobs() || self.link.programs.may_run()
     }
 
     /// The jobs that run, with what was started where this process did that. What they have written is as unread as before.
@@ -255,6 +274,36 @@ pub struct Process {
     sender: Sender,
     deadline: Option<tokio::time::Instant>,
     job: Option<(Sandbox, u64)>,
+    followed: Followed,
+}
+
+/// The programs of a sandbox that this process has started and that may run.
+#[derive(Debug, Default)]
+pub(super) struct Programs {
+    /// Commands whose end is not known.
+    followed: AtomicUsize,
+    /// Set if a command has left something behind.
+    were_left: AtomicBool,
+}
+
+impl Programs {
+    fn follow(self: &Arc<Self>) -> Followed {
+        self.followed.fetch_add(1, Ordering::Relaxed);
+        Followed(Arc::clone(self))
+    }
+
+    fn may_run(&self) -> bool {
+        self.followed.load(Ordering::Relaxed) > 0 || self.were_left.load(Ordering::Relaxed)
+    }
+}
+
+/// A command that counts as running until it is dropped.
+struct Followed(Arc<Programs>);
+
+impl Drop for Followed {
+    fn drop(&mut self) {
+        self.0.followed.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Waits for `reading` a command's output, and runs `feeding` its input beside it: a command may write much before it
@@ -294,6 +343,9 @@ impl Process {
             Ok(Message::Gap { bytes }) => Ok(ProcessEvent::Gap(bytes)),
             Ok(Message::Finished { finished }) => {
                 self.stream.end();
+                if finished.left_running > 0 {
+                    self.followed.0.were_left.store(true, Ordering::Relaxed);
+                }
                 Ok(ProcessEvent::Finished(finished))
             }
             Ok(_) => Err(unexpected_answer()),
