@@ -1,10 +1,10 @@
 //! `agent acp`: with the protocol's own client, and with hostile ones.
 
-use crate::support::agent::{Agent, agent, binary};
-use crate::support::counterpart::{client, python, script};
-use crate::support::endpoint::{Endpoint, endpoint};
-use crate::support::hostile_text::{assert_harmless, hostile_text, octal};
 use crate::support::rpc::{Server, answer, exchange, lines, send};
+use agent_testbed::agent::{Agent, agent, binary};
+use agent_testing::counterpart::{client, python, script};
+use agent_testing::endpoint::{Endpoint, endpoint};
+use agent_testing::hostile_text::{assert_harmless, hostile_text, octal};
 use serde_json::{Value, json};
 use std::os::unix::fs::symlink;
 use std::path::Path;

@@ -1,9 +1,9 @@
 //! The scripts of `action.yml`, with events as GitHub writes them, a repository to push to, and a `gh` that notes its calls.
 
 use crate::support::action_runner::{ActionRun, Texts};
-use crate::support::counterpart::root;
-use crate::support::endpoint::{Endpoint, endpoint};
-use crate::support::skip;
+use agent_testing::counterpart::root;
+use agent_testing::endpoint::{Endpoint, endpoint};
+use agent_testing::skip;
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

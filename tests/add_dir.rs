@@ -1,9 +1,9 @@
 //! `--add-dir`: directories beside the workspace, at their own paths, in local sandboxes and in containers.
 
-use crate::support::agent::{Agent, Finished, agent};
-use crate::support::backends::program_on_every_backend;
-use crate::support::endpoint::endpoint;
-use crate::support::terminal::terminal;
+use agent_testbed::agent::{Agent, Finished, agent};
+use agent_testbed::backends::program_on_every_backend;
+use agent_testbed::terminal::terminal;
+use agent_testing::endpoint::endpoint;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 

@@ -1,10 +1,6 @@
 //! The conversation that goes out is well-formed for the strictest chat template, whatever was interrupted or failed: user
 //! and assistant alternate, and each tool call has exactly one answer.
 
-use crate::support::agent::agent;
-use crate::support::endpoint::endpoint;
-use crate::support::guest::Guest;
-use crate::support::terminal::terminal;
 use agent::agent::{
     Conversation, Earlier, Environment, Interrupt, Moment, RunLimits, SandboxFacts, Setup, Spent,
 };
@@ -17,6 +13,10 @@ use agent::log::{ArtifactLimits, Artifacts, History};
 use agent::model::{ChatModel, Message, OnProgress, Progress, Reply, Request};
 use agent::sandbox::Sandbox;
 use agent::tools::{Bounds, Context, Reach, Registry, Tool, ToolResult};
+use agent_testbed::agent::agent;
+use agent_testbed::terminal::terminal;
+use agent_testing::endpoint::endpoint;
+use agent_testing::guest::Guest;
 use agent_testing::session_samples::record;
 use futures_util::future::BoxFuture;
 use proptest::prelude::*;
@@ -361,7 +361,7 @@ fn a_strict_server_takes_the_prompt_after_a_failed_one_and_after_a_limit() {
         .tool_call("run_commands", json!({ "command": "true" }))
         .text("Fine.")
         .start();
-    let run = |call: crate::support::agent::Agent, arguments: &[&str], code: i32| {
+    let run = |call: agent_testbed::agent::Agent, arguments: &[&str], code: i32| {
         let call = call.endpoint(&model).args(["run", "--json", "--session-key", "k"]).args(arguments);
         call.run().expect_code(code)
     };
@@ -377,7 +377,7 @@ fn a_strict_server_takes_the_prompt_after_a_failed_one_and_after_a_limit() {
 
 #[test]
 fn the_strict_server_refuses_what_a_strict_template_refuses() {
-    use crate::support::endpoint::template_error;
+    use agent_testing::endpoint::template_error;
     let user = json!({ "role": "user", "content": "a" });
     let call = json!({ "role": "assistant", "content": "", "tool_calls": [{ "id": "c1" }] });
     let result = json!({ "role": "tool", "tool_call_id": "c1", "content": "b" });

@@ -1,9 +1,9 @@
 //! `agent apply --branch`: commits of a sandbox that nobody trusts, as a branch of the user's repository.
 
-use crate::support::agent::{Agent, Finished, agent};
-use crate::support::endpoint::endpoint;
-use crate::support::metered_git::metered_git;
-use crate::support::terminal::terminal;
+use agent_testbed::agent::{Agent, Finished, agent};
+use agent_testbed::terminal::terminal;
+use agent_testing::endpoint::endpoint;
+use agent_testing::metered_git::metered_git;
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

@@ -1,13 +1,13 @@
 //! Pictures and files that programs show: captured without a change in the program, and judged on the host.
 
-use crate::support::backends::{TestSandbox, on_every_backend, shell};
-use crate::support::skip::debian_python_has;
 use agent::event::{Content, Event, Events};
 use agent::log::{ArtifactLimits, Artifacts};
 use agent::picture::Header;
 use agent::sandbox::{Command, Outcome};
 use agent::tools::code::display::{Run, ShownOutput, collect};
 use agent::tools::{Bounds, Context};
+use agent_testbed::backends::{TestSandbox, on_every_backend, shell};
+use agent_testing::skip::debian_python_has;
 use std::sync::{Arc, Mutex};
 
 /// The files that a run of `text` showed, with the names and media types that its events gave.

@@ -1,8 +1,8 @@
 //! Help for small models, by what they did and what came of it.
 
 use crate::small_models::{last_text, server, turn};
-use crate::support::agent::{Finished, agent};
-use crate::support::endpoint::{Endpoint, Script, endpoint};
+use agent_testbed::agent::{Finished, agent};
+use agent_testing::endpoint::{Endpoint, Script, endpoint};
 use serde_json::{Value, json};
 
 fn small() -> Script {

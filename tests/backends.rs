@@ -1,11 +1,11 @@
 //! One suite for every backend: what is written once over `Sandbox` has to work on all of them.
-//! A further backend is measured by adding it to `support/backends.rs`.
+//! A further backend is measured by adding it to `agent_testbed::backends`.
 
-use crate::support::backends::{
-    EVERYTHING, backend, on_backends_with, on_everything as on_every_backend, output_of, shell, spec,
-};
 use agent::sandbox::{
     Command, EntryKind, FileWrite, Node, Outcome, Output, Sandbox, Spec, State, WalkOptions,
+};
+use agent_testbed::backends::{
+    EVERYTHING, backend, on_backends_with, on_everything as on_every_backend, output_of, shell, spec,
 };
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -1,9 +1,10 @@
 //! The state of a batch after a power failure: the order in which it writes and syncs, and what it makes of files as a power cut leaves
 //! them.
 
-use crate::batch::{batch, by_id, read, results, tasks, writer};
-use crate::support::agent::agent;
-use crate::support::counterpart::has;
+use crate::batch::read;
+use agent_testbed::agent::agent;
+use agent_testbed::batch::{batch, by_id, results, tasks, writer};
+use agent_testing::counterpart::has;
 use std::ffi::OsStr;
 use std::path::Path;
 

@@ -1,8 +1,9 @@
 //! `agent batch` when something fails: what is the task's own failure, what is not, and what is kept of it.
 
-use crate::batch::{batch, by_id, prompt_of, read, results, tasks, wait_for, write_or_answer, writer};
-use crate::support::agent::{Agent, agent};
-use crate::support::endpoint::endpoint;
+use crate::batch::{read, wait_for};
+use agent_testbed::agent::{Agent, agent};
+use agent_testbed::batch::{batch, by_id, prompt_of, results, tasks, write_or_answer, writer};
+use agent_testing::endpoint::endpoint;
 use serde_json::{Value, json};
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,8 +1,8 @@
 //! `--workspace-mode bind`: what each prompt changed in the user's own files is shown and taken back, and nothing else is.
 
-use crate::support::agent::{Agent, Finished, agent};
-use crate::support::endpoint::endpoint;
-use crate::support::terminal::terminal;
+use agent_testbed::agent::{Agent, Finished, agent};
+use agent_testbed::terminal::terminal;
+use agent_testing::endpoint::endpoint;
 use serde_json::json;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

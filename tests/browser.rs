@@ -1,7 +1,7 @@
 //! `agent web` in a real browser: Debian's Chromium, driven by `tests/browser/page.mjs`.
 
-use crate::support::agent::{agent, binary};
-use crate::support::endpoint::{Script, endpoint};
+use agent_testbed::agent::{agent, binary};
+use agent_testing::endpoint::{Script, endpoint};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -113,7 +113,7 @@ fn modules() -> Option<PathBuf> {
         }
         Some(missing) if required => panic!("missing: {missing}"),
         Some(missing) => {
-            crate::support::skip::left_out(format!("the browser tests need {missing}"));
+            agent_testing::skip::left_out(format!("the browser tests need {missing}"));
             None
         }
     }

@@ -1,8 +1,8 @@
 //! `--check`: in a copy of the session's sandbox, or in one with the change alone.
 
-use crate::support::agent::{Agent, Finished, agent};
-use crate::support::backends::program_on_every_backend;
-use crate::support::endpoint::endpoint;
+use agent_testbed::agent::{Agent, Finished, agent};
+use agent_testbed::backends::program_on_every_backend;
+use agent_testing::endpoint::endpoint;
 use serde_json::json;
 
 /// Installs something in every place outside of the diff, removes something there, and changes a file.

@@ -1,14 +1,14 @@
 //! Sandboxes of providers: what differs from other backends, on made-up providers, whose own SDKs these are measured by.
 
-use crate::support::agent::{agent, binary};
-use crate::support::backends::{
+use agent::sandbox::{Backend, Network, Sandbox, Spec, State};
+use agent_testbed::agent::{agent, binary};
+use agent_testbed::backends::{
     daytona as backend_at, e2b as e2b_at, novita as novita_at, output_of, runloop as runloop_at, spec,
 };
-use crate::support::daytona::{self, Daytona, KEY};
-use crate::support::e2b;
-use crate::support::runloop;
-use crate::support::serve::sdk;
-use agent::sandbox::{Backend, Network, Sandbox, Spec, State};
+use agent_testbed::daytona::{self, Daytona, KEY};
+use agent_testbed::e2b;
+use agent_testbed::runloop;
+use agent_testbed::serve::sdk;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
@@ -190,7 +190,7 @@ async fn a_devbox_of_runloop_is_made_with_its_leash_a_closed_tunnel_and_without_
     assert!(launch["network_policy_id"].as_str().is_some_and(|id| id.starts_with("np_")));
     assert!(!made.to_string().contains(runloop::KEY));
     // The policy is made once.
-    let second = Spec { session: crate::support::backends::spec().session, ..spec.clone() };
+    let second = Spec { session: agent_testbed::backends::spec().session, ..spec.clone() };
     let _second = start(&backend, &second).await;
     let made =
         provider.take_requests().into_iter().filter(|line| line == "POST /v1/network-policies").count();

@@ -1,12 +1,12 @@
 //! Forks at providers: as the provider's own copy of the sandbox where it has such copies, else through the guest.
 
-use crate::support::agent::{Agent, Finished, agent};
-use crate::support::backends::{e2b as e2b_at, modal as modal_at, output_of, spec};
-use crate::support::endpoint::endpoint;
-use crate::support::terminal::terminal;
-use crate::support::{e2b, modal};
 use agent::sandbox::ownership::this_host;
 use agent::sandbox::{Backend, Sandbox, Spec};
+use agent_testbed::agent::{Agent, Finished, agent};
+use agent_testbed::backends::{e2b as e2b_at, modal as modal_at, output_of, spec};
+use agent_testbed::terminal::terminal;
+use agent_testbed::{e2b, modal};
+use agent_testing::endpoint::endpoint;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

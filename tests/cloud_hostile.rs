@@ -1,10 +1,10 @@
 //! A provider that nobody should trust: whatever it answers, the key stays with it, and the failure has a name.
 
-use crate::support::backends::{daytona as backend_at, e2b as e2b_at, novita as novita_at, spec};
-use crate::support::daytona::KEY;
 use agent::envd::envelope::encode;
 use agent::error::{Error, Kind};
 use agent::sandbox::Backend;
+use agent_testbed::backends::{daytona as backend_at, e2b as e2b_at, novita as novita_at, spec};
+use agent_testbed::daytona::KEY;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::Request;

@@ -1,10 +1,6 @@
 //! Sandboxes at Modal: what differs from other providers, on a made-up one that the vendor's own SDK is measured by, and on one
 //! that nobody should trust.
 
-use crate::support::agent::agent;
-use crate::support::backends::{modal as backend_at, output_of, shell, spec};
-use crate::support::modal::{self, TOKEN_ID, TOKEN_SECRET};
-use crate::support::serve::sdk;
 use agent::envd::envelope::encode;
 use agent::error::{Error, Kind};
 use agent::sandbox::cloud::modal::messages::{
@@ -13,6 +9,10 @@ use agent::sandbox::cloud::modal::messages::{
     TaskInfo,
 };
 use agent::sandbox::{Backend, Network, Outcome, Sandbox, Spec, State};
+use agent_testbed::agent::agent;
+use agent_testbed::backends::{modal as backend_at, output_of, shell, spec};
+use agent_testbed::modal::{self, TOKEN_ID, TOKEN_SECRET};
+use agent_testbed::serve::sdk;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
@@ -222,7 +222,7 @@ impl Provider {
         let router = Router::new().fallback(move |request: Request| {
             let method = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
             log.lock().expect("a lock").push(method.clone());
-            let holds = |value: &hyper::header::HeaderValue| value.as_bytes() == TOKEN_SECRET.as_bytes();
+            let holds = |value: &axum::http::HeaderValue| value.as_bytes() == TOKEN_SECRET.as_bytes();
             if request.headers().values().any(holds) {
                 tokens.lock().expect("a lock").push(method.clone());
             }

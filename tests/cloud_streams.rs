@@ -1,9 +1,9 @@
 //! A provider that repeats, reorders or withholds what a guest sends, or whose clock is wrong: a named loss at worst, and no wait without end.
 
-use crate::support::backends::{e2b as backend_at, output_of, shell, spec};
-use crate::support::e2b;
 use agent::error::Kind;
 use agent::sandbox::{Backend, Outcome, Output, Sandbox, State};
+use agent_testbed::backends::{e2b as backend_at, output_of, shell, spec};
+use agent_testbed::e2b;
 use axum::Router;
 use axum::extract::Request;
 use axum::response::Response;

@@ -1,8 +1,8 @@
 //! `agent code`: code from files, from standard input and at a prompt.
 
-use crate::support::agent::agent;
-use crate::support::skip::left_out;
-use crate::support::terminal::terminal;
+use agent_testbed::agent::agent;
+use agent_testbed::terminal::terminal;
+use agent_testing::skip::left_out;
 use serde_json::Value;
 use std::net::ToSocketAddrs;
 use std::time::Duration;

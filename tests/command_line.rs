@@ -1,7 +1,7 @@
 //! Commands, their options, and hints for what was probably meant.
 
-use crate::support::agent::agent;
-use crate::support::endpoint::endpoint;
+use agent_testbed::agent::agent;
+use agent_testing::endpoint::endpoint;
 
 #[test]
 fn an_option_without_effect_is_a_usage_error_that_names_the_commands_with_it() {

@@ -1,8 +1,8 @@
 //! `agent apply --commit` and `/apply --commit`.
 
-use crate::support::agent::{Agent, Finished, agent};
-use crate::support::endpoint::endpoint;
-use crate::support::terminal::terminal;
+use agent_testbed::agent::{Agent, Finished, agent};
+use agent_testbed::terminal::terminal;
+use agent_testing::endpoint::endpoint;
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

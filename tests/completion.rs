@@ -1,8 +1,8 @@
 //! The completions of shells: commands, and the values of options and arguments.
 
-use crate::support::agent::{Agent, agent, binary};
-use crate::support::endpoint::endpoint;
-use crate::support::terminal::Builder;
+use agent_testbed::agent::{Agent, agent, binary};
+use agent_testbed::terminal::Builder;
+use agent_testing::endpoint::endpoint;
 use serde_json::json;
 
 /// The candidates for the last of `words`, as fish asks for them: a value, and its description behind a tab.

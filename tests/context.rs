@@ -1,8 +1,8 @@
 //! The parts of a prompt: files that it names, the project's instructions and commands, what `[models.NAME]` adds.
 
-use crate::support::agent::agent;
-use crate::support::endpoint::endpoint;
-use crate::support::terminal::terminal;
+use agent_testbed::agent::agent;
+use agent_testbed::terminal::terminal;
+use agent_testing::endpoint::endpoint;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;

@@ -1,8 +1,8 @@
 //! The conversation: an unchanged prefix from turn to turn, compaction when the window fills up, and answers that are cut
 //! off.
 
-use crate::support::agent::agent;
-use crate::support::endpoint::endpoint;
+use agent_testbed::agent::agent;
+use agent_testing::endpoint::endpoint;
 use serde_json::{Value, json};
 
 const OVERFLOW: &str =
@@ -70,7 +70,6 @@ fn nothing_is_compacted_if_compaction_is_disabled() {
 }
 
 #[test]
-#[cfg(feature = "policy")]
 fn a_call_that_the_policy_denies_is_not_run_and_the_model_gets_the_reason() {
     let model =
         endpoint().tool_call("run_commands", json!({ "command": "git push origin main" })).text("ok").start();

@@ -1,8 +1,8 @@
 //! Behind a company's proxy.
 
-use crate::support::agent::{Agent, agent};
-use crate::support::site::Site;
-use crate::support::socks;
+use agent_testbed::agent::{Agent, agent};
+use agent_testing::site::Site;
+use agent_testing::socks;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};

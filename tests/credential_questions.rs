@@ -1,8 +1,8 @@
 //! Questions about credentials, at a terminal.
 
-use crate::support::endpoint::endpoint;
-use crate::support::private_site::{AUTHORITY, PrivateSite, on_host, private_repository};
-use crate::support::terminal::{Builder, Terminal, terminal};
+use agent_testbed::terminal::{Builder, Terminal, terminal};
+use agent_testing::endpoint::endpoint;
+use agent_testing::private_site::{AUTHORITY, PrivateSite, on_host, private_repository};
 
 const TOKEN: &str = "ghp_r3alT0kenOfTheUsers0123456789abcd";
 

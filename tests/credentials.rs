@@ -1,14 +1,14 @@
 //! Credentials that programs inside use without holding them, with real clients.
 
-use crate::support::agent::{Agent, Finished, agent};
-use crate::support::endpoint::endpoint;
-use crate::support::engine::engine;
-use crate::support::private_site::{
+use agent_testbed::agent::{Agent, Finished, agent};
+use agent_testbed::engine::engine;
+use agent_testbed::serve::sdk;
+use agent_testing::endpoint::endpoint;
+use agent_testing::private_site::{
     AUTHORITY, EXCHANGED, PrivateSite, Sent, forms, on_host, private_repository,
 };
-use crate::support::serve::sdk;
-use crate::support::site::Site;
-use crate::support::skip::missing;
+use agent_testing::site::Site;
+use agent_testing::skip::missing;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;

@@ -1,8 +1,8 @@
 //! Programs that speak HTTP/2 alone to hosts that a credential is bound to.
 
 use crate::credentials::{TOKEN, configured, exec, exec_by, has};
-use crate::support::private_site::PrivateSite;
-use crate::support::skip::missing;
+use agent_testing::private_site::PrivateSite;
+use agent_testing::skip::missing;
 use serde_json::{Value, json};
 use std::process::Command;
 

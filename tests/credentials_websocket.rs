@@ -1,9 +1,9 @@
 //! WebSockets to hosts that a credential is bound to, between a server and a client of the library `websockets`.
 
 use crate::credentials::{TOKEN, configured_for, exec_at};
-use crate::support::private_site::AUTHORITY;
-use crate::support::site::ADDRESS;
-use crate::support::skip::missing;
+use agent_testing::private_site::AUTHORITY;
+use agent_testing::site::ADDRESS;
+use agent_testing::skip::missing;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

@@ -1,8 +1,8 @@
 //! Packages of Debian as libraries of C and C++: the real `apt-get`, in an image of Debian, with a repository of this test's.
 
-use crate::support::agent::agent;
-use crate::support::backends::backend;
-use crate::support::site::Site;
+use agent_testbed::agent::agent;
+use agent_testbed::backends::backend;
+use agent_testing::site::Site;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! `--delegate`: parts of the work in sessions of their own.
 
-use crate::support::agent::{Agent, Finished, Running, agent};
-use crate::support::backends::program_on_every_backend;
-use crate::support::endpoint::{Endpoint, Script, endpoint};
-use crate::support::terminal::terminal;
+use agent_testbed::agent::{Agent, Finished, agent};
+use agent_testbed::backends::program_on_every_backend;
+use agent_testbed::terminal::terminal;
+use agent_testing::endpoint::{Endpoint, Script, endpoint};
 use serde_json::{Value, json};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -57,19 +57,6 @@ fn read(model: &Endpoint) -> Vec<String> {
 
 fn own_session(finished: &Finished) -> String {
     finished.events()[0]["session"].as_str().unwrap().to_owned()
-}
-
-/// Waits until the events of the sessions of `running` have `text`.
-pub fn await_event(running: &Running, text: &str) {
-    let deadline = Instant::now() + LIMIT;
-    let sessions = running.home("data").join("sessions");
-    let has = |path: std::path::PathBuf| {
-        std::fs::read_to_string(path.join("events.jsonl")).is_ok_and(|events| events.contains(text))
-    };
-    while !std::fs::read_dir(&sessions).is_ok_and(|mut all| all.any(|entry| has(entry.unwrap().path()))) {
-        assert!(Instant::now() < deadline, "no event has {text}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// Lets each caller wait until both have called.
@@ -389,8 +376,8 @@ pub fn await_no_sandbox(finished: &Finished) {
 fn ctrl_c_stops_the_parts_and_the_session_continues() {
     let model = model(&[json!({ "task": "sleep 1000" }), json!({ "task": "sleep 1001" })]);
     let running = agent().endpoint(&model).args(["run", "--delegate", "--json", "go"]).start();
-    await_event(&running, "\"command\":\"sleep 1000\"");
-    await_event(&running, "\"command\":\"sleep 1001\"");
+    running.wait_for_event("\"command\":\"sleep 1000\"");
+    running.wait_for_event("\"command\":\"sleep 1001\"");
     running.signal(libc::SIGINT);
     let finished = running.wait().expect_code(130);
     let ended = finished.events_of("session_finished");
@@ -405,7 +392,7 @@ fn ctrl_c_stops_the_parts_and_the_session_continues() {
 fn a_kill_leaves_no_sandbox_of_a_part() {
     let model = model(&[json!({ "task": "sleep 1000" })]);
     let running = agent().endpoint(&model).args(["run", "--delegate", "go"]).start();
-    await_event(&running, "\"command\":\"sleep 1000\"");
+    running.wait_for_event("\"command\":\"sleep 1000\"");
     running.signal(libc::SIGKILL);
     let killed = running.wait();
     await_no_sandbox(&killed);

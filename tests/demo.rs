@@ -1,9 +1,9 @@
 //! `agent demo`: recorded tasks without any configuration, on every backend that this machine has.
 
-use crate::support::agent::agent;
-use crate::support::terminal::terminal;
 use agent::demo::TASKS;
 use agent::log::{read_records, verify};
+use agent_testbed::agent::agent;
+use agent_testbed::terminal::terminal;
 use std::path::Path;
 use std::time::Duration;
 

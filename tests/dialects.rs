@@ -1,12 +1,12 @@
 //! The command against endpoints that speak the protocol in their own way, or take less of it than others.
 
-use crate::support::agent::{Agent, agent};
 use crate::support::client::{ask_with, client};
-use crate::support::endpoint::{Script, endpoint};
-use crate::support::socks;
-use crate::support::terminal::terminal;
 use agent::model::{Message, ToolSpec};
 use agent_picture::Pixels;
+use agent_testbed::agent::{Agent, agent};
+use agent_testbed::terminal::terminal;
+use agent_testing::endpoint::{Script, endpoint};
+use agent_testing::socks;
 use serde_json::{Value, json};
 
 /// A stream with one choice of these deltas.

@@ -1,13 +1,12 @@
 //! The Docker backend with real containers.
 
-use crate::support::engine::{
-    DEADLINE, Running, engine, refusing_engine, run, sandbox_exists, spec, wait_until_removed,
-};
-use crate::support::machine;
-use crate::support::registry::Registry;
+use crate::support::container::{Running, run, sandbox_exists, spec, wait_until_removed};
 use agent::machine::Machine;
 use agent::sandbox::docker::endpoint::Address;
 use agent::sandbox::{Backend, Outcome, Sandbox, State, WorkspaceMount, sandbox_ids, session_ids};
+use agent_testbed::engine::{DEADLINE, engine, refusing_engine};
+use agent_testing::machine;
+use agent_testing::registry::Registry;
 use bollard::Docker as Client;
 use bollard::models::{ContainerCreateBody, HostConfig, Mount, MountType};
 use bollard::query_parameters::{

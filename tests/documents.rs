@@ -1,8 +1,8 @@
 //! The truth of the documents: their links, the commands in them, the lists of the reference, the README's first minutes.
 
-use crate::support::agent::agent;
-use crate::support::endpoint::endpoint;
 use agent::cli::Cli;
+use agent_testbed::agent::agent;
+use agent_testing::endpoint::endpoint;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use serde_json::json;

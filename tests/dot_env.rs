@@ -1,7 +1,7 @@
 //! The settings that a `.env` may make and those that it may not: an untrusted repository may contain one.
 
-use crate::support::agent::{Agent, agent};
-use crate::support::endpoint::{Endpoint, endpoint};
+use agent_testbed::agent::{Agent, agent};
+use agent_testing::endpoint::{Endpoint, endpoint};
 
 const SECRET: &str = "secret-of-the-user";
 
@@ -17,7 +17,7 @@ fn got_no_secret(model: &Endpoint) -> bool {
 #[test]
 fn it_names_an_endpoint_a_key_and_a_model() {
     let model = endpoint().text("ok").repeat_last().start();
-    let key = |request: crate::support::endpoint::Request| request.header("authorization").map(str::to_owned);
+    let key = |request: agent_testing::endpoint::Request| request.header("authorization").map(str::to_owned);
     for text in [
         "AGENT_BASE_URL={url}\nAGENT_API_KEY=its-own\nAGENT_MODEL=m\n",
         "\u{feff}export AGENT_BASE_URL = \"{url}\" # here\r\nexport\tAGENT_API_KEY='its-own'\r\nAGENT_MODEL=m\r\n",

@@ -1,9 +1,9 @@
 //! The client against a fake endpoint: what is sent, what comes back, what an endpoint may not understand.
 
 use crate::support::client::{ask, ask_with, client, client_with_facts, settings, tools};
-use crate::support::endpoint::endpoint;
 use agent::event::{ToolCall, Usage};
 use agent::model::{ChatModel, Message, OpenAi, Secret};
+use agent_testing::endpoint::endpoint;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 

@@ -1,11 +1,11 @@
 //! Every fault that an endpoint can have: tried again where that helps, named where it does not, bounded always.
 
-use crate::support::agent::{Agent, agent};
 use crate::support::client::{ask, client, client_with_facts, failure, settings, settings_at};
-use crate::support::endpoint::{Endpoint, endpoint};
 use agent::error::Kind;
 use agent::model::endpoint::Timeouts;
 use agent::model::{ChatModel, OpenAi, Secret};
+use agent_testbed::agent::{Agent, agent};
+use agent_testing::endpoint::{Endpoint, endpoint};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant, SystemTime};
 

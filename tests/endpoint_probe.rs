@@ -1,12 +1,12 @@
 //! The findings of `agent doctor --endpoint`, and the recorded model.
 
 use crate::support::client::{Seen, client, settings};
-use crate::support::endpoint::{Endpoint, endpoint};
 use agent::error::Kind;
 use agent::event::CallForm;
 use agent::model::probe::{self, Outcome, Probe, Recommendation, Step};
 use agent::model::{ChatModel, Message, Protocol, Replayed, Reply, Request, Secret};
 use agent::tools::Registry;
+use agent_testing::endpoint::{Endpoint, endpoint};
 use serde_json::{Value, json};
 
 /// The result; each finding was reported, after what it is about.

@@ -1,10 +1,10 @@
 //! The adapters to benchmarks in `examples/evals`, each with a scripted model: SWE-bench, mini-swe-agent beside `agent`, Harbor.
 
-use crate::support::agent::{agent, binary};
-use crate::support::counterpart::{PYTHONS, python, python_of, root};
-use crate::support::debian_image::{DebianImage, docker, succeeded};
-use crate::support::endpoint::{Script, endpoint};
-use crate::support::engine::engine;
+use agent_testbed::agent::{agent, binary};
+use agent_testbed::engine::engine;
+use agent_testing::counterpart::{PYTHONS, python, python_of, root};
+use agent_testing::debian_image::{DebianImage, docker, succeeded};
+use agent_testing::endpoint::{Script, endpoint};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;

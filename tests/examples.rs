@@ -4,12 +4,12 @@
 #[path = "../examples/library.rs"]
 mod library;
 
-use crate::support::agent::agent;
-use crate::support::endpoint::endpoint;
-use crate::support::machine;
 use agent::log::Store;
 use agent::model::Endpoint;
 use agent::session::{Builder, ModelSettings};
+use agent_testbed::agent::agent;
+use agent_testing::endpoint::endpoint;
+use agent_testing::machine;
 use serde_json::json;
 use std::path::Path;
 use std::process::Command;

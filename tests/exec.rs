@@ -1,7 +1,7 @@
 //! `agent exec` between two pipes: input and output of any length, in any order.
 
-use crate::support::agent::{DEADLINE, Finished, agent};
-use crate::support::backends::program_on_every_backend_and_provider;
+use agent_testbed::agent::{DEADLINE, Finished, agent};
+use agent_testbed::backends::program_on_every_backend_and_provider;
 use std::io::Write;
 use std::process::{Child, Stdio};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The exit codes, and the last event of `--json` for each of them.
 
-use crate::support::agent::{Agent, Finished, agent};
-use crate::support::endpoint::endpoint;
+use agent_testbed::agent::{Agent, Finished, agent};
+use agent_testing::endpoint::endpoint;
 use serde_json::json;
 use std::time::{Duration, Instant};
 
@@ -205,7 +205,7 @@ async fn doctor_checks_the_requested_sandbox() {
     assert_eq!(doctor(&["--sandbox", "local"], nowhere, 0), format!("{nothing}, ok"));
     assert_eq!(doctor(&[], nowhere, 0), "warning, not looked at, not looked at, ok");
     doctor(&["--sandbox", "local", "--runtime", "runsc"], nowhere, 2);
-    if crate::support::engine::engine().await.is_none() {
+    if agent_testbed::engine::engine().await.is_none() {
         return;
     }
     doctor(&["--image", "no name of an image"], None, 2);
@@ -244,7 +244,7 @@ fn a_limit_of_the_sandbox_is_reported_and_the_run_continues() {
         ("docker", "--memory", "64m", "head -c 200000000 /dev/zero | tail > /dev/null", "memory"),
     ] {
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-        if backend == "docker" && runtime.block_on(crate::support::engine::engine()).is_none() {
+        if backend == "docker" && runtime.block_on(agent_testbed::engine::engine()).is_none() {
             continue;
         }
         let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("ok").start();
@@ -391,7 +391,7 @@ fn options_without_effect_on_a_rejoined_sandbox_are_reported() {
 
 #[tokio::test]
 async fn a_session_keeps_its_runtime() {
-    let Some(docker) = crate::support::engine::engine().await else { return };
+    let Some(docker) = agent_testbed::engine::engine().await else { return };
     let runtimes = docker.checks().await.expect("the engine describes itself").runtimes;
     let name = runtimes.iter().find(|name| ["runc", "crun"].contains(&name.as_str())).expect("a runtime");
     let model = endpoint().text("ok").repeat_last().start();

@@ -1,8 +1,8 @@
 //! Files as users have them: their encodings, line ends and names, and how they get to the host.
 
-use crate::support::agent::{Agent, Finished, agent};
-use crate::support::endpoint::{Endpoint, endpoint};
-use crate::support::skip;
+use agent_testbed::agent::{Agent, Finished, agent};
+use agent_testing::endpoint::{Endpoint, endpoint};
+use agent_testing::skip;
 use serde_json::{Value, json};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! `agent` at a terminal where nothing is configured: an endpoint and a model are picked from what this machine has.
 
-use crate::support::endpoint::{Endpoint, endpoint};
-use crate::support::terminal::{Terminal, terminal};
+use agent_testbed::terminal::{Terminal, terminal};
+use agent_testing::endpoint::{Endpoint, endpoint};
 use std::fs;
 use std::net::TcpListener;
 use std::sync::{Mutex, PoisonError};

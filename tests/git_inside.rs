@@ -1,8 +1,8 @@
 //! git inside a sandbox says the same as outside, whatever kind of repository and settings the user has.
 
-use crate::support::agent::{Agent, agent};
-use crate::support::endpoint::endpoint;
-use crate::support::skip;
+use agent_testbed::agent::{Agent, agent};
+use agent_testing::endpoint::endpoint;
+use agent_testing::skip;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -1,9 +1,9 @@
 //! Output that cannot be written: a closed terminal, a full disk. No panic, and the right exit code.
 
-use crate::support::agent::agent;
-use crate::support::endpoint::endpoint;
-use crate::support::terminal::{Terminal, terminal};
 use agent::log::Store;
+use agent_testbed::agent::agent;
+use agent_testbed::terminal::{Terminal, terminal};
+use agent_testing::endpoint::endpoint;
 use serde_json::{Value, json};
 use std::fs;
 use std::time::{Duration, Instant};
@@ -52,7 +52,7 @@ fn a_closed_window_ends_the_prompt_and_a_shell_command() {
     terminal.type_line("!while true; do echo bu'sy'; sleep 0.01; done");
     terminal.wait_for("\nbusy\n");
     ends_when_the_window_is_closed(terminal);
-    let terminal = crate::support::terminal::terminal().endpoint(&endpoint().start()).start();
+    let terminal = agent_testbed::terminal::terminal().endpoint(&endpoint().start()).start();
     terminal.wait_for_prompt();
     ends_when_the_window_is_closed(terminal);
 }

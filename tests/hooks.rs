@@ -1,8 +1,8 @@
 //! Hooks: the user's own commands, in the sandbox and on the host, and what they can block.
 
-use crate::support::agent::{Agent, agent};
-use crate::support::endpoint::endpoint;
-use crate::support::terminal::terminal;
+use agent_testbed::agent::{Agent, agent};
+use agent_testbed::terminal::terminal;
+use agent_testing::endpoint::endpoint;
 use serde_json::{Value, json};
 
 /// A hook on the host that appends what it reads to `log` beside config.toml.

@@ -1,13 +1,13 @@
 //! Tools on files that are made to take long: one of 300 KB on one line, two million lines, bytes that are not text.
 
-use crate::support::agent::agent;
-use crate::support::backends::on_backends_with;
-use crate::support::endpoint::endpoint;
 use agent::error::Result;
 use agent::event::Events;
 use agent::log::{ArtifactLimits, Artifacts};
 use agent::sandbox::{FileWrite, Node};
 use agent::tools::{Bounds, Context, Reach, Registry};
+use agent_testbed::agent::agent;
+use agent_testbed::backends::on_backends_with;
+use agent_testing::endpoint::endpoint;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
 //! Programs of the sandbox that have the user's terminal: `!CMD` and `agent exec` at a terminal.
 
-use crate::support::agent::agent;
-use crate::support::endpoint::endpoint;
-use crate::support::terminal::{Terminal, terminal};
+use agent_testbed::agent::agent;
+use agent_testbed::terminal::{Terminal, terminal};
+use agent_testing::endpoint::endpoint;
 
 fn repl() -> Terminal {
     let terminal = terminal().endpoint(&endpoint().text("I see.").start()).start();

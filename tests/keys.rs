@@ -1,10 +1,10 @@
 //! The keys of the prompt, and what is typed while the model works.
 
-use crate::support::endpoint::{Endpoint, endpoint};
-use crate::support::terminal::{Builder, Terminal, terminal};
 use agent::cli::ui::line_editor::draw::Label;
 use agent::cli::ui::line_editor::{Assistant, Editing, Editor};
 use agent::cli::ui::read::read;
+use agent_testbed::terminal::{Builder, Terminal, terminal};
+use agent_testing::endpoint::{Endpoint, endpoint};
 use rustyline::completion::Pair;
 use rustyline::history::DefaultHistory;
 use serde_json::json;
@@ -419,7 +419,7 @@ fn keys_are_told_apart_only_at_the_prompt_and_where_the_terminal_can() {
     let all = raw(&terminal);
     assert_eq!(counts(&all), (2, 2), "{all:?}");
     assert!(all.find(off) < all.find("Yes."), "not while the model works: {all:?}");
-    let plain = crate::support::terminal::terminal().endpoint(&model).env("TERM", "linux").start();
+    let plain = agent_testbed::terminal::terminal().endpoint(&model).env("TERM", "linux").start();
     plain.wait_for_prompt();
     let plain = raw(&plain);
     assert!(plain.contains("\x1b[?2004h") && !plain.contains("\x1b[>5u"), "{plain:?}");

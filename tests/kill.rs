@@ -1,11 +1,11 @@
 //! `kill -9` at any moment: no event that was shown is lost, the file stays intact, the session can be resumed, nothing is
 //! left.
 
-use crate::support::agent::{Agent, Running, agent};
-use crate::support::endpoint::{Endpoint, endpoint};
-use crate::support::engine::engine;
-use crate::support::terminal::terminal;
 use agent::log::{SessionId, Store, verify};
+use agent_testbed::agent::{Agent, Running, agent};
+use agent_testbed::engine::engine;
+use agent_testbed::terminal::terminal;
+use agent_testing::endpoint::{Endpoint, endpoint};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::fs;

@@ -1,11 +1,11 @@
 //! Pods as sandboxes: what differs from other backends, on a real cluster. Without one nothing is tested: `.ci/cluster` starts one.
 
-use crate::support::agent::{Agent, agent};
-use crate::support::backends::{output_of, shell, spec};
-use crate::support::cluster::{self, Api, configured, settings};
-use crate::support::endpoint::endpoint;
 use agent::sandbox::kubernetes::{Isolation, Kubernetes, Settings};
 use agent::sandbox::{Backend, Command, Network, Outcome, Sandbox, Spec, State};
+use agent_testbed::agent::{Agent, agent};
+use agent_testbed::backends::{output_of, shell, spec};
+use agent_testbed::cluster::{self, Api, configured, settings};
+use agent_testing::endpoint::endpoint;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 

@@ -1,10 +1,10 @@
 //! `agent batch` with pods: the cluster says how many run at once.
 
-use crate::batch::{batch, prompt_of, results, tasks, writer};
 use crate::kubernetes::program_in;
-use crate::support::agent::agent;
-use crate::support::cluster::{Api, Node};
-use crate::support::endpoint::endpoint;
+use agent_testbed::agent::agent;
+use agent_testbed::batch::{batch, prompt_of, results, tasks, writer};
+use agent_testbed::cluster::{Api, Node};
+use agent_testing::endpoint::endpoint;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::{Duration, Instant};

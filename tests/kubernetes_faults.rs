@@ -1,12 +1,12 @@
 //! The failures between a client and its pod: each time the outcome is honest, and what still runs is found again.
 
-use crate::support::agent::agent;
-use crate::support::backends::{output_of, shell, spec};
-use crate::support::cluster::{self, Api, Node, settings};
-use crate::support::endpoint::endpoint;
 use crate::support::wire_tap::{Mode, WireTap};
 use agent::sandbox::kubernetes::{Kubernetes, Settings};
 use agent::sandbox::{Backend, Command, Outcome, Sandbox, Spec};
+use agent_testbed::agent::agent;
+use agent_testbed::backends::{output_of, shell, spec};
+use agent_testbed::cluster::{self, Api, Node, settings};
+use agent_testing::endpoint::endpoint;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 

@@ -1,11 +1,11 @@
 //! What a session says and leaves while it waits for a pod or a claim, and how fast a pod that was removed is gone.
 
-use crate::support::agent::{Agent, agent};
 use crate::support::agent_sandbox::{self, CLAIMS};
-use crate::support::backends::{output_of, spec};
-use crate::support::cluster::{self, Api, settings};
-use crate::support::endpoint::endpoint;
 use agent::sandbox::{Backend, Sandbox};
+use agent_testbed::agent::{Agent, agent};
+use agent_testbed::backends::{output_of, spec};
+use agent_testbed::cluster::{self, Api, settings};
+use agent_testing::endpoint::endpoint;
 use serde_json::json;
 use std::time::{Duration, Instant};
 

@@ -1,12 +1,12 @@
 //! Pods that are claimed from a warm pool, with the API of kubernetes-sigs/agent-sandbox in a real API server.
 
-use crate::support::agent::agent;
 use crate::support::agent_sandbox::Pool;
-use crate::support::backends::{output_of, shell, spec};
-use crate::support::cluster::{self, Api, Node, settings};
-use crate::support::endpoint::endpoint;
 use agent::sandbox::kubernetes::{Kubernetes, Settings};
 use agent::sandbox::{Backend, Sandbox, Spec, State};
+use agent_testbed::agent::agent;
+use agent_testbed::backends::{output_of, shell, spec};
+use agent_testbed::cluster::{self, Api, Node, settings};
+use agent_testing::endpoint::endpoint;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;

@@ -3,10 +3,10 @@
 //! Each test runs in a process of its own, which has files and directories of its own: once as the user who runs the tests, and,
 //! where that is root, once more as an ordinary user.
 
-use crate::support::backends::shell;
-use crate::support::machine;
 use agent::sandbox::local::Local;
 use agent::sandbox::{Backend, Command, Network, Outcome, Output, Sandbox, Spec, State, WorkspaceMount};
+use agent_testbed::backends::shell;
+use agent_testing::machine;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;

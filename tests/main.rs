@@ -19,7 +19,6 @@ mod checks;
 mod cloud;
 mod cloud_fork;
 mod cloud_hostile;
-#[cfg(feature = "modal")]
 mod cloud_modal;
 mod cloud_streams;
 mod code_command;
@@ -57,13 +56,9 @@ mod hostile_files;
 mod interactive;
 mod keys;
 mod kill;
-#[cfg(feature = "kubernetes")]
 mod kubernetes;
-#[cfg(feature = "kubernetes")]
 mod kubernetes_batch;
-#[cfg(feature = "kubernetes")]
 mod kubernetes_faults;
-#[cfg(feature = "kubernetes")]
 mod kubernetes_waits;
 mod kubernetes_warm;
 mod local;
@@ -113,7 +108,6 @@ mod support;
 mod telemetry;
 mod terminal;
 mod tools;
-#[cfg(feature = "vm")]
 mod vm;
 mod web;
 mod web_proxy;

@@ -1,9 +1,9 @@
 //! MCP servers in the sandbox: their tools, and what becomes of those that are hostile or broken.
 
-use crate::support::agent::{Agent, Finished, agent};
-use crate::support::endpoint::{Endpoint, Script, endpoint};
-use crate::support::hostile_text::{PARTS, assert_harmless, hostile_text};
-use crate::support::terminal::terminal;
+use agent_testbed::agent::{Agent, Finished, agent};
+use agent_testbed::terminal::terminal;
+use agent_testing::endpoint::{Endpoint, Script, endpoint};
+use agent_testing::hostile_text::{PARTS, assert_harmless, hostile_text};
 use serde_json::{Value, json};
 use std::time::Duration;
 

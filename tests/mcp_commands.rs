@@ -1,9 +1,9 @@
 //! `agent mcp add`, `list`, `check`, `approve` and `import`, and what a server may reach.
 
-use crate::support::agent::agent;
-use crate::support::endpoint::endpoint;
-use crate::support::site::Site;
-use crate::support::terminal::terminal;
+use agent_testbed::agent::agent;
+use agent_testbed::terminal::terminal;
+use agent_testing::endpoint::endpoint;
+use agent_testing::site::Site;
 use serde_json::{Value, json};
 
 const SERVER: &str = include_str!("mcp_servers/server.py");
@@ -119,7 +119,7 @@ const WORKSPACE_FILE: &str = r#"{ "mcpServers": {
 
 #[test]
 fn servers_of_a_repository_are_used_once_this_very_file_is_approved() {
-    let tools = |call: crate::support::agent::Agent| {
+    let tools = |call: agent_testbed::agent::Agent| {
         let model = endpoint().text("Seen.").start();
         let finished = call.endpoint(&model).args(["run", "--json", "look"]).run().expect_code(0);
         let has = model.requests()[0].body.to_string().contains("mcp__s__echo");

@@ -1,8 +1,8 @@
 //! The official conformance suite against `agent mcp`. It is written for a server with its own example tools, prompts and resources: a check
 //! that needs one of them cannot pass, and every other one has to.
 
-use crate::support::agent::agent;
 use crate::support::mcp_server::McpServer;
+use agent_testbed::agent::agent;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
@@ -38,7 +38,7 @@ struct Check {
 fn run(options: &[&str]) -> Option<Vec<Check>> {
     let modules = Path::new(SUITE).join("node_modules");
     if !Path::new(SUITE).join("installed").exists() {
-        crate::support::skip::missing("the suite that .ci/mcp-servers installs");
+        agent_testing::skip::missing("the suite that .ci/mcp-servers installs");
         return None;
     }
     let server = McpServer::listening(agent(), "127.0.0.1:0", &["--no-token"]);

@@ -1,7 +1,7 @@
 //! `agent mcp --listen`: the token, pages of other origins, both eras.
 
-use crate::support::agent::{Agent, agent};
 use crate::support::mcp_server::McpServer;
+use agent_testbed::agent::{Agent, agent};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -1,7 +1,7 @@
 //! `agent mcp login`: a browser, a code, refreshing, and a server that asks for it.
 
-use crate::support::agent::{Agent, agent};
-use crate::support::endpoint::endpoint;
+use agent_testbed::agent::{Agent, agent};
+use agent_testing::endpoint::endpoint;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;

@@ -1,8 +1,8 @@
 //! MCP servers that have a sandbox for themselves: those of images, as `docker run` starts them, and those with limits of their own.
 
-use crate::support::agent::{Agent, agent};
-use crate::support::endpoint::{Endpoint, Script, endpoint};
-use crate::support::engine::{DEADLINE, engine};
+use agent_testbed::agent::{Agent, agent};
+use agent_testbed::engine::{DEADLINE, engine};
+use agent_testing::endpoint::{Endpoint, Script, endpoint};
 use serde_json::{Value, json};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -71,7 +71,7 @@ fn calls(calls: &[(&str, Value)]) -> Endpoint {
 }
 
 fn results(model: &Endpoint) -> Vec<String> {
-    let read = |request: &crate::support::endpoint::Request| {
+    let read = |request: &agent_testing::endpoint::Request| {
         request.messages().last().unwrap()["content"].as_str().unwrap_or_default().to_owned()
     };
     model.requests()[1..].iter().map(read).collect()

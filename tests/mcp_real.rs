@@ -1,8 +1,8 @@
 //! MCP servers of others, in the sandbox: those that `.ci/mcp-servers` installs, and one that `npx` downloads.
 
-use crate::support::agent::{Agent, agent};
-use crate::support::endpoint::{Endpoint, endpoint};
-use crate::support::site::Site;
+use agent_testbed::agent::{Agent, agent};
+use agent_testing::endpoint::{Endpoint, endpoint};
+use agent_testing::site::Site;
 use serde_json::{Value, json};
 use std::net::ToSocketAddrs;
 use std::path::Path;
@@ -14,7 +14,7 @@ const SERVERS: &str = "/usr/local/lib/agent-mcp";
 fn installed(name: &str, program: &str, arguments: &str, more: &str) -> Option<Agent> {
     let directory = Path::new(SERVERS).join(name);
     if !directory.join("installed").exists() {
-        crate::support::skip::missing("the servers that .ci/mcp-servers installs");
+        agent_testing::skip::missing("the servers that .ci/mcp-servers installs");
         return None;
     }
     Some(agent().deadline(Duration::from_secs(300)).config(&format!(
@@ -23,12 +23,12 @@ fn installed(name: &str, program: &str, arguments: &str, more: &str) -> Option<A
     )))
 }
 
-fn run(call: Agent, model: &Endpoint) -> crate::support::agent::Finished {
+fn run(call: Agent, model: &Endpoint) -> agent_testbed::agent::Finished {
     call.endpoint(model).args(["run", "--json", "use it"]).run().expect_code(0)
 }
 
 fn results(model: &Endpoint) -> Vec<String> {
-    let read = |request: &crate::support::endpoint::Request| {
+    let read = |request: &agent_testing::endpoint::Request| {
         request.messages().last().unwrap()["content"].as_str().unwrap_or_default().to_owned()
     };
     model.requests()[1..].iter().map(read).collect()

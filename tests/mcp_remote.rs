@@ -1,7 +1,7 @@
 //! MCP servers elsewhere, over HTTP from this machine: both eras, and those that are hostile or broken.
 
-use crate::support::agent::{Agent, Finished, agent};
-use crate::support::endpoint::{Endpoint, endpoint};
+use agent_testbed::agent::{Agent, Finished, agent};
+use agent_testing::endpoint::{Endpoint, endpoint};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::process::{Child as Process, Command, Stdio};

@@ -1,9 +1,9 @@
 //! `agent mcp`: with the protocol's own client in both eras, and with hostile ones.
 
-use crate::support::agent::{Agent, DEADLINE, agent};
-use crate::support::counterpart::{python, script};
-use crate::support::hostile_text::{assert_harmless, hostile_text, octal};
 use crate::support::rpc::{Server, answer, exchange, lines, send};
+use agent_testbed::agent::{Agent, DEADLINE, agent};
+use agent_testing::counterpart::{python, script};
+use agent_testing::hostile_text::{assert_harmless, hostile_text, octal};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::process::Stdio;

@@ -1,13 +1,13 @@
 //! The network that is asked for, on every backend: what gets through, and what does not.
 
-use crate::support::backends::{BACKENDS, backend, shell};
-use crate::support::site::{ADDRESS, CERTIFICATE, Site};
-use crate::support::skip::left_out;
 use agent::Result;
 use agent::approval::{Answer, Approver, Question};
 use agent::event::{Event, Events, Listener, Record};
 use agent::network::{Entry, Gateway, Limits, PORT};
 use agent::sandbox::{Command, FileWrite, Network, Node, Outcome, Output, Sandbox, Spec};
+use agent_testbed::backends::{BACKENDS, backend, shell};
+use agent_testing::site::{ADDRESS, CERTIFICATE, Site};
+use agent_testing::skip::left_out;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use sha2::{Digest, Sha256};

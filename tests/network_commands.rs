@@ -1,9 +1,9 @@
 //! `--network`, `/network` and the question about a host, as the user meets them.
 
-use crate::support::agent::agent;
-use crate::support::endpoint::endpoint;
-use crate::support::site::Site;
-use crate::support::terminal::{Terminal, terminal};
+use agent_testbed::agent::agent;
+use agent_testbed::terminal::{Terminal, terminal};
+use agent_testing::endpoint::endpoint;
+use agent_testing::site::Site;
 use serde_json::json;
 
 #[test]
@@ -252,7 +252,7 @@ fn a_script_is_told_once_at_the_end_which_registries_it_missed() {
     let list = site.host_and_port();
     let with_list =
         agent().args(["run", "fetch", "--json", "--network", &list]).endpoint(&model).run().expect_code(0);
-    let texts = |finished: &crate::support::agent::Finished| -> Vec<String> {
+    let texts = |finished: &agent_testbed::agent::Finished| -> Vec<String> {
         let notices = finished.events_of("notice");
         let texts = notices.iter().map(|event| event["text"].as_str().expect("text").to_owned());
         texts.filter(|text| text.contains("registr")).collect()

@@ -1,7 +1,7 @@
 //! How the guest finds out whether a network is there: `guest probe`, where every address leads to what answers as is said here.
 
-use crate::support::egress::{Egress, METADATA, Service, of_e2b, read_some};
-use crate::support::guest::program;
+use agent_testing::egress::{Egress, METADATA, Service, of_e2b, read_some};
+use agent_testing::guest::program;
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;

@@ -1,6 +1,6 @@
 //! The parts of a release: the archive with `install.sh`, the npm packages, the formula.
 
-use crate::support::skip;
+use agent_testing::skip;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;

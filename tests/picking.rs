@@ -1,15 +1,15 @@
 //! Lists that the user picks from, and what is shown of a session that is resumed.
 
-use crate::support::agent::agent;
-use crate::support::endpoint::endpoint;
-use crate::support::terminal::{Builder, terminal};
+use agent_testbed::agent::agent;
+use agent_testbed::terminal::{Builder, terminal};
+use agent_testing::endpoint::endpoint;
 use serde_json::{Value, json};
 
 const UP: &str = "\x1b[A";
 const DOWN: &str = "\x1b[B";
 
 /// Two sessions with so many prompts each, the second written last.
-fn with_sessions(builder: &Builder, model: &crate::support::endpoint::Endpoint) {
+fn with_sessions(builder: &Builder, model: &agent_testing::endpoint::Endpoint) {
     for (key, prompts) in [("one", &["first a", "first b", "first c"][..]), ("two", &["second a"])] {
         for prompt in prompts {
             let mut run = builder.again().endpoint(model).args(["run", "--session-key", key, prompt]).start();

@@ -1,10 +1,10 @@
 //! Pictures in terminals of each kind, byte for byte.
 
-use crate::support::endpoint::endpoint;
-use crate::support::terminal::{Builder, Terminal, terminal};
 use agent::event::Event;
 use agent::log::{ArtifactLimits, Artifacts, SessionId, Store};
 use agent::picture::{Pixels, decode};
+use agent_testbed::terminal::{Builder, Terminal, terminal};
+use agent_testing::endpoint::endpoint;
 use agent_testing::session_samples::{record, started};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

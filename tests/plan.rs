@@ -1,11 +1,11 @@
 //! Plans: the tool, what the user sees, and a workspace that is read-only until the user accepts.
 
-use crate::support::agent::agent;
-use crate::support::backends::{on_every_backend, shell};
-use crate::support::endpoint::endpoint;
-use crate::support::terminal::terminal;
 use agent::error::Kind;
 use agent::sandbox::{FileWrite, Node, Outcome};
+use agent_testbed::agent::agent;
+use agent_testbed::backends::{on_every_backend, shell};
+use agent_testbed::terminal::terminal;
+use agent_testing::endpoint::endpoint;
 use serde_json::{Value, json};
 
 fn plan(steps: &[(&str, &str)]) -> Value {

@@ -1,10 +1,10 @@
 //! Ordinary projects, with what their tools have installed and built on this machine: inside, in local sandboxes and in containers,
 //! each runs its own test command as it does outside, with no option.
 
-use crate::support::agent::{Agent, agent};
-use crate::support::backends::{backend, is_ordinary_user, is_root, program_on_every_backend};
-use crate::support::endpoint::endpoint;
-use crate::support::skip;
+use agent_testbed::agent::{Agent, agent};
+use agent_testbed::backends::{backend, is_ordinary_user, is_root, program_on_every_backend};
+use agent_testing::endpoint::endpoint;
+use agent_testing::skip;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::os::unix::fs::{PermissionsExt, symlink};

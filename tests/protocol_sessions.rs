@@ -2,10 +2,9 @@
 //! behind that is refused later.
 
 use crate::acp::driven;
-use crate::delegate::await_event;
-use crate::support::agent::{Agent, Finished, agent};
-use crate::support::endpoint::{Endpoint, Script, endpoint};
 use crate::web::serve;
+use agent_testbed::agent::{Agent, Finished, agent};
+use agent_testing::endpoint::{Endpoint, Script, endpoint};
 use serde_json::{Value, json};
 
 const PROTOCOLS: [&str; 3] = ["chat", "responses", "messages"];
@@ -51,7 +50,7 @@ fn a_long_session_with_failures_an_interrupt_and_a_fork_is_accepted_in_each_prot
             at(first.again(), &model, protocol).args(["run", "--json", "--session", session, prompt])
         };
         let running = go_on(&session, "wait").start();
-        await_event(&running, "sleep 1000");
+        running.wait_for_event("sleep 1000");
         running.signal(libc::SIGINT);
         running.wait().expect_code(130);
         go_on(&session, "part two").run().expect_code(0);

@@ -1,12 +1,11 @@
 //! The three protocols: the same session over each, against endpoints that refuse what the vendors' refuse and count their caches.
 
-use crate::support;
-use crate::support::agent::{Agent, Finished, agent};
-use crate::support::client::{ask_with, tools};
-use crate::support::counterpart;
-use crate::support::endpoint::{Endpoint, Script, endpoint};
-use crate::support::serve::sdk;
+use crate::support::client::{self, ask_with, tools};
 use agent::model::{ChatModel, Message, OpenAi, Protocol, Reply, Secret};
+use agent_testbed::agent::{Agent, Finished, agent};
+use agent_testbed::serve::sdk;
+use agent_testing::counterpart;
+use agent_testing::endpoint::{Endpoint, Script, endpoint};
 use agent_testing::prefix_cache::{Count, seal};
 use serde_json::{Value, json};
 
@@ -23,7 +22,7 @@ fn again(finished: &Finished, model: &Endpoint, protocol: &str) -> Agent {
 }
 
 fn settings(model: &Endpoint, protocol: Protocol) -> agent::model::Endpoint {
-    let mut endpoint = support::client::settings(model);
+    let mut endpoint = client::settings(model);
     (endpoint.protocol, endpoint.key) = (protocol, Some(Secret::new("test-key").unwrap()));
     endpoint
 }

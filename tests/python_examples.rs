@@ -1,9 +1,9 @@
 //! The programs in `examples/python/`, against a scripted endpoint and real sandboxes.
 
-use crate::support::agent::{Agent, agent, binary};
-use crate::support::counterpart::{python, root};
-use crate::support::endpoint::{Endpoint, endpoint};
-use crate::support::serve::{KEY, Server};
+use agent_testbed::agent::{Agent, agent, binary};
+use agent_testbed::serve::{KEY, Server};
+use agent_testing::counterpart::{python, root};
+use agent_testing::endpoint::{Endpoint, endpoint};
 use serde_json::json;
 use std::path::Path;
 use std::time::Duration;
@@ -104,15 +104,14 @@ fn the_langchain_agent_does_the_classics_in_a_local_sandbox() {
 
 #[tokio::test]
 async fn the_langchain_agent_does_the_classics_in_docker() {
-    if crate::support::backends::backend("docker").await.is_some() {
+    if agent_testbed::backends::backend("docker").await.is_some() {
         tokio::task::spawn_blocking(|| classics_on("docker", agent())).await.unwrap();
     }
 }
 
-#[cfg(feature = "kubernetes")]
 #[tokio::test]
 async fn the_langchain_agent_does_the_classics_in_a_pod() {
-    let Some(api) = crate::support::cluster::Api::connect().await else { return };
+    let Some(api) = agent_testbed::cluster::Api::connect().await else { return };
     let call = crate::kubernetes::program(&api, agent());
     tokio::task::spawn_blocking(|| classics_on("kubernetes", call)).await.unwrap();
 }

@@ -1,8 +1,8 @@
 //! The package in `python/`: its own tests and LangChain's suite, on each version of Python that it is for. `.ci/package` builds and
 //! installs the wheel.
 
-use crate::support::agent::agent;
-use crate::support::counterpart::{PYTHONS, python_of, root};
+use agent_testbed::agent::agent;
+use agent_testing::counterpart::{PYTHONS, python_of, root};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;

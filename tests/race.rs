@@ -1,10 +1,10 @@
 //! `agent race` and `agent fork`: several sessions from one state.
 
 use crate::delegate::await_no_sandbox;
-use crate::support::agent::agent;
-use crate::support::backends::{BACKENDS, backend};
-use crate::support::endpoint::{Endpoint, Script, endpoint};
-use crate::support::terminal::terminal;
+use agent_testbed::agent::agent;
+use agent_testbed::backends::{BACKENDS, backend};
+use agent_testbed::terminal::terminal;
+use agent_testing::endpoint::{Endpoint, Script, endpoint};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 

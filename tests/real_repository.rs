@@ -1,11 +1,11 @@
 //! A repository of a common shape, through a whole session of edit, test, undo, edit and apply: the host's tree is
 //! exactly what the same edits make of it by hand, and nothing else of it was touched.
 
-use crate::support::agent::agent;
-use crate::support::backends::{BACKENDS, backend};
-use crate::support::endpoint::{Endpoint, endpoint};
-use crate::support::terminal::{Builder, terminal};
-use crate::support::tree;
+use agent_testbed::agent::agent;
+use agent_testbed::backends::{BACKENDS, backend};
+use agent_testbed::terminal::{Builder, terminal};
+use agent_testing::endpoint::{Endpoint, endpoint};
+use agent_testing::tree;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

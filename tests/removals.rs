@@ -1,7 +1,5 @@
 //! The end of sandboxes whose backend is away for a moment, or takes its time.
 
-use crate::support::endpoint::endpoint;
-use crate::support::machine;
 use ::agent::agent::{Budget, Spent};
 use ::agent::batch::{Batch, Halt, Models, Observer, Output, Settings, Update, read_tasks};
 use ::agent::error::{Error, Result};
@@ -11,6 +9,8 @@ use ::agent::model::Endpoint;
 use ::agent::sandbox::local::Local;
 use ::agent::sandbox::{Backend, Capabilities, Channel, Listed, OnProgress, Spec, State, removals};
 use ::agent::session::{Builder, CheckRules, ModelSettings, Population, Resume, Retention};
+use agent_testing::endpoint::endpoint;
+use agent_testing::machine;
 use async_trait::async_trait;
 use serde_json::json;
 use std::collections::BTreeSet;

@@ -1,8 +1,8 @@
 //! The REPL at a real terminal.
 
-use crate::support::endpoint::{Endpoint, endpoint};
-use crate::support::terminal::{Terminal, terminal};
 use agent::log::Store;
+use agent_testbed::terminal::{Terminal, terminal};
+use agent_testing::endpoint::{Endpoint, endpoint};
 use serde_json::json;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;

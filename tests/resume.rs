@@ -1,10 +1,10 @@
 //! Resuming a session: the conversation, the workspace, the file.
 
-use crate::support::agent::{Agent, Finished, agent};
-use crate::support::backends::{BACKENDS, backend};
-use crate::support::endpoint::endpoint;
-use crate::support::skip;
-use crate::support::terminal::terminal;
+use agent_testbed::agent::{Agent, Finished, agent};
+use agent_testbed::backends::{BACKENDS, backend};
+use agent_testbed::terminal::terminal;
+use agent_testing::endpoint::endpoint;
+use agent_testing::skip;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,5 @@
 //! The review of changes by hunk, in the REPL and in `agent apply -i`.
 
-use crate::support::agent::agent;
-use crate::support::endpoint::endpoint;
-use crate::support::terminal::{Builder, Terminal, terminal};
 use agent::diff::hunks::Kind;
 use agent::hash::Hash;
 use agent::workspace::ChangeSet;
@@ -11,6 +8,9 @@ use agent::workspace::manifest::Node;
 use agent::workspace::parts::{Item, items};
 use agent::workspace::store::Store;
 use agent::workspace::tree_path::TreePath;
+use agent_testbed::agent::agent;
+use agent_testbed::terminal::{Builder, Terminal, terminal};
+use agent_testing::endpoint::endpoint;
 use proptest::prelude::*;
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt;

@@ -1,8 +1,8 @@
 //! `agent review`: findings with file and line, and nothing changed.
 
-use crate::support::agent::{Agent, agent};
-use crate::support::endpoint::endpoint;
-use crate::support::skip;
+use agent_testbed::agent::{Agent, agent};
+use agent_testing::endpoint::endpoint;
+use agent_testing::skip;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,7 +1,7 @@
 //! `agent run`: one prompt, one answer, real tools in a real sandbox.
 
-use crate::support::agent::{Agent, agent};
-use crate::support::endpoint::endpoint;
+use agent_testbed::agent::{Agent, agent};
+use agent_testing::endpoint::endpoint;
 use serde_json::json;
 
 #[test]

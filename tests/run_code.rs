@@ -1,15 +1,15 @@
 //! `run_code` on every backend: each language, the state that is kept, interrupts, and programs that attack the interpreter
 //! that runs them.
 
-use crate::support::agent::agent;
-use crate::support::backends::{TestSandbox, is_ordinary_user, on_every_backend};
-use crate::support::endpoint::endpoint;
-use crate::support::skip::left_out;
 use agent::error::Result;
 use agent::event::Events;
 use agent::log::{ArtifactLimits, Artifacts};
 use agent::tools::code::{Language, RunCode, Toolchains};
 use agent::tools::{Bounds, Context, Reach, Tool, ToolResult};
+use agent_testbed::agent::agent;
+use agent_testbed::backends::{TestSandbox, is_ordinary_user, on_every_backend};
+use agent_testing::endpoint::endpoint;
+use agent_testing::skip::left_out;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};

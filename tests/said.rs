@@ -1,8 +1,8 @@
 //! What the user says in words where a question waits: a refusal with its reason, which the model gets.
 
-use crate::support::endpoint::{Endpoint, endpoint};
-use crate::support::site::Site;
-use crate::support::terminal::terminal;
+use agent_testbed::terminal::terminal;
+use agent_testing::endpoint::{Endpoint, endpoint};
+use agent_testing::site::Site;
 use serde_json::json;
 
 /// The results that the model has got.

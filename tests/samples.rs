@@ -2,8 +2,8 @@
 //! clear error.
 
 use crate::support::client::{Seen, ask, client, client_without_retries};
-use crate::support::endpoint::endpoint;
 use agent::model::{ChatModel, Reply};
+use agent_testing::endpoint::endpoint;
 use std::path::Path;
 
 async fn reply(name: &str) -> (Reply, Seen) {
@@ -84,7 +84,7 @@ async fn a_small_coder_model_lists_the_files() {
 
 #[tokio::test]
 async fn the_models_of_a_proxy_are_listed() {
-    let (body, _) = crate::support::endpoint::sample("litellm/models");
+    let (body, _) = agent_testing::endpoint::sample("litellm/models");
     let endpoint = endpoint().models(200, body).start();
     let models = client(&endpoint).models().await.unwrap();
     assert_eq!((models.len(), models[0].as_str()), (10, "mock-text"));

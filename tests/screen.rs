@@ -1,9 +1,9 @@
 //! The view at a real terminal: snapshots at two widths with and without colours, the status line, the two styles of the
 //! trace, notifications and the title.
 
-use crate::support::agent::agent;
-use crate::support::endpoint::{Endpoint, endpoint};
-use crate::support::terminal::{Builder, terminal};
+use agent_testbed::agent::agent;
+use agent_testbed::terminal::{Builder, terminal};
+use agent_testing::endpoint::{Endpoint, endpoint};
 use serde_json::json;
 use std::path::Path;
 
@@ -71,13 +71,11 @@ fn a_session_at_120_columns() {
     insta::assert_snapshot!(seen(120, &[("NO_COLOR", "1")], ""));
 }
 
-#[cfg(feature = "policy")]
 #[test]
 fn a_session_at_80_columns_in_colour() {
     insta::assert_snapshot!(seen(80, &[], "[ui]\ntrace = \"plain\"\n"));
 }
 
-#[cfg(feature = "policy")]
 #[test]
 fn a_session_at_120_columns_in_colour() {
     insta::assert_snapshot!(seen(120, &[], ""));
@@ -113,7 +111,6 @@ fn what_an_edit_changed_is_seen_at_80_columns() {
     insta::assert_snapshot!(edits(80, &[("NO_COLOR", "1")]));
 }
 
-#[cfg(feature = "policy")]
 #[test]
 fn what_an_edit_changed_is_seen_at_120_columns_in_colour() {
     insta::assert_snapshot!(edits(120, &[]));
@@ -241,7 +238,7 @@ fn a_failed_check_shows_its_last_lines() {
 }
 
 /// Returns what the program wrote, as text.
-fn raw(terminal: &crate::support::terminal::Terminal) -> String {
+fn raw(terminal: &agent_testbed::terminal::Terminal) -> String {
     String::from_utf8_lossy(&terminal.raw()).into_owned()
 }
 

@@ -1,9 +1,9 @@
 //! `agent serve` with the vendors' own SDKs. `.ci/sdks` installs them.
 
-use crate::support::agent::agent;
-use crate::support::counterpart;
-use crate::support::serve::{KEY, Server, sdk};
-use crate::support::site::Site;
+use agent_testbed::agent::agent;
+use agent_testbed::serve::{KEY, Server, sdk};
+use agent_testing::counterpart;
+use agent_testing::site::Site;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! `agent serve` with clients that are hostile, or gone.
 
-use crate::support::serve::{KEY, Server};
+use agent_testbed::serve::{KEY, Server};
 use serde_json::{Value, json};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;

@@ -1,8 +1,8 @@
 //! The suite of Novita's code interpreter, which comes with its wheel, unchanged against `agent serve`.
 
-use crate::support::counterpart::python;
-use crate::support::serve::Server;
-use crate::support::skip::debian_python_has;
+use agent_testbed::serve::Server;
+use agent_testing::counterpart::python;
+use agent_testing::skip::debian_python_has;
 use std::path::PathBuf;
 use std::process::Command;
 

@@ -1,9 +1,9 @@
 //! Session files that earlier versions wrote (`tests/samples/sessions`): each is read, verified, reported and continued.
 
-use crate::support::agent::{Agent, agent};
-use crate::support::endpoint::endpoint;
 use agent::hash::Hash;
 use agent::log::{History, read_records};
+use agent_testbed::agent::{Agent, agent};
+use agent_testing::endpoint::endpoint;
 use std::path::{Path, PathBuf};
 
 /// An id for files whose sessions were kept under another name.

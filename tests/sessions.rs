@@ -1,7 +1,7 @@
 //! `agent sessions`, `agent replay` and `agent fork` on the command line.
 
-use crate::support::agent::{Finished, agent};
-use crate::support::endpoint::endpoint;
+use agent_testbed::agent::{Finished, agent};
+use agent_testing::endpoint::endpoint;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 

@@ -1,9 +1,9 @@
 //! `[workspace] setup`: what prepares a project once, whose result later sessions begin with.
 
-use crate::support::agent::{Agent, Finished, agent};
-use crate::support::backends::{backend, program_on_every_backend};
-use crate::support::endpoint::endpoint;
-use crate::support::terminal::terminal;
+use agent_testbed::agent::{Agent, Finished, agent};
+use agent_testbed::backends::{backend, program_on_every_backend};
+use agent_testbed::terminal::terminal;
+use agent_testing::endpoint::endpoint;
 use serde_json::json;
 use std::path::Path;
 

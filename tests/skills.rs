@@ -1,8 +1,8 @@
 //! Skills of the project and of the user: what the model learns, and what the sandbox has.
 
-use crate::support::agent::{Agent, agent};
-use crate::support::endpoint::endpoint;
-use crate::support::terminal::terminal;
+use agent_testbed::agent::{Agent, agent};
+use agent_testbed::terminal::terminal;
+use agent_testing::endpoint::endpoint;
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt;
 

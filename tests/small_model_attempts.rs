@@ -1,8 +1,8 @@
 //! Small models that keep failing start over.
 
 use crate::small_models::{last_text, server, turn};
-use crate::support::agent::agent;
-use crate::support::endpoint::endpoint;
+use agent_testbed::agent::agent;
+use agent_testing::endpoint::endpoint;
 use serde_json::{Value, json};
 
 const PROMPT: &str = "Fix double.py so that double(2) returns 4.";

@@ -1,7 +1,7 @@
 //! The compact form of a conversation, for small models.
 
-use crate::support::agent::{Agent, Finished, agent};
-use crate::support::endpoint::{Endpoint, Script, endpoint};
+use agent_testbed::agent::{Agent, Finished, agent};
+use agent_testing::endpoint::{Endpoint, Script, endpoint};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,8 @@
 //! `[telemetry]`: spans and metrics at a collector, nothing of contents, and no session that waits for one.
 
-use crate::support::agent::agent;
-use crate::support::endpoint::{Endpoint, endpoint};
-use crate::support::skip;
+use agent_testbed::agent::agent;
+use agent_testing::endpoint::{Endpoint, endpoint};
+use agent_testing::skip;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,6 +1,6 @@
 //! The tests' terminal, tested with a shell.
 
-use crate::support::terminal::Builder;
+use agent_testbed::terminal::Builder;
 
 #[test]
 fn a_terminal_shows_what_a_program_draws_and_passes_keys_on() {

@@ -1,7 +1,7 @@
 //! The arguments that the tools take from a model, and what they tell it.
 
-use crate::support::agent::{Finished, agent};
-use crate::support::endpoint::endpoint;
+use agent_testbed::agent::{Finished, agent};
+use agent_testing::endpoint::endpoint;
 use serde_json::{Value, json};
 
 /// One message with these calls, on these files, all of it applied: the result that the model gets of each call.

@@ -1,10 +1,10 @@
 //! Virtual machines: how they end, and what is left of them.
 
-use crate::support::agent::{agent, share_images};
-use crate::support::backends::{output_of, shell, spec, virtual_machines, vm_cache};
 use agent::machine::Machine;
 use agent::sandbox::vm::{Board, Settings, Vm};
 use agent::sandbox::{Backend, FileWrite, Node, Outcome, Sandbox, Spec, State};
+use agent_testbed::agent::{agent, share_images};
+use agent_testbed::backends::{output_of, shell, spec, virtual_machines, vm_cache};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ async fn started(vm: &Vm, spec: &Spec) -> (Sandbox, i32) {
     let (channel, info) = vm.start(spec, &|_, _, _| {}).await.expect("the machine starts");
     assert_eq!(info.backend, "vm");
     let sandbox = Sandbox::connect(channel).await.expect("the guest answers");
-    let data = crate::support::machine().data_dir().expect("a data directory");
+    let data = agent_testing::machine().data_dir().expect("a data directory");
     let qemu = qemu_in(&data.join("machines").join(&spec.session)).expect("QEMU runs");
     (sandbox, qemu)
 }
@@ -72,7 +72,7 @@ async fn a_machine_whose_qemu_is_killed_says_so_and_leaves_nothing() {
     signal(qemu, libc::SIGKILL);
     let failure = failure(&sandbox).await;
     assert!(failure.contains("the virtual machine has ended: QEMU, signal: 9"), "{failure}");
-    let directory = crate::support::machine().data_dir().unwrap().join("machines").join(&spec.session);
+    let directory = agent_testing::machine().data_dir().unwrap().join("machines").join(&spec.session);
     wait_until("its directory is gone", || !directory.exists());
     vm.destroy(&spec.session).await.expect("a machine that is gone can be removed");
 }
@@ -177,7 +177,7 @@ fn a_disk_without_space_ends_a_machine_by_name() {
     }
     let command = ["exec", "--sandbox", "vm", "--", "sh", "-c", "head -c 200M /dev/urandom > big; sync"];
     let call = agent().deadline(LONG).args(command);
-    if !crate::support::backends::is_vm() {
+    if !agent_testbed::backends::is_vm() {
         share_images(&call.home("cache"));
     }
     let home = call.home("data");
@@ -215,7 +215,7 @@ impl Drop for Unmount {
 
 /// The keeper of a machine.
 fn keeper_of(session: &str) -> Option<i32> {
-    let data = crate::support::machine().data_dir().expect("a data directory");
+    let data = agent_testing::machine().data_dir().expect("a data directory");
     let processes = fs::read_to_string(data.join("machines").join(session).join("processes")).ok()?;
     processes.lines().nth(1)?.split(' ').next()?.parse().ok()
 }
@@ -233,7 +233,7 @@ async fn a_paused_machine_is_a_file_whose_processes_go_on_also_without_its_keepe
     .await;
     let goes_on = "n=$(cat count); until [ \"$(cat count)\" -gt $((n + 2)) ]; do sleep 0.1; done; echo $n";
     let first: u32 = output_of(&sandbox, goes_on).await.parse().expect("a number");
-    let directory = crate::support::machine().data_dir().unwrap().join("machines").join(&spec.session);
+    let directory = agent_testing::machine().data_dir().unwrap().join("machines").join(&spec.session);
     let state = directory.join("workspace/state");
 
     vm.pause(&spec.session).await.expect("paused");
@@ -346,8 +346,8 @@ async fn a_machine_boots_where_its_state_is_damaged() {
 
 #[test]
 fn a_machine_has_terminals_and_its_ports_are_forwarded() {
-    use crate::support::endpoint::endpoint;
-    use crate::support::terminal::terminal;
+    use agent_testbed::terminal::terminal;
+    use agent_testing::endpoint::endpoint;
     use std::io::{Read, Write};
     if virtual_machines().is_none() {
         return;
@@ -452,7 +452,7 @@ fn nothing_is_left_of_a_machine_whose_agent_is_killed_or_interrupted() {
     {
         let call = agent().deadline(LONG).args(["exec", "--sandbox", "vm", "--", "sleep", "600"]);
         let home = call.home("data");
-        if !crate::support::backends::is_vm() {
+        if !agent_testbed::backends::is_vm() {
             share_images(&home.with_file_name("cache"));
         }
         let running = call.start();
@@ -494,7 +494,7 @@ fn doctor_tries_a_machine() {
         return;
     }
     let call = agent().deadline(LONG).args(["doctor", "--sandbox", "vm"]);
-    if !crate::support::backends::is_vm() {
+    if !agent_testbed::backends::is_vm() {
         share_images(&call.home("cache"));
     }
     let said = call.run().stdout;
@@ -506,7 +506,7 @@ fn doctor_tries_a_machine() {
 
 #[test]
 fn what_a_session_changed_is_shown_applied_and_undone() {
-    use crate::support::endpoint::endpoint;
+    use agent_testing::endpoint::endpoint;
     use serde_json::json;
     if virtual_machines().is_none() {
         return;
@@ -519,7 +519,7 @@ fn what_a_session_changed_is_shown_applied_and_undone() {
         .text("done")
         .start();
     let call = agent().deadline(LONG).sandbox("vm").file("file.txt", "before\n").endpoint(&model);
-    if !crate::support::backends::is_vm() {
+    if !agent_testbed::backends::is_vm() {
         share_images(&call.home("cache"));
     }
     let finished = call.args(["run", "--json", "change it"]).run().expect_code(0);
@@ -546,7 +546,7 @@ int main(void) {
 async fn docker_builds_and_runs_containers_inside_of_a_machine() {
     let Some(vm) = virtual_machines() else { return };
     if !["/usr/bin/dockerd", "/usr/sbin/dockerd"].iter().any(|engine| Path::new(engine).exists()) {
-        crate::support::skip::left_out(
+        agent_testing::skip::left_out(
             "not tested: Docker in a virtual machine (Debian: apt install docker.io)",
         );
         return;

@@ -1,9 +1,5 @@
 //! `agent web` over its socket: the whole conversation, the review, reconnecting, and what is refused.
 
-use crate::support::agent::{Agent, Finished, Running, agent};
-use crate::support::endpoint::endpoint;
-use crate::support::hostile_text::{assert_harmless, hostile_text, octal};
-use crate::support::site::Site;
 use ::agent::agent::Budget;
 use ::agent::error::{Error, Result};
 use ::agent::log::{SessionId, Store};
@@ -12,6 +8,10 @@ use ::agent::server::web::{
     Web, router,
 };
 use ::agent::session::{Frontend, ModelSettings, Session};
+use agent_testbed::agent::{Agent, Finished, Running, agent};
+use agent_testing::endpoint::endpoint;
+use agent_testing::hostile_text::{assert_harmless, hostile_text, octal};
+use agent_testing::site::Site;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};

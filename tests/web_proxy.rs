@@ -1,8 +1,8 @@
 //! The proxies and the systemd unit of `examples/web`, with their own programs: nginx, Caddy, systemd-analyze.
 
-use crate::support::agent::{DEADLINE, Running, agent};
-use crate::support::counterpart::has;
-use crate::support::endpoint::endpoint;
+use agent_testbed::agent::{DEADLINE, Running, agent};
+use agent_testing::counterpart::has;
+use agent_testing::endpoint::endpoint;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -199,7 +199,7 @@ fn the_unit_is_one_that_systemd_reads() {
         return;
     }
     let directory = tempfile::tempdir().expect("a directory");
-    let program = crate::support::agent::binary().display().to_string();
+    let program = agent_testbed::agent::binary().display().to_string();
     let unit = example("agent-web.service").replace("/usr/local/bin/agent", &program);
     let path = directory.path().join("agent-web.service");
     std::fs::File::create(&path).and_then(|mut file| file.write_all(unit.as_bytes())).expect("the unit");

@@ -1,11 +1,11 @@
 //! The image of `examples/huggingface-space`: built from a base of this machine's packages, without a network, and run as a Space runs it.
 
-use crate::support::agent::{DEADLINE, binary};
-use crate::support::counterpart::root;
-use crate::support::debian_image::{DebianImage, docker, succeeded};
-use crate::support::endpoint::{Endpoint, endpoint};
-use crate::support::engine::engine;
-use crate::support::serve::{KEY, Server};
+use agent_testbed::agent::{DEADLINE, binary};
+use agent_testbed::engine::engine;
+use agent_testbed::serve::{KEY, Server};
+use agent_testing::counterpart::root;
+use agent_testing::debian_image::{DebianImage, docker, succeeded};
+use agent_testing::endpoint::{Endpoint, endpoint};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};

@@ -1,8 +1,8 @@
 //! The terminals of `agent web` over their sockets: what they are for, and what clients that want more than that get.
 
-use crate::support::agent::agent;
-use crate::support::endpoint::endpoint;
 use crate::web::{Server, TOKEN, serve, serve_with, wait_for};
+use agent_testbed::agent::agent;
+use agent_testing::endpoint::endpoint;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};

@@ -1,9 +1,9 @@
 //! `agent diff`, `agent apply` and `agent undo` on a session that has ended.
 
-use crate::support::agent::agent;
-use crate::support::endpoint::endpoint;
-use crate::support::engine::engine;
-use crate::support::terminal::terminal;
+use agent_testbed::agent::agent;
+use agent_testbed::engine::engine;
+use agent_testbed::terminal::terminal;
+use agent_testing::endpoint::endpoint;
 use serde_json::json;
 use std::path::Path;
 use std::process::Command;
@@ -317,9 +317,8 @@ fn undo_takes_back_the_last_apply_of_any_session_here() {
         .start();
     let first = agent().endpoint(&model).args(["run", "--json", "one"]).run().expect_code(0);
     let second = first.again().endpoint(&model).args(["run", "--json", "two"]).run().expect_code(0);
-    let id = |run: &crate::support::agent::Finished| {
-        run.events()[0]["session"].as_str().expect("an id").to_owned()
-    };
+    let id =
+        |run: &agent_testbed::agent::Finished| run.events()[0]["session"].as_str().expect("an id").to_owned();
     let (first_id, second_id) = (id(&first), id(&second));
     let shown = first.again().args(["diff"]).run().expect_code(0);
     assert!(shown.stdout.contains("second.txt") && !shown.stdout.contains("first.txt"), "{}", shown.stdout);

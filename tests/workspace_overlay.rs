@@ -1,10 +1,10 @@
 //! The workspace as an overlay, on every backend: the host's tree underneath, never written, and what is excluded hidden.
 
-use crate::support::backends::{BACKENDS, backend, output_of, spec};
-use crate::support::machine;
-use crate::support::tree;
 use agent::sandbox::{Backend, Sandbox, Spec};
 use agent::workspace::{Mode, Options, Workspace};
+use agent_testbed::backends::{BACKENDS, backend, output_of, spec};
+use agent_testing::machine;
+use agent_testing::tree;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! Calls that a model writes as text, in a format of its own, because its server has no parser for that.
 
-use crate::support::agent::agent;
-use crate::support::endpoint::endpoint;
+use agent_testbed::agent::agent;
+use agent_testing::endpoint::endpoint;
 use serde_json::{Value, json};
 
 const KIMI: &str = "I will look.<|tool_calls_section_begin|><|tool_call_begin|>functions.run_commands:0\

@@ -1,9 +1,9 @@
 //! The disk quota, with small ones: how far it is overrun depends on the disk, not on the quota.
 
-use crate::support::backends::{TestSandbox, on_every_backend_with};
-use crate::support::guest::{Guest, shell};
-use crate::support::skip::left_out;
 use agent::sandbox::{FileWrite, Node, Outcome};
+use agent_testbed::backends::{TestSandbox, on_every_backend_with};
+use agent_testing::guest::{Guest, shell};
+use agent_testing::skip::left_out;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -1,10 +1,10 @@
 //! Files on their way in and out. What the host does with a set of changes that lies (names with `..`, links that lead out,
 //! git's hooks, a parent that becomes a link while it writes) is in `workspace_apply.rs`, with no sandbox in between.
 
-use crate::support::agent::agent;
-use crate::support::backends::{on_every_backend, on_every_backend_with, program_on_every_backend};
-use crate::support::endpoint::endpoint;
 use agent::sandbox::{FileWrite, Node, WorkspaceMount, sandbox_ids};
+use agent_testbed::agent::agent;
+use agent_testbed::backends::{on_every_backend, on_every_backend_with, program_on_every_backend};
+use agent_testing::endpoint::endpoint;
 use serde_json::json;
 use std::fs;
 use std::path::Path;

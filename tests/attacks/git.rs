@@ -1,9 +1,9 @@
 //! Repositories that git finds where nobody sees a `.git`: their configuration names programs, and running git there
 //! runs them, by `agent` itself or by the user.
 
-use crate::support::agent::agent;
-use crate::support::endpoint::endpoint;
-use crate::support::metered_git::metered_git;
+use agent_testbed::agent::agent;
+use agent_testing::endpoint::endpoint;
+use agent_testing::metered_git::metered_git;
 use serde_json::json;
 use std::fs;
 use std::path::Path;

@@ -1,9 +1,9 @@
 //! The guest, attacked by what it runs. How the host holds against a guest that has been taken over is in
 //! `hostile_guest.rs`: whatever it says, the connection ends, and what waited is `Lost`.
 
-use crate::support::backends::on_every_backend;
-use crate::support::skip::left_out;
 use agent::sandbox::Outcome;
+use agent_testbed::backends::on_every_backend;
+use agent_testing::skip::left_out;
 
 #[tokio::test]
 async fn attack_08_the_guest_is_not_killed_stopped_or_spoken_for() {

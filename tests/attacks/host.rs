@@ -1,13 +1,13 @@
 //! What is the host's: files, settings of its kernel, programs, secrets.
 
-use crate::support::agent::agent;
-use crate::support::backends::{
-    AS_ORDINARY_USER, is_root, on_every_backend, on_every_backend_with, program_on_every_backend, shell,
-};
-use crate::support::endpoint::endpoint;
-use crate::support::skip::left_out;
 use agent::error::Kind;
 use agent::sandbox::{Command, Outcome, Program, WorkspaceMount};
+use agent_testbed::agent::agent;
+use agent_testbed::backends::{
+    AS_ORDINARY_USER, is_root, on_every_backend, on_every_backend_with, program_on_every_backend, shell,
+};
+use agent_testing::endpoint::endpoint;
+use agent_testing::skip::left_out;
 use serde_json::json;
 use std::fs::OpenOptions;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};

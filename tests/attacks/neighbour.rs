@@ -1,6 +1,6 @@
 //! Two sessions side by side.
 
-use crate::support::backends::on_every_backend;
+use agent_testbed::backends::on_every_backend;
 
 #[tokio::test]
 async fn attack_18_two_sessions_do_not_reach_each_other() {

@@ -1,9 +1,9 @@
 //! The network, and a README that lies. Canaries on the host see whether anything gets out.
 
-use crate::support::agent::agent;
-use crate::support::backends::{on_every_backend, program_on_every_backend};
-use crate::support::endpoint::endpoint;
-use crate::support::skip::left_out;
+use agent_testbed::agent::agent;
+use agent_testbed::backends::{on_every_backend, program_on_every_backend};
+use agent_testing::endpoint::endpoint;
+use agent_testing::skip::left_out;
 use serde_json::json;
 use std::net::{TcpListener, UdpSocket};
 use std::process::Command;
@@ -64,12 +64,10 @@ fn addresses() -> Vec<String> {
 /// Returns whether sandboxes of the backend have no network: not where the cluster of the tests enforces no policies
 /// (`kubernetes::a_cluster_that_does_not_enforce_policies_is_refused_and_nothing_is_left`).
 fn is_closed(backend: &str) -> bool {
-    #[cfg(feature = "kubernetes")]
-    if backend == "kubernetes" && !crate::support::cluster::enforces_policies() {
+    if backend == "kubernetes" && !agent_testbed::cluster::enforces_policies() {
         left_out("not tried on kubernetes: the cluster enforces no policies");
         return false;
     }
-    let _ = backend;
     true
 }
 
@@ -216,7 +214,7 @@ done
         let directory = tempfile::tempdir().expect("a directory");
         let output = Command::new("unshare")
             .args(["--mount", "--net", "--", "bash", "-euc", SETUP, "bash"])
-            .arg(crate::support::agent::binary())
+            .arg(agent_testbed::agent::binary())
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("HOME", directory.path().join("home"))

@@ -1,8 +1,8 @@
 //! Who the processes inside are, and what the kernel refuses to them.
 
-use crate::support::backends::{TestSandbox, on_every_backend, on_every_backend_with};
-use crate::support::skip::left_out;
 use agent::sandbox::{WorkspaceMount, sandbox_ids};
+use agent_testbed::backends::{TestSandbox, on_every_backend, on_every_backend_with};
+use agent_testing::skip::left_out;
 use std::os::unix::fs::PermissionsExt;
 
 #[tokio::test]

@@ -1,9 +1,9 @@
 //! What a sandbox sees of a project and of the tools around it beyond the files that git knows.
 
 use crate::projects::Project;
-use crate::support::backends::program_on_every_backend;
-use crate::support::endpoint::endpoint;
-use crate::support::terminal::terminal;
+use agent_testbed::backends::program_on_every_backend;
+use agent_testbed::terminal::terminal;
+use agent_testing::endpoint::endpoint;
 use serde_json::json;
 
 #[test]

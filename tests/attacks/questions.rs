@@ -1,11 +1,11 @@
 //! What a user is asked, what keeps to the answer, and what speaks to the model in the user's name.
 
-use crate::support::agent::agent;
-use crate::support::backends::{on_every_backend, shell};
-use crate::support::endpoint::endpoint;
-use crate::support::terminal::{Terminal, terminal};
 use agent::approval::policy::{Action, Gate, Judgement, Rules};
 use agent::approval::{Answer, Approve, Question};
+use agent_testbed::agent::agent;
+use agent_testbed::backends::{on_every_backend, shell};
+use agent_testbed::terminal::{Terminal, terminal};
+use agent_testing::endpoint::endpoint;
 use futures_util::FutureExt;
 use serde_json::json;
 use std::fs;

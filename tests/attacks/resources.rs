@@ -1,10 +1,10 @@
 //! Memory, processes, time and output: what is taken is bounded, and what happened is said.
 
-use crate::support::agent::agent;
-use crate::support::backends::{on_every_backend, on_every_backend_with, program_on_every_backend, shell};
-use crate::support::endpoint::endpoint;
-use crate::support::skip::left_out;
 use agent::sandbox::{Command, Outcome};
+use agent_testbed::agent::agent;
+use agent_testbed::backends::{on_every_backend, on_every_backend_with, program_on_every_backend, shell};
+use agent_testing::endpoint::endpoint;
+use agent_testing::skip::left_out;
 use serde_json::json;
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,8 @@
 //! What a user decides about is what was shown: reviews, questions, and names, in the terminal, in the page and in an editor.
 
-use crate::support::agent::{Finished, agent};
-use crate::support::endpoint::endpoint;
-use crate::support::terminal::terminal;
+use agent_testbed::agent::{Finished, agent};
+use agent_testbed::terminal::terminal;
+use agent_testing::endpoint::endpoint;
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;

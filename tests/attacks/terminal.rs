@@ -1,11 +1,11 @@
 //! What reaches the user's terminal of what the model says and of what its tools write. The filter itself is tried with every
 //! sequence there is in `sanitise.rs`.
 
-use crate::support::agent::agent;
-use crate::support::endpoint::endpoint;
-use crate::support::hostile_text::{assert_harmless, hostile_text, octal};
-use crate::support::terminal::terminal;
 use agent::cli::Cli;
+use agent_testbed::agent::agent;
+use agent_testbed::terminal::terminal;
+use agent_testing::endpoint::endpoint;
+use agent_testing::hostile_text::{assert_harmless, hostile_text, octal};
 use clap::CommandFactory;
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! Runs the steps of `action.yml` as GitHub's runner does: conditions, expressions, environment and outputs. Steps of other actions are noted.
 
-use crate::support::counterpart::root;
+use agent_testing::counterpart::root;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,7 +30,7 @@ impl ActionRun {
         let read = Command::new("ruby").args(["-ryaml", "-rjson", "-e", script]).arg(file).output();
         let read = read.ok().filter(|output| output.status.success());
         let Some(read) = read else {
-            super::skip::missing("ruby");
+            agent_testing::skip::missing("ruby");
             return None;
         };
         let action: Value = serde_json::from_slice(&read.stdout).expect("JSON");

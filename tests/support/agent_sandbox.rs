@@ -1,6 +1,6 @@
 //! A stand-in for the controllers of kubernetes-sigs/agent-sandbox: hands out the pods of a pool that a test has made.
 
-use super::cluster::Api;
+use agent_testbed::cluster::Api;
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

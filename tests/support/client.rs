@@ -1,10 +1,10 @@
 //! The client pointed at a fake endpoint, with short waits, and what the user would have seen.
 
-use super::endpoint::Endpoint;
 use agent::Error;
 use agent::event::CallForm;
 use agent::model::endpoint::Retries;
 use agent::model::{ChatModel, Message, OpenAi, Progress, Reply, Request, ToolSpec};
+use agent_testing::endpoint::Endpoint;
 use serde_json::{Value, json};
 use std::time::Duration;
 

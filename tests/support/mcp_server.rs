@@ -1,6 +1,6 @@
 //! `agent mcp --listen`, running.
 
-use super::agent::Agent;
+use agent_testbed::agent::Agent;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 use std::sync::Arc;

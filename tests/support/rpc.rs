@@ -1,6 +1,6 @@
 //! A hostile or plain client of a server that speaks JSON-RPC on standard input and output.
 
-use super::agent::{Agent, DEADLINE, agent};
+use agent_testbed::agent::{Agent, DEADLINE, agent};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Stdio};

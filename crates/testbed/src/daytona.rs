@@ -1,7 +1,7 @@
 //! A made-up Daytona, after what its own SDK sends and expects: the control plane and the toolbox at one address.
 
-use super::machines::{Machine, parts, status};
-use agent::sandbox::Network;
+use crate::machines::{Machine, parts, status};
+use agent_sandbox::Network;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
@@ -19,12 +19,12 @@ const LARGEST: usize = 64 << 20;
 /// The provider.
 pub struct Daytona {
     pub url: String,
-    sandboxes: Mutex<BTreeMap<String, Arc<Mutex<Sandbox>>>>,
+    sandboxes: Mutex<BTreeMap<String, Arc<Mutex<DaytonaSandbox>>>>,
     /// Method and path of every request.
     requests: Mutex<Vec<String>>,
 }
 
-struct Sandbox {
+struct DaytonaSandbox {
     description: Value,
     machine: Option<Arc<Machine>>,
     disk: Vec<u8>,
@@ -120,9 +120,9 @@ impl Daytona {
     }
 
     /// By id or by name.
-    fn find(&self, id: &str) -> Option<Arc<Mutex<Sandbox>>> {
+    fn find(&self, id: &str) -> Option<Arc<Mutex<DaytonaSandbox>>> {
         let all = self.sandboxes.lock().expect("a lock");
-        let is_it = |sandbox: &&Arc<Mutex<Sandbox>>| {
+        let is_it = |sandbox: &&Arc<Mutex<DaytonaSandbox>>| {
             let description = &sandbox.lock().expect("a lock").description;
             description["id"] == id || description["name"] == id
         };
@@ -151,7 +151,8 @@ impl Daytona {
             "kvm": false, "sandboxClass": "container", "recoverable": false, "volumes": [],
             "toolboxProxyUrl": format!("{}/toolbox", self.url),
         });
-        let sandbox = Sandbox { description, machine: None, disk: Vec::new(), last_activity: Instant::now() };
+        let sandbox =
+            DaytonaSandbox { description, machine: None, disk: Vec::new(), last_activity: Instant::now() };
         self.sandboxes.lock().expect("a lock").insert(id.clone(), Arc::new(Mutex::new(sandbox)));
         // What was begun is finished, whether the client waits for it or not.
         let daytona = Arc::clone(self);

@@ -1,10 +1,10 @@
 //! A made-up Modal, after what its own SDK sends and expects: the control plane and the routers of all sandboxes at one address.
 
-use super::machines::Machine;
-use agent::envd::envelope::{Decoder, encode};
-use agent::event::Stream;
-use agent::sandbox::cloud::modal::messages::*;
-use agent::sandbox::{Network, Outcome, ProcessEvent};
+use crate::machines::Machine;
+use agent_cloud::modal::messages::*;
+use agent_envd::envelope::{Decoder, encode};
+use agent_event::Stream;
+use agent_sandbox::{Network, Outcome, ProcessEvent};
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
@@ -87,7 +87,7 @@ struct StdinWrite {
 struct Exec {
     /// What it has printed on both streams, kept whole.
     output: [Mutex<Vec<u8>>; 2],
-    controls: agent::sandbox::Controls,
+    controls: agent_sandbox::Controls,
     written: Mutex<u64>,
     /// Counts changes, and ends with the code.
     state: watch::Sender<(u64, Option<i32>)>,

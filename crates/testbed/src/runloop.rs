@@ -1,9 +1,9 @@
 //! A made-up Runloop: the API, and tunnels as virtual hosts of the same address. It takes what the vendor's OpenAPI description has, the
 //! releases of which differ: what any of them refuses is refused.
 
-use super::fields::{Field, Kind, check, optional, required};
-use super::machines::{Machine, parts};
-use agent::sandbox::Network;
+use crate::machines::{Machine, parts};
+use agent_sandbox::Network;
+use agent_testing::fields::{Field, Kind, check, optional, required};
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};

@@ -1,6 +1,6 @@
 //! A running `agent serve`, and the vendors' SDKs.
 
-use super::agent::{DEADLINE, binary};
+use crate::agent::{DEADLINE, binary};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -155,7 +155,7 @@ pub fn sdk(name: &str) -> Option<Sdk> {
     if directory.join("installed").exists() {
         return Some(Sdk(directory));
     }
-    super::skip::missing(format!("the SDK {name} (run .ci/sdks)"));
+    agent_testing::skip::missing(format!("the SDK {name} (run .ci/sdks)"));
     None
 }
 
@@ -173,7 +173,7 @@ impl Sdk {
     /// Runs a program of `tests/sdks` with these variables; it has to pass.
     pub fn run_with(&self, script: &str, variables: impl IntoIterator<Item = (String, String)>) {
         let (script, argument) = script.split_once(' ').unwrap_or((script, ""));
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sdks").join(script);
+        let source = Path::new(agent_testing::ROOT).join("tests/sdks").join(script);
         let (program, source) = match script.ends_with(".mjs") {
             // Node looks for packages beside the program's own file.
             true => {

@@ -1,6 +1,7 @@
 //! A user at a terminal: a real program in a pseudo-terminal, its keyboard and its screen.
 
-use super::endpoint::Endpoint;
+use crate::agent::binary;
+use agent_testing::endpoint::Endpoint;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::pty::OpenptFlags;
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
@@ -26,7 +27,7 @@ const SCROLLBACK: usize = 2000;
 
 /// `agent` in a terminal of 100 × 40, with its own home and workspace.
 pub fn terminal() -> Builder {
-    Builder::of(env!("CARGO_BIN_EXE_agent"))
+    Builder::of(binary())
 }
 
 /// What to start in the terminal.

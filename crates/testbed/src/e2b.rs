@@ -1,13 +1,13 @@
 //! `agent serve` within this process, as the E2B or Novita of a backend. Its sandboxes are behind E2B's own rules for what goes out, and
 //! before its control plane requests are held against the vendor's description of its API.
 
-use agent::Result;
-use agent::event::SandboxInfo;
-use agent::sandbox::local::Local;
-use agent::sandbox::{Backend, Capabilities, Channel, Copied, Listed, OnProgress, Spec};
-use agent::server::Listener;
-use agent::server::e2b::{E2bSettings, Secret, serve};
-use agent::session::SandboxSettings;
+use agent_base::Result;
+use agent_event::SandboxInfo;
+use agent_sandbox::local::Local;
+use agent_sandbox::{Backend, Capabilities, Channel, Copied, Listed, OnProgress, Spec};
+use agent_server::Listener;
+use agent_server::e2b::{E2bSettings, Secret, serve};
+use agent_session::SandboxSettings;
 use agent_testing::egress::{self, Egress};
 use agent_testing::fields::{Field, Kind, check, optional, required};
 use async_trait::async_trait;

@@ -1,9 +1,9 @@
 //! A Kubernetes cluster for the tests: the one that `AGENT_TEST_KUBECONFIG` names. `.ci/cluster` starts one.
 
-use super::agent::Agent;
-use super::backends::machine_with;
-use agent::sandbox::Backend;
-use agent::sandbox::kubernetes::{Isolation, Kubernetes, Settings};
+use crate::agent::Agent;
+use crate::backends::machine_with;
+use agent_kubernetes::{Isolation, Kubernetes, Settings};
+use agent_sandbox::Backend;
 use base64::Engine;
 use serde_json::{Value, json};
 use std::ffi::{OsStr, OsString};
@@ -28,7 +28,7 @@ pub fn enforces_policies() -> bool {
 pub fn kubeconfig() -> Option<String> {
     let named = std::env::var(KUBECONFIG).ok();
     if named.is_none() {
-        super::skip::left_out(format!("not tested on kubernetes: {KUBECONFIG} names no cluster"));
+        agent_testing::skip::left_out(format!("not tested on kubernetes: {KUBECONFIG} names no cluster"));
     }
     named
 }
@@ -200,7 +200,7 @@ impl Node {
     pub fn of_this_machine() -> Option<Self> {
         let directory = std::env::var_os("AGENT_TEST_CLUSTER_DIRECTORY");
         if directory.is_none() {
-            super::skip::left_out("AGENT_TEST_CLUSTER_DIRECTORY names no cluster of this machine");
+            agent_testing::skip::left_out("AGENT_TEST_CLUSTER_DIRECTORY names no cluster of this machine");
         }
         directory.map(|directory| Self(directory.into()))
     }

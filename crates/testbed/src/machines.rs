@@ -1,8 +1,8 @@
 //! The machines of a made-up sandbox provider: each is a local sandbox, whose processes are real.
 
-use super::backends::{shell, spec};
-use agent::sandbox::local::Local;
-use agent::sandbox::{
+use crate::backends::{shell, spec};
+use agent_sandbox::local::Local;
+use agent_sandbox::{
     Backend, Command, FileWrite, Network, Node, Outcome, Output, Process, Program, Sandbox, Spec,
 };
 use axum::body::Body;
@@ -26,7 +26,7 @@ impl Machine {
     /// Starts one.
     pub async fn start(network: Network) -> Self {
         let spec = Spec { network, idle_ttl: Duration::from_secs(60), ..spec() };
-        let backend = Local::new(super::machine());
+        let backend = Local::new(agent_testing::machine());
         let (channel, _) = backend.start(&spec, &|_, _, _| {}).await.expect("the machine starts");
         let sandbox = Sandbox::connect(channel).await.expect("the machine's own guest answers");
         Self { backend, spec, sandbox }
@@ -41,8 +41,8 @@ impl Machine {
             .run(command, &mut |output| {
                 if let Output::Data(stream, piece) = output {
                     match stream {
-                        agent::event::Stream::Stdout => stdout.extend_from_slice(piece),
-                        agent::event::Stream::Stderr => stderr.extend_from_slice(piece),
+                        agent_event::Stream::Stdout => stdout.extend_from_slice(piece),
+                        agent_event::Stream::Stderr => stderr.extend_from_slice(piece),
                     }
                 }
             })

@@ -1,10 +1,10 @@
 //! Runs a test on every backend.
 
-use agent::machine::Machine;
-use agent::sandbox::cloud::{Cloud, Daytona, E2B, E2b, NOVITA, Runloop};
-use agent::sandbox::docker::Docker;
-use agent::sandbox::local::Local;
-use agent::sandbox::{
+use agent_base::machine::Machine;
+use agent_cloud::{Cloud, Daytona, E2B, E2b, NOVITA, Runloop};
+use agent_docker::Docker;
+use agent_sandbox::local::Local;
+use agent_sandbox::{
     Backend, Command, Finished, Outcome, Output, Program, Sandbox, Spec, WorkspaceMount, sandbox_ids,
     session_ids,
 };
@@ -103,7 +103,9 @@ pub async fn on_backends_with<F: AsyncFn(&TestSandbox)>(
         let mut spec = spec();
         change(&mut spec);
         if ["kubernetes", "vm"].contains(&name) && spec.workspace != WorkspaceMount::Empty {
-            super::skip::left_out(format!("not tested on {name}: nothing of this machine can be mounted"));
+            agent_testing::skip::left_out(format!(
+                "not tested on {name}: nothing of this machine can be mounted"
+            ));
             continue;
         }
         let (channel, _) = backend.start(&spec, &|_, _, _| {}).await.expect("the sandbox starts");
@@ -154,12 +156,12 @@ fn rerun_as_ordinary_user(place: &str) {
     std::os::unix::fs::chown(home.path(), Some(ORDINARY_UID), Some(ORDINARY_UID)).expect("the user's own");
     // The user may not be able to reach the path where the binary was built.
     let binary = home.path().join("agent-binary");
-    let linked = std::fs::hard_link(super::agent::binary(), &binary);
-    linked.or_else(|_| std::fs::copy(super::agent::binary(), &binary).map(drop)).expect("the binary");
+    let linked = std::fs::hard_link(crate::agent::binary(), &binary);
+    linked.or_else(|_| std::fs::copy(crate::agent::binary(), &binary).map(drop)).expect("the binary");
     let output = std::process::Command::new("/proc/self/exe")
         .args([name, "--exact", "--nocapture"])
         .env(AS_ORDINARY_USER, "1")
-        .env(super::agent::BINARY, &binary)
+        .env(crate::agent::BINARY, &binary)
         .env("HOME", home.path())
         .env("AGENT_HOME", home.path().join("agent"))
         .current_dir(home.path())
@@ -178,25 +180,19 @@ pub async fn backend(name: &str) -> Option<Box<dyn Backend>> {
         return None;
     }
     match name {
-        "local" => Some(Box::new(Local::new(super::machine()))),
-        "e2b" => Some(Box::new(e2b(&super::e2b::shared().url, super::e2b::KEY))),
-        "novita" => Some(Box::new(novita(&super::e2b::shared().url, super::e2b::KEY))),
-        "daytona" => Some(Box::new(daytona(&super::daytona::shared().api_url(), super::daytona::KEY))),
-        "runloop" => Some(Box::new(runloop(&super::runloop::shared().url, super::runloop::KEY))),
-        #[cfg(feature = "modal")]
-        "modal" => Some(Box::new(modal(&super::modal::shared().url, super::modal::TOKEN_SECRET))),
-        #[cfg(not(feature = "modal"))]
-        "modal" => None,
+        "local" => Some(Box::new(Local::new(agent_testing::machine()))),
+        "e2b" => Some(Box::new(e2b(&crate::e2b::shared().url, crate::e2b::KEY))),
+        "novita" => Some(Box::new(novita(&crate::e2b::shared().url, crate::e2b::KEY))),
+        "daytona" => Some(Box::new(daytona(&crate::daytona::shared().api_url(), crate::daytona::KEY))),
+        "runloop" => Some(Box::new(runloop(&crate::runloop::shared().url, crate::runloop::KEY))),
+        "modal" => Some(Box::new(modal(&crate::modal::shared().url, crate::modal::TOKEN_SECRET))),
         "vm" => virtual_machines().map(|vm| Box::new(vm) as Box<dyn Backend>),
-        #[cfg(feature = "kubernetes")]
-        "kubernetes" => super::cluster::backend().await,
-        #[cfg(not(feature = "kubernetes"))]
-        "kubernetes" => None,
-        _ => match Docker::connect(super::machine()).await {
+        "kubernetes" => crate::cluster::backend().await,
+        _ => match Docker::connect(agent_testing::machine()).await {
             Ok(docker) => Some(Box::new(docker)),
             Err(error) if std::env::var_os("AGENT_TEST_REQUIRE_DOCKER").is_some() => panic!("{error}"),
             Err(error) => {
-                super::skip::left_out(format!("not tested on docker: {error}"));
+                agent_testing::skip::left_out(format!("not tested on docker: {error}"));
                 None
             }
         },
@@ -205,27 +201,23 @@ pub async fn backend(name: &str) -> Option<Box<dyn Backend>> {
 
 /// The backend of virtual machines, or `None` (with one line) where the suite is not pointed at them, or this machine can make none and none
 /// is required.
-#[cfg(feature = "vm")]
-pub fn virtual_machines() -> Option<agent::sandbox::vm::Vm> {
+pub fn virtual_machines() -> Option<agent_vm::Vm> {
     if !is_vm() {
-        super::skip::left_out("not tested on vm: AGENT_TEST_BACKEND=vm points the suite at virtual machines");
+        agent_testing::skip::left_out(
+            "not tested on vm: AGENT_TEST_BACKEND=vm points the suite at virtual machines",
+        );
         return None;
     }
-    let machine = super::machine();
-    agent::sandbox::vm::Settings { cache: Some(vm_cache()), ..Default::default() }.keep(&machine);
-    match agent::sandbox::vm::Vm::connect(machine) {
+    let machine = agent_testing::machine();
+    agent_vm::Settings { cache: Some(vm_cache()), ..Default::default() }.keep(&machine);
+    match agent_vm::Vm::connect(machine) {
         Ok(vm) => Some(vm),
         Err(error) if std::env::var_os("AGENT_TEST_REQUIRE_VM").is_some() => panic!("{error}"),
         Err(error) => {
-            super::skip::left_out(format!("not tested on vm: {error}"));
+            agent_testing::skip::left_out(format!("not tested on vm: {error}"));
             None
         }
     }
-}
-
-#[cfg(not(feature = "vm"))]
-fn virtual_machines() -> Option<Local> {
-    None
 }
 
 /// Returns whether the suites are pointed at virtual machines.
@@ -235,7 +227,7 @@ pub fn is_vm() -> bool {
 
 /// Where all tests keep the images of virtual machines, which take a minute to make.
 pub fn vm_cache() -> std::path::PathBuf {
-    std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("vm")
+    crate::agent::kept_directory().join("vm")
 }
 
 /// The variables that name the provider at `url`, and its key.
@@ -245,10 +237,9 @@ fn variables(provider: &str, url: &str, key: &str) -> Vec<(&'static str, String)
         "novita" => (&["NOVITA_API_URL", "NOVITA_SANDBOX_URL"], &[("NOVITA_API_KEY", key)]),
         "daytona" => (&["DAYTONA_API_URL"], &[("DAYTONA_API_KEY", key)]),
         "runloop" => (&["RUNLOOP_BASE_URL"], &[("RUNLOOP_API_KEY", key)]),
-        #[cfg(feature = "modal")]
         "modal" => (
             &["MODAL_SERVER_URL"],
-            &[("MODAL_TOKEN_ID", super::modal::TOKEN_ID), ("MODAL_TOKEN_SECRET", key)],
+            &[("MODAL_TOKEN_ID", crate::modal::TOKEN_ID), ("MODAL_TOKEN_SECRET", key)],
         ),
         _ => (&[], &[]),
     };
@@ -259,11 +250,10 @@ fn variables(provider: &str, url: &str, key: &str) -> Vec<(&'static str, String)
 /// The variables with which the program uses the made-up provider of [`backend`].
 pub fn shared_provider(name: &str) -> Vec<(&'static str, String)> {
     match name {
-        "e2b" | "novita" => variables(name, &super::e2b::shared().url, super::e2b::KEY),
-        "daytona" => variables(name, &super::daytona::shared().api_url(), super::daytona::KEY),
-        "runloop" => variables(name, &super::runloop::shared().url, super::runloop::KEY),
-        #[cfg(feature = "modal")]
-        "modal" => variables(name, &super::modal::shared().url, super::modal::TOKEN_SECRET),
+        "e2b" | "novita" => variables(name, &crate::e2b::shared().url, crate::e2b::KEY),
+        "daytona" => variables(name, &crate::daytona::shared().api_url(), crate::daytona::KEY),
+        "runloop" => variables(name, &crate::runloop::shared().url, crate::runloop::KEY),
+        "modal" => variables(name, &crate::modal::shared().url, crate::modal::TOKEN_SECRET),
         _ => Vec::new(),
     }
 }
@@ -293,10 +283,9 @@ pub fn runloop(url: &str, key: &str) -> Cloud<Runloop> {
 }
 
 /// The backend of Modal at `url`.
-#[cfg(feature = "modal")]
-pub fn modal(url: &str, secret: &str) -> Cloud<agent::sandbox::cloud::Modal> {
+pub fn modal(url: &str, secret: &str) -> Cloud<agent_cloud::Modal> {
     let machine = machine_with(variables("modal", url, secret));
-    Cloud::new(agent::sandbox::cloud::Modal::connect(&machine).expect("a provider"), machine)
+    Cloud::new(agent_cloud::Modal::connect(&machine).expect("a provider"), machine)
 }
 
 /// This machine with these variables beside its own.
@@ -360,7 +349,7 @@ impl TestSandbox {
 
     /// Returns whether one memory limit holds for all processes together: not in a local sandbox without control groups.
     pub fn has_memory_group(&self) -> bool {
-        let weaknesses = || agent::sandbox::local::checks().weaknesses;
+        let weaknesses = || agent_sandbox::local::checks().weaknesses;
         self.backend != "local" || !weaknesses().iter().any(|weakness| weakness.contains("memory"))
     }
 

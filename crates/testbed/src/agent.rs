@@ -1,6 +1,6 @@
 //! Drives the real binary: `agent().args(["run", "hi"]).endpoint(&endpoint).run()`.
 
-use super::endpoint::Endpoint;
+use agent_testing::endpoint::Endpoint;
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::io::{Read, Write};
@@ -18,8 +18,20 @@ pub const DEADLINE: Duration = Duration::from_secs(120);
 /// The variable with another path of the binary, for a process that cannot reach the one it was built at.
 pub const BINARY: &str = "AGENT_TEST_BINARY";
 
+/// The binary that cargo built for these tests: in the directory above that of the tests' own program.
 pub fn binary() -> PathBuf {
-    std::env::var_os(BINARY).map_or_else(|| env!("CARGO_BIN_EXE_agent").into(), PathBuf::from)
+    std::env::var_os(BINARY).map_or_else(|| profile_directory().join("agent"), PathBuf::from)
+}
+
+/// The directory for what tests keep from run to run, which cargo names only to the tests themselves (`CARGO_TARGET_TMPDIR`).
+pub fn kept_directory() -> PathBuf {
+    profile_directory().with_file_name("tmp")
+}
+
+/// The directory of what cargo built, such as `target/debug`.
+fn profile_directory() -> PathBuf {
+    let program = std::env::current_exe().expect("the tests' own program");
+    program.ancestors().nth(2).expect("the directory above that of the tests' program").to_owned()
 }
 
 /// A call of the binary, with its own home and workspace. Of the caller's environment it gets only `PATH`.
@@ -34,7 +46,7 @@ pub fn agent() -> Agent {
         .env("HOME", root.path().join("home"))
         .env("AGENT_HOME", root.path().join("agent"))
         .current_dir(&workspace);
-    if super::backends::is_vm() {
+    if crate::backends::is_vm() {
         share_images(&root.path().join("agent/cache"));
     }
     // The local backend is always available; tests of the other one name it.
@@ -51,7 +63,7 @@ pub fn agent() -> Agent {
 
 /// Lets the program in whose cache directory this is use the images of virtual machines that are there for all tests.
 pub fn share_images(cache: &Path) {
-    let images = super::backends::vm_cache();
+    let images = crate::backends::vm_cache();
     std::fs::create_dir_all(&images).expect("a directory of images");
     std::fs::create_dir_all(cache).expect("a cache directory");
     std::os::unix::fs::symlink(images, cache.join("vm")).expect("a link");
@@ -120,18 +132,17 @@ impl Agent {
     }
 
     pub fn sandbox(mut self, backend: &str) -> Self {
-        #[cfg(feature = "kubernetes")]
         if backend == "kubernetes" {
-            let kubeconfig = super::cluster::kubeconfig().expect("a cluster");
-            return super::cluster::configured(self, &kubeconfig, "default");
+            let kubeconfig = crate::cluster::kubeconfig().expect("a cluster");
+            return crate::cluster::configured(self, &kubeconfig, "default");
         }
         // The engine that the suite is pointed at.
         let engine = ["DOCKER_HOST", "XDG_RUNTIME_DIR"].map(|name| (name, std::env::var_os(name)));
-        let runtime = ("AGENT_RUNTIME", std::env::var_os(super::backends::RUNTIME));
+        let runtime = ("AGENT_RUNTIME", std::env::var_os(crate::backends::RUNTIME));
         let engine = engine.into_iter().chain([runtime]).filter_map(|(name, value)| Some((name, value?)));
         let is_engine = backend == "docker";
         self = engine.filter(|_| is_engine).fold(self, |call, (name, value)| call.env(name, value));
-        let provider = super::backends::shared_provider(backend);
+        let provider = crate::backends::shared_provider(backend);
         let call = self.env("AGENT_SANDBOX", backend);
         provider.iter().fold(call, |call, (name, value)| call.env(name, value))
     }
@@ -327,6 +338,19 @@ impl Running {
         self.call.again()
     }
 
+    /// Waits until a session of its home has an event with `text`.
+    pub fn wait_for_event(&self, text: &str) {
+        let deadline = Instant::now() + DEADLINE;
+        let sessions = self.home("data").join("sessions");
+        let has = |path: PathBuf| {
+            std::fs::read_to_string(path.join("events.jsonl")).is_ok_and(|events| events.contains(text))
+        };
+        while !std::fs::read_dir(&sessions).is_ok_and(|mut all| all.any(|entry| has(entry.unwrap().path()))) {
+            assert!(Instant::now() < deadline, "no event has {text}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Waits until it has ended.
     pub fn wait(mut self) -> Finished {
         let started = Instant::now();
@@ -379,7 +403,7 @@ impl Finished {
 
     /// The lines of `--json`, each of which the published schema accepts.
     pub fn events(&self) -> Vec<Value> {
-        let schema = serde_json::from_str(include_str!("../../docs/reference/events.schema.json"))
+        let schema = serde_json::from_str(include_str!("../../../docs/reference/events.schema.json"))
             .expect("the schema is JSON");
         let validator = jsonschema::validator_for(&schema).expect("the schema is valid");
         let parse = |line: &str| {
