@@ -7,16 +7,13 @@
 use agent::machine::Machine;
 use agent::sandbox::cloud::{Cloud, E2B, E2b};
 use agent::sandbox::{Backend, Command, FileWrite, Network, Node, Outcome, Output, Program, Sandbox, Spec};
+use agent_testbed::e2b;
 use agent_testing::link::Link;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-#[path = "../tests/support/e2b.rs"]
-#[allow(dead_code)] // the bench needs little of it
-mod e2b;
 
 /// What is between a client and the provider, for everything but the bulk of output.
 const SLOW: Link = Link { delay: Duration::from_millis(40), bytes_per_second: None };

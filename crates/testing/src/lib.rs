@@ -1,5 +1,5 @@
 //! Parts that the tests and benchmarks of all crates share: servers that play the part of others, trees of files, a guest as a child process,
-//! sample sessions. What needs the command itself is in the root package's `tests/support`.
+//! sample sessions. What needs the command itself is in `crates/testbed`.
 //!
 //! Whatever goes wrong here is a failed test: functions panic.
 

@@ -319,7 +319,7 @@ fn opened(method: &str, params: &Value, result: &Value) -> Option<String> {
     }
 }
 
-/// The directory that a request names. The protocol asks for an absolute path; `yopo` sends `.`, which the client that started
+/// The directory that a request names. The protocol asks for an absolute path; some send `.`, which the client that started
 /// this process means as seen from there.
 fn directory(params: &Value) -> Result<PathBuf, ErrorObject> {
     let path = Path::new(text(params, "cwd").ok_or_else(|| invalid("cwd is missing"))?);

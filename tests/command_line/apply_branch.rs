@@ -1,0 +1,386 @@
+//! `agent apply --branch`: commits of a sandbox that nobody trusts, as a branch of the user's repository.
+
+use agent_testbed::agent::{Agent, Finished, agent};
+use agent_testbed::terminal::terminal;
+use agent_testing::endpoint::endpoint;
+use agent_testing::metered_git::metered_git;
+use serde_json::{Value, json};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A function of the shell that commits as somebody, without hooks.
+const COMMIT: &str =
+    "commit() { git -c user.name=a -c user.email=a@b -c core.hooksPath=/dev/null commit -q \"$@\"; }";
+/// Makes the host's repository.
+const ONE_COMMIT: &str = "git init -q -b main . && git add . && commit -m first";
+
+/// The output of a script in a directory of the host.
+#[track_caller]
+fn host(directory: &Path, script: &str) -> String {
+    let script = format!("{COMMIT}\n{script}");
+    let output = Command::new("sh").args(["-ec", &script]).current_dir(directory).output().expect("a shell");
+    assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+/// A session in `call`'s workspace whose sandbox ran `script`.
+fn session(call: Agent, script: &str) -> Finished {
+    let command = format!("set -e\n{COMMIT}\n{script}\necho it is done");
+    let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("ok").start();
+    let ran = call.endpoint(&model).args(["run", "commit it"]).run().expect_code(0);
+    let result = model.last().messages().last().expect("a result")["content"].to_string();
+    assert!(result.contains("it is done"), "{result}");
+    ran
+}
+
+/// The same in a repository with one commit of `kept.txt`, which is returned too.
+fn in_repository(script: &str) -> (Finished, PathBuf) {
+    let call = agent().file("kept.txt", "1\n");
+    let root = call.workspace().to_owned();
+    host(&root, ONE_COMMIT);
+    (session(call, script), root)
+}
+
+fn take(session: &Finished, branch: &str) -> Agent {
+    session.again().args(["apply", "--json", &format!("--branch={branch}")])
+}
+
+#[track_caller]
+fn refused(call: Agent, code: i32, why: &str) {
+    let refused = call.run().expect_code(code);
+    assert!(refused.stderr.contains(why), "{why}: {}", refused.stderr);
+}
+
+/// The host's repository has neither a branch nor a pack beside its own.
+#[track_caller]
+fn has_nothing_new(root: &Path) {
+    assert_eq!(
+        host(root, "git for-each-ref --format='%(refname)'; find .git/objects/pack -type f"),
+        "refs/heads/main"
+    );
+}
+
+const TWO_COMMITS: &str =
+    "echo 2 > kept.txt && commit -am second && echo 3 > new.txt && git add . && commit -m third";
+
+#[test]
+fn what_was_committed_in_the_sandbox_becomes_a_branch_and_nothing_is_checked_out() {
+    for pack in ["true", "git gc -q"] {
+        let (ran, root) = in_repository(&format!("{TWO_COMMITS} && {pack}"));
+        let taken = take(&ran, "work/agent").run().expect_code(0);
+        let report: Value = serde_json::from_str(&taken.stdout).expect("JSON");
+        assert_eq!((&report["commits"], &report["branch"]), (&json!(2), &json!("work/agent")), "{pack}");
+        assert!(
+            taken.stderr.contains("2 commits:\n") && taken.stderr.contains(" third\n"),
+            "{}",
+            taken.stderr
+        );
+        assert_eq!(host(&root, "git log --format=%s work/agent"), "third\nsecond\nfirst");
+        assert_eq!(host(&root, "git show work/agent:new.txt; git rev-parse --abbrev-ref HEAD"), "3\nmain");
+        assert_eq!(
+            host(&root, "git status --short; git for-each-ref --format='%(refname)'; git fsck --strict"),
+            "refs/heads/main\nrefs/heads/work/agent"
+        );
+        assert_eq!(ran.host_file("kept.txt").as_deref(), Some("1\n"));
+        refused(
+            take(&ran, "another"),
+            2,
+            "nothing was committed in the sandbox that your repository does not",
+        );
+    }
+}
+
+#[test]
+fn only_a_new_branch_is_written_or_one_that_grows() {
+    let (ran, root) = in_repository(TWO_COMMITS);
+    for name in ["-x", "a..b", "a/", "../x", "HEAD", "a.lock", "a b", "@{-1}", "a//b", "/x", "x~1", ""] {
+        refused(take(&ran, name), 2, "is not a valid name of a branch");
+    }
+    host(&root, "git branch packed && git pack-refs --all && git branch loose && git checkout -q -b other");
+    host(
+        &root,
+        "commit --allow-empty -m mine && git checkout -q main && git worktree add -q ../linked -b linked",
+    );
+    let before = host(&root, "git for-each-ref");
+    refused(take(&ran, "main"), 2, "the branch main is checked out");
+    refused(take(&ran, "linked"), 2, "the branch linked is checked out");
+    refused(take(&ran, "other"), 7, "the branch other exists and has other commits");
+    refused(take(&ran, "packed/x"), 2, "another branch is in the way of packed/x");
+    refused(take(&ran, "loose/x"), 2, "the branch loose/x cannot be written");
+    assert_eq!(host(&root, "git for-each-ref"), before);
+    assert_eq!(host(&root, "find .git -name '*.lock' -o -name 'tmp_*'"), "");
+    take(&ran, "packed").run().expect_code(0);
+    assert_eq!(host(&root, "git log -1 --format=%s packed"), "third");
+}
+
+#[test]
+fn no_hook_and_no_program_of_a_configuration_is_run() {
+    let inside = "printf '#!/bin/sh\ntouch ran' > .git/hooks/reference-transaction; chmod +x .git/hooks/reference-transaction; \
+                  git config core.fsmonitor 'touch ran'; git config gpg.program 'touch ran'";
+    let (ran, root) = in_repository(&format!("{TWO_COMMITS}; {inside}"));
+    let mark = root.with_file_name("ran");
+    let program = root.with_file_name("program");
+    std::fs::write(&program, format!("#!/bin/sh\ntouch {}\nexit 0\n", mark.display())).expect("a program");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("its mode");
+    let name = program.display();
+    for hook in ["reference-transaction", "post-checkout", "pre-push", "post-rewrite", "pre-auto-gc"] {
+        host(&root, &format!("cp {name} .git/hooks/{hook}"));
+    }
+    for key in [
+        "core.fsmonitor",
+        "core.pager",
+        "core.sshCommand",
+        "gpg.program",
+        "filter.f.smudge",
+        "filter.f.clean",
+    ] {
+        host(&root, &format!("git config {key} {name}"));
+    }
+    host(&root, &format!("git config remote.origin.uploadpack {name}; git config log.showSignature true"));
+    host(&root, "git config remote.origin.url /nowhere; git config extensions.partialClone origin");
+    take(&ran, "agent").run().expect_code(0);
+    assert!(!mark.exists() && !root.join("ran").exists());
+}
+
+/// Commits the tree or the commit that the script has written with plumbing.
+const PLUMBING: &str = "as_commit() { printf 'tree %s\\nparent %s\\nauthor a <a@b> 1 +0000\\ncommitter a <a@b> 1 +0000\\n\\nx\\n' \
+    $1 $2 | git hash-object -t commit -w --stdin; }; tip() { git rev-parse HEAD; }; file() { echo .git/objects/$(echo $1 | sed 's,..,&/,'); }";
+
+#[test]
+fn commits_that_would_do_more_than_write_files_are_refused() {
+    let invalid = "git fsck --strict refuses them";
+    for (script, why) in [
+        ("ln -s /etc/passwd link && git add . && commit -m x", "link is a symlink that leads out"),
+        (
+            "ln -s ../../x link && git add . && commit -m x && git rm -q link && commit -m y",
+            "link is a symlink",
+        ),
+        (
+            "git update-index --add --cacheinfo 160000,1111111111111111111111111111111111111111,sub && commit -m x",
+            "sub is a submodule",
+        ),
+        (
+            "mkdir -p sub/objects sub/refs; touch sub/objects/k sub/refs/k; echo 'ref: refs/heads/x' > sub/HEAD; git add . && commit -m x",
+            "sub/HEAD is not written: git would take its directory for a repository",
+        ),
+        (
+            "mkdir sub; echo 'ref: refs/heads/x' > sub/HEAD; echo '[core]' > sub/config; git add . && commit -m x",
+            "sub/HEAD is not written: git would take its directory for a repository",
+        ),
+        ("t=$(printf '100644 blob %s\\t.GIT\\n' $b | git mktree)", invalid),
+        (
+            "s=$(printf '100755 blob %s\\tpost-checkout\\n' $b | git mktree); t=$(printf '040000 tree %s\\tgit~1\\n' $s | git mktree)",
+            invalid,
+        ),
+        ("t=$(printf '100644 blob %s\\t..\\n' $b | git mktree)", invalid),
+        ("t=$(printf '120000 blob %s\\t.gitmodules\\n' $b | git mktree)", invalid),
+        (
+            "m=$(printf '[submodule \"x\"]\\npath = x\\nurl = -u./x\\n' | git hash-object -w --stdin); t=$(printf '100644 blob %s\\t.gitmodules\\n' $m | git mktree)",
+            invalid,
+        ),
+        ("t=$(printf '100644 blob %s\\ta\\n100644 blob %s\\ta\\n' $b $b | git mktree)", invalid),
+    ] {
+        let plumbing = format!(
+            "{PLUMBING}\nb=$(echo kept.txt | git hash-object -w --stdin)\n{script}\n\
+             if [ -n \"$t\" ]; then git update-ref HEAD $(as_commit $t $(tip)); fi"
+        );
+        let (ran, root) = in_repository(&plumbing);
+        refused(take(&ran, "x"), 2, why);
+        has_nothing_new(&root);
+    }
+}
+
+/// A fixture of the user's own grows, and what git would obey in it is refused.
+#[test]
+fn a_repository_that_the_user_has_already_may_grow_but_for_its_settings() {
+    let make = "mkdir -p fix/objects fix/refs; touch fix/objects/k fix/refs/k; echo 'ref: refs/heads/x' > fix/HEAD; git add .; commit -m fixture";
+    for (script, why) in [
+        ("echo 2 > fix/refs/k && commit -am grow", None),
+        ("echo x > fix/config && git add . && commit -m settings", Some("fix: git would take it")),
+    ] {
+        let call = agent().file("kept.txt", "1\n");
+        let root = call.workspace().to_owned();
+        host(&root, &format!("{ONE_COMMIT}\n{make}"));
+        let ran = session(call, script);
+        match why {
+            None => drop(take(&ran, "x").run().expect_code(0)),
+            Some(why) => refused(take(&ran, "x"), 2, why),
+        }
+    }
+}
+
+#[test]
+fn objects_that_are_missing_or_false_are_refused() {
+    let unread = "git could not read the commits of the sandbox";
+    for (script, why) in [
+        // A file, a directory and a parent that are not there.
+        ("echo 2 > kept.txt; commit -am x; rm -f $(file $(git rev-parse HEAD:kept.txt))", unread),
+        ("mkdir d; echo 2 > d/x; git add .; commit -m x; rm -f $(file $(git rev-parse HEAD:d))", unread),
+        (
+            "git update-ref HEAD $(as_commit $(git rev-parse HEAD^{tree}) 1111111111111111111111111111111111111111)",
+            unread,
+        ),
+        // One with the content of another.
+        (
+            "echo 2 > kept.txt; commit -am x; o=$(file $(git rev-parse HEAD:kept.txt)); rm -f $o; \
+          cp $(file $(echo evil | git hash-object -w --stdin)) $o",
+            "the commits of the sandbox",
+        ),
+        (
+            "echo 2 > kept.txt; commit -am x; o=$(file $(git rev-parse HEAD^{tree})); b=$(git rev-parse HEAD:kept.txt); \
+          t=$(printf '100644 blob %s\\tevil\\n' $b | git mktree); rm -f $o; cp $(file $t) $o",
+            "the commits of the sandbox",
+        ),
+        ("echo 2 > kept.txt; commit -am x; o=$(file $(tip)); rm -f $o; echo x > $o", unread),
+        (
+            "echo 2 > kept.txt; commit -am x; echo x > .git/objects/pack/pack-1.pack",
+            "a pack of the sandbox is not valid",
+        ),
+        // A reference that leads elsewhere, and one that leads nowhere.
+        (
+            "echo 2 > kept.txt; commit -am x; echo 'ref: ../../kept.txt' > .git/HEAD",
+            "nothing was committed in the sandbox",
+        ),
+        (
+            "echo 2 > kept.txt; commit -am x; echo 'ref: refs/heads/none' > .git/HEAD",
+            "nothing was committed in the sandbox",
+        ),
+    ] {
+        let (ran, root) = in_repository(&format!("{PLUMBING}\n{script}"));
+        refused(take(&ran, "x"), 2, why);
+        has_nothing_new(&root);
+    }
+}
+
+/// A tree of 300 MB, and one of ten directories in each of ten directories, thirty levels deep.
+#[test]
+fn a_few_bytes_that_stand_for_many_are_refused() {
+    let unread = "git could not read the commits of the sandbox";
+    for (script, why) in [
+        (
+            "t=$(head -c 300000000 /dev/zero | git hash-object -t tree --literally -w --stdin); \
+          git update-ref HEAD $(as_commit $t $(git rev-parse HEAD))",
+            unread,
+        ),
+        (
+            "t=$(git rev-parse HEAD^{tree}); for i in $(seq 30); do \
+          t=$(for n in $(seq 10); do printf '040000 tree %s\\t%s\\n' $t $n; done | git mktree); done; \
+          git update-ref HEAD $(as_commit $t $(git rev-parse HEAD))",
+            unread,
+        ),
+    ] {
+        let (ran, root) = in_repository(&format!("{PLUMBING}\n{script}"));
+        refused(take(&ran, "x"), 2, why);
+        has_nothing_new(&root);
+    }
+}
+
+/// The bound on memory that refuses a tree of trees has room for the largest commit of a workspace.
+#[test]
+fn a_commit_of_many_files_is_taken_and_a_tree_that_stands_for_more_takes_little_memory() {
+    let bomb = "t=$(git rev-parse HEAD^{tree}); for i in $(seq 30); do \
+         t=$(for n in $(seq 10); do printf '040000 tree %s\\t%s\\n' $t $n; done | git mktree); done; \
+         git update-ref HEAD $(as_commit $t $(git rev-parse HEAD))";
+    let (ran, root) = in_repository(&format!("{PLUMBING}\n{bomb}"));
+    let git = metered_git(&root);
+    take(&ran, "x").env("PATH", git.path()).run().expect_code(2);
+    assert!(git.most() < 160 << 10, "{} KiB", git.most());
+    has_nothing_new(&root);
+    // Made of objects alone, so that no sandbox has to hold the files.
+    let many = "b=$(echo x | git hash-object -w --stdin)
+        t=$(for n in $(seq 250); do printf '100644 blob %s\\ta-component-with-a-long-name-%s.module.tsx\\n' $b $n; done | git mktree)
+        for part in nested-with-a-long-name feature-with-a-long-name; do t=$(printf '040000 tree %s\\t%s\\n' $t $part | git mktree); done
+        t=$(for n in $(seq 200); do printf '040000 tree %s\\tsome-organisation-package-%s\\n' $t $n; done | git mktree)
+        git update-ref HEAD $(as_commit $t $(git rev-parse HEAD))";
+    let (ran, root) = in_repository(&format!("{PLUMBING}\n{many}"));
+    take(&ran, "x").run().expect_code(0);
+    assert_eq!(host(&root, "git ls-tree -r --name-only x | wc -l").trim(), "50000");
+}
+
+/// A repository that was unpacked from somebody's archive may name any directory as its own.
+#[test]
+fn a_repository_that_leads_elsewhere_gets_no_branch() {
+    for (script, why) in [
+        ("mv .git/refs ../refs && ln -s ../../refs .git/refs", "is a symlink"),
+        ("mv .git/objects ../objects && ln -s ../../objects .git/objects", "is a symlink"),
+        ("mv .git ../git && echo 'gitdir: ../git' > .git", "does not name this work tree"),
+        (
+            "mkdir ../victim && cp -r .git ../victim && echo ../../victim/.git > .git/commondir",
+            "does not name this work tree",
+        ),
+        (
+            "git init -q ../victim && echo ../../../victim/.git/objects > .git/objects/info/alternates",
+            "its repository takes objects from",
+        ),
+    ] {
+        let (ran, root) = in_repository(TWO_COMMITS);
+        host(&root, script);
+        refused(take(&ran, "x"), 2, why);
+    }
+}
+
+#[test]
+fn objects_of_another_repository_count_where_the_user_allows_them() {
+    let call = agent();
+    let root = call.workspace().to_owned();
+    host(
+        &root,
+        &format!(
+            "mkdir ../mirror && cd ../mirror && echo 1 > kept.txt && {ONE_COMMIT} && git clone -q --shared . ../workspace"
+        ),
+    );
+    let setting = format!("git_object_stores = [{:?}]\n", root.with_file_name("mirror").display());
+    let ran = session(call.config(&setting), "echo 2 > kept.txt && commit -am second");
+    refused(take(&ran, "x").config(""), 2, "git_object_stores in config.toml");
+    take(&ran, "x").config(&setting).run().expect_code(0);
+    assert_eq!(host(&root, "git log --format=%s x; git fsck --strict"), "second\nfirst");
+}
+
+#[test]
+fn a_linked_work_tree_gets_the_branch_in_its_repository() {
+    let call = agent();
+    let root = call.workspace().to_owned();
+    host(
+        &root,
+        &format!(
+            "mkdir ../first && cd ../first && echo 1 > kept.txt && {ONE_COMMIT} && git worktree add -q ../workspace -b linked"
+        ),
+    );
+    let ran = session(call, "echo 2 > kept.txt && commit -am second");
+    refused(take(&ran, "main"), 2, "the branch main is checked out");
+    refused(take(&ran, "linked"), 2, "the branch linked is checked out");
+    take(&ran, "x").run().expect_code(0);
+    assert_eq!(host(&root, "cd ../first; git log --format=%s x; git fsck --strict"), "second\nfirst");
+}
+
+#[test]
+fn the_user_is_asked_in_the_terminal_and_the_commits_are_shown_as_text() {
+    let commit = "git -c user.name=a -c user.email=a@b commit -qam";
+    let command = format!("echo 2 > kept.txt; {commit} \"$(printf 'red \\033[31m text')\"");
+    let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("ok").start();
+    let call = terminal().file("kept.txt", "1\n");
+    host(&call.directory("workspace"), ONE_COMMIT);
+    let mut terminal = call.again().endpoint(&model).start();
+    terminal.wait_for_prompt();
+    terminal.type_line("commit it");
+    terminal.wait_for("ok");
+    terminal.wait_for_prompt();
+    for (answer, said) in [("no", "nothing was written"), ("yes", "the branch agent has them")] {
+        terminal.type_line("/apply --branch agent");
+        terminal.wait_until("the question", |screen| {
+            screen.trim_end().ends_with("Write them as the branch agent? [yes/no]")
+        });
+        terminal.type_line(answer);
+        terminal.wait_for(said);
+        terminal.wait_for_prompt();
+    }
+    assert!(
+        terminal.screen().contains("1 commit:") && terminal.screen().contains("red"),
+        "{}",
+        terminal.screen()
+    );
+    let coloured = b"\x1b[31m text";
+    assert!(!terminal.raw().windows(coloured.len()).any(|bytes| bytes == coloured), "the subject is text");
+    assert_eq!(host(&call.directory("workspace"), "git log -1 --format=%an agent"), "a");
+}

@@ -1,0 +1,34 @@
+//! Sandboxes: what every backend does and each alone, the attacks on them, their network and credentials, and what programs do inside.
+
+mod add_dir;
+mod artifacts;
+mod attacks;
+mod backends;
+mod bound_workspace;
+mod code_command;
+mod credential_questions;
+mod credentials;
+mod credentials_http2;
+mod credentials_websocket;
+mod debian_libraries;
+mod docker;
+mod exec;
+mod git_inside;
+mod hostile_files;
+mod kubernetes;
+mod kubernetes_batch;
+mod kubernetes_faults;
+mod kubernetes_waits;
+mod kubernetes_warm;
+mod local;
+mod network;
+mod network_commands;
+mod network_probe;
+mod projects;
+mod python_examples;
+mod removals;
+mod run_code;
+mod setup;
+mod support;
+mod vm;
+mod workspace_overlay;
