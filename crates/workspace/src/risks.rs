@@ -5,6 +5,7 @@ use crate::git_files::GitFiles;
 use crate::manifest::Node;
 use crate::symlinks::Symlinks;
 use crate::tree_path::{TreePath, without_ignorable};
+use agent_base::hash::Hash;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use serde::Serialize;
 use std::borrow::Cow;
@@ -71,6 +72,15 @@ pub fn summary(changes: &ChangeSet) -> Option<String> {
     let all = if is_cut { " (`agent diff --risks` lists all)" } else { "" };
     let kinds: Vec<String> = kinds.into_iter().map(|kind| kind.text).collect();
     (!kinds.is_empty()).then(|| format!("Executed by other programs: {}{all}", kinds.join("; ")))
+}
+
+/// The same for new files that are in no change, by their names alone.
+pub fn of_new_files(files: impl IntoIterator<Item = TreePath>) -> Option<String> {
+    let file = Node::File { hash: Hash::UNKNOWN, size: 0, mode: 0o644 };
+    let change = |path| (path, Change { before: None, after: Some(file.clone()) });
+    let changes = ChangeSet { changes: files.into_iter().map(change).collect(), ..ChangeSet::default() };
+    let kinds: Vec<String> = by_kind(&changes).into_iter().map(|kind| kind.text).collect();
+    (!kinds.is_empty()).then(|| format!("Executed by other programs: {}", kinds.join("; ")))
 }
 
 /// The risks of one kind, in words.
@@ -157,7 +167,7 @@ fn is_above(path: &TreePath, below: &[u8]) -> bool {
 }
 
 /// Returns whether other programs execute or obey a file of this name.
-pub(crate) fn is_control_file(path: &TreePath) -> bool {
+pub fn is_control_file(path: &TreePath) -> bool {
     by_path(path, false).is_some()
 }
 
@@ -259,7 +269,6 @@ const HOOKS: [&[u8]; 28] = [
 mod tests {
     use super::*;
     use crate::manifest::Target;
-    use agent_base::hash::Hash;
 
     fn kind_of(path: &str) -> Option<&'static str> {
         by_path(&TreePath::new(path.as_bytes()).expect("a path"), false)
