@@ -385,6 +385,12 @@ mod tests {
             ("x.egg-info/entry_points.txt", "Python start"),
             ("docs/conf.py", "build"),
             ("a/x.sqlproj", "build"),
+            (".pytest.toml", "tests"),
+            ("a/.RData", "shell"),
+            ("lib/libx.so-gdb.py", "shell"),
+            ("docs/.vitepress/config.ts", "build"),
+            ("src/Makevars", "build"),
+            (".pdm-plugins/x.pth", "package manager"),
         ] {
             assert_eq!(kind_of(path), Some(kind), "{path}");
         }
