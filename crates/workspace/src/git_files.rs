@@ -293,6 +293,21 @@ mod tests {
             ("GIT_CONFIG_VALUE_0", "tools"),
         ];
         assert!(has(&made("git init -q", &[], &one).hooks, "tools"));
+        let mark = tempfile::tempdir().expect("a directory");
+        let touch = format!("!touch {}/ran", mark.path().display());
+        let of_environment = [
+            ("GIT_CONFIG_COUNT", "4"),
+            ("GIT_CONFIG_KEY_0", "core.fsmonitor"),
+            ("GIT_CONFIG_VALUE_0", &touch[1..]),
+            ("GIT_CONFIG_KEY_1", "pager.config"),
+            ("GIT_CONFIG_VALUE_1", &touch[1..]),
+            ("GIT_CONFIG_KEY_2", "alias.config"),
+            ("GIT_CONFIG_VALUE_2", &touch),
+            ("GIT_CONFIG_KEY_3", "core.pager"),
+            ("GIT_CONFIG_VALUE_3", &touch[1..]),
+        ];
+        made("git init -q", &[], &of_environment);
+        assert!(!mark.path().join("ran").exists(), "a program ran");
         let global = "git init -q; git config -f global core.hooksPath tools";
         let found = made(global, &[], &[("GIT_CONFIG_GLOBAL", "global")]);
         assert!(has(&found.hooks, "tools") && has(&found.programs, "global"), "{found:?}");
