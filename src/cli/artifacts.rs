@@ -1,5 +1,6 @@
 //! The pictures and files that the tools of a session produced: found, listed, copied, drawn and opened.
 
+use crate::cli::repl::transfer::check_destination;
 use crate::cli::ui::host_programs::HostPrograms;
 use crate::cli::ui::pictures::{ArtifactFiles, Pictures, is_drawable, path_line};
 use crate::cli::ui::stderr;
@@ -11,10 +12,14 @@ use crate::log::{ArtifactLimits, Artifacts, SessionId, Store, read_records};
 use crate::machine::Machine;
 use crate::paths;
 use crate::sanitise::one_line;
+use crate::visible::visible_name;
+use crate::workspace::risks;
+use crate::workspace::tree_path::TreePath;
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::fs::Permissions;
 use std::io::{ErrorKind, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -121,7 +126,8 @@ impl SessionArtifacts {
         }
     }
 
-    /// Copies the artifacts that `names` names. Nothing is written if one of the files is there already.
+    /// Copies the artifacts that `names` names. Nothing is written if one of the files is there already, or has a name that the user
+    /// has to ask for.
     pub fn get(&self, names: &[String], output: Option<&Path>, force: bool) -> Result<Vec<PathBuf>> {
         let chosen = self.chosen(names)?;
         let targets = match output {
@@ -132,7 +138,14 @@ impl SessionArtifacts {
                 }
                 vec![file.to_owned()]
             }
-            directory => within(directory.unwrap_or(Path::new(".")), &chosen),
+            directory => {
+                let directory = directory.unwrap_or(Path::new("."));
+                let targets = within(directory, &chosen);
+                for (artifact, path) in chosen.iter().zip(&targets) {
+                    check_target(path, names.contains(&artifact.name))?;
+                }
+                targets
+            }
         };
         if !force && let Some(there) = targets.iter().find(|path| path.symlink_metadata().is_ok()) {
             return Err(exists(there));
@@ -230,6 +243,30 @@ fn within(directory: &Path, artifacts: &[&Artifact]) -> Vec<PathBuf> {
     artifacts.iter().map(&mut path).collect()
 }
 
+/// Checks that a file may be written whose name a program in the sandbox chose: no review shows it. `is_named`: the user has asked for
+/// this name.
+///
+/// # Errors
+/// Other programs would execute or obey the file, it would be part of a repository, or not all of its name is seen.
+pub fn check_target(path: &Path, is_named: bool) -> Result<()> {
+    let name = path.file_name().unwrap_or_default().as_bytes();
+    let shown = visible_name(name);
+    let refused = |why: &str| {
+        Error::usage(format!("{shown} is not written: {why}"))
+            .hint("name the files to write, or write this one as a file whose name you choose")
+    };
+    let name = TreePath::new(name).map_err(refused)?;
+    if shown.as_bytes() != name.as_bytes() {
+        return Err(refused("not all characters of its name are seen"));
+    }
+    if !is_named && risks::is_control_file(&name) {
+        return Err(refused("other programs execute or obey a file of this name"));
+    }
+    // A directory that is not there yet holds no part of a repository, but may be below one.
+    let there = path.ancestors().skip(1).find(|above| above.is_dir()).unwrap_or(Path::new("."));
+    check_destination(&there.join(name.as_path()), &name)
+}
+
 fn exists(path: &Path) -> Error {
     Error::usage(format!("{} exists already", path.display())).hint("--force overwrites it")
 }
@@ -249,4 +286,34 @@ pub fn write_file(path: &Path, bytes: &[u8], force: bool) -> Result<()> {
     file.write_all(bytes).map_err(failed)?;
     let kept = if force { file.persist(path) } else { file.persist_noclobber(path) };
     kept.map(drop).map_err(|error| failed(error.error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check_target;
+
+    /// Settings of agents and builds that a program in the sandbox had shown were written beside the user's files.
+    #[test]
+    fn what_other_programs_obey_is_written_only_by_its_name_and_gits_own_never() {
+        let directory = tempfile::tempdir().expect("a directory");
+        for path in ["bare/objects", "bare/refs", ".git/hooks"] {
+            std::fs::create_dir_all(directory.path().join(path)).expect("a directory");
+        }
+        for (path, is_written, is_written_if_named) in [
+            ("plot.png", true, true),
+            ("new/é.csv", true, true),
+            (".mcp.json", false, true),
+            ("new/CMakeLists.txt", false, true),
+            ("requirements.txt", false, true),
+            ("\u{202e}txt.x.json", false, false),
+            ("a\u{200b}.txt", false, false),
+            (".git", false, false),
+            (".git/hooks/x.txt", false, false),
+            ("bare/HEAD", false, false),
+        ] {
+            let path = directory.path().join(path);
+            assert_eq!(check_target(&path, false).is_ok(), is_written, "{path:?}");
+            assert_eq!(check_target(&path, true).is_ok(), is_written_if_named, "{path:?}");
+        }
+    }
 }

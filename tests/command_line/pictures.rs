@@ -310,6 +310,12 @@ fn artifacts_are_listed_copied_and_never_overwritten() {
     assert!(code == 2 && text.contains("has no artifact \"none\""), "{text}");
     let (code, text) = run(&["artifacts", "get", "-o", "file"]);
     assert!(code == 2 && text.contains("3 artifacts do not fit into one file"), "{text}");
+    // A file that other programs obey has to be asked for.
+    keep(&terminal, &[("package.json", "application/json", b"{}")]);
+    let (code, text) = run(&["artifacts", "get"]);
+    assert!(code == 2 && text.contains("package.json is not written"), "{text}");
+    assert!(!workspace.join("package.json").exists());
+    assert_eq!(run(&["artifacts", "get", "package.json"]).0, 0);
 }
 
 /// The copy has the ending of the type that was found out, whatever its name was.

@@ -389,14 +389,15 @@ fn files_are_uploaded_and_downloaded_and_nothing_is_overwritten() {
 fn a_download_excludes_git_configuration_and_limits_permissions() {
     let mut terminal = start(&endpoint().start());
     terminal.type_line(
-        "!mkdir -p out/sub/.git/hooks out/bare/{objects,refs}; touch out/{tool,open,sub/.git/config,bare/HEAD,bare/config}; \
+        "!mkdir -p out/sub/.git/hooks out/bare/{objects,refs}; touch out/{tool,open,.envrc,sub/.git/config,bare/HEAD,bare/config}; \
          chmod 777 out/tool; chmod 666 out/open; cp -r out/bare .; echo re'ady'",
     );
     terminal.wait_for("\nready\n");
     terminal.type_line("/download out");
     terminal.wait_for("excluded: bare (git would take it for a repository");
     terminal.wait_for("excluded: sub/.git (belongs to git");
-    terminal.wait_for("downloaded as out (2 files)");
+    terminal.wait_for("downloaded as out (3 files)");
+    terminal.wait_for("Executed by other programs: out/.envrc (shell)");
     let workspace = terminal.root().join("workspace");
     assert_eq!(std::fs::read_dir(workspace.join("out/bare")).expect("it is there").count(), 0);
     assert_eq!(std::fs::read_dir(workspace.join("out/sub")).expect("it is there").count(), 0);

@@ -86,6 +86,13 @@ fn what_code_shows_is_listed_and_copied_where_that_is_asked_for() {
     let finished = agent().args(["code", "-l", "python", "-"]).stdin(script).run().expect_code(0);
     let line = "    a.csv (text/csv, 3 bytes; --artifacts DIR keeps it)\n";
     assert!(finished.stderr.ends_with(line), "{}", finished.stderr);
+    // What other programs obey is not copied into the user's files.
+    let call = agent()
+        .args(["code", "-l", "python", "--artifacts", ".", "-"])
+        .stdin(script.replace("a.csv", "package.json"));
+    let finished = call.run().expect_code(0);
+    assert!(finished.stderr.contains("package.json is not written"), "{}", finished.stderr);
+    assert_eq!(finished.host_file("package.json"), None);
 }
 
 #[test]

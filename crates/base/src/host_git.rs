@@ -87,6 +87,14 @@ pub fn config(workspace: &Path, machine: &Machine) -> Option<Command> {
     Some(git)
 }
 
+/// [`config`] with the settings that the environment of the caller adds or names, as git has them that the user starts from there.
+/// Only to list them: they are for programs of the user's, and no call of ours obeys them.
+pub fn config_of_caller(workspace: &Path, machine: &Machine) -> Option<Command> {
+    let mut git = config(workspace, machine)?;
+    git.envs(machine.git_settings());
+    Some(git)
+}
+
 /// `git config` with the settings of the user and of the machine alone: it finds the empty repository `git_dir` in place of any
 /// other. It runs nothing.
 pub fn config_of_user(git_dir: &Path, workspace: &Path, machine: &Machine) -> Option<Command> {

@@ -25,6 +25,8 @@ pub struct Machine {
     path: Vec<PathBuf>,
     /// The variables of [`is_fact`] that are set.
     variables: BTreeMap<OsString, OsString>,
+    /// The variables that add settings to git's, or name files with them.
+    git_settings: BTreeMap<OsString, OsString>,
     /// The keys of sandbox providers.
     credentials: BTreeMap<&'static str, SecretString>,
     /// Values that other parts of the program keep with this machine, one of each type.
@@ -112,6 +114,9 @@ pub const COMMITTER_NAMES: [&str; 6] = [
     "GIT_COMMITTER_EMAIL",
     "GIT_COMMITTER_DATE",
 ];
+/// The beginning of variables that add settings to git's, or name files with them. They are kept apart: a setting can hold a key, and
+/// no git that works for `agent` obeys them.
+const GIT_SETTINGS: &[u8] = b"GIT_CONFIG_";
 const PREFIXES: [&str; 3] = ["LC_", "XDG_", "DOCKER_"];
 
 /// Variables that hold the key of a sandbox provider. They are kept apart: no program and no listing gets them.
@@ -133,7 +138,8 @@ impl Machine {
 
     /// This machine with these variables, of which those are kept that it needs.
     pub fn new(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
-        let (mut facts, mut credentials) = (BTreeMap::new(), BTreeMap::new());
+        let (mut facts, mut credentials, mut git_settings) =
+            (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         for (name, value) in variables {
             let credential = CREDENTIALS.into_iter().find(|credential| name == *credential);
             match (credential, value.to_str().map(str::trim)) {
@@ -141,6 +147,9 @@ impl Machine {
                     credentials.insert(credential, SecretString::from(key.to_owned()));
                 }
                 (None, _) if is_fact(&name) => drop(facts.insert(name, value)),
+                (None, _) if name.as_encoded_bytes().starts_with(GIT_SETTINGS) => {
+                    git_settings.insert(name, value);
+                }
                 _ => {}
             }
         }
@@ -152,6 +161,7 @@ impl Machine {
             home: absolute(&variables, "HOME").unwrap_or_else(|| "/nonexistent".into()),
             path: std::env::split_paths(&path).filter(|directory| directory.is_absolute()).collect(),
             variables,
+            git_settings,
             credentials,
             kept: Arc::default(),
         }
@@ -220,6 +230,11 @@ impl Machine {
     /// Those that are kept, with their values.
     pub fn variables(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
         self.variables.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str()))
+    }
+
+    /// The variables that add settings to git's, or name files with them.
+    pub fn git_settings(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
+        self.git_settings.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str()))
     }
 
     /// The user's home, where there is one.
@@ -334,6 +349,7 @@ mod tests {
             ("AGENT_API_KEY", "secret"),
             ("DAYTONA_API_KEY", "secret"),
             ("HTTPS_PROXY", "http://p"),
+            ("GIT_CONFIG_VALUE_0", "secret"),
         ]);
         assert_eq!(machine.variables().count(), 1);
         assert!(

@@ -5,6 +5,7 @@ use agent_base::hash::Hash;
 use agent_base::lock::Lock;
 use agent_base::paths::{create_error, make_dir};
 use agent_base::plain_file::{self, Links};
+use agent_base::visible::is_hidden;
 use agent_event::Artifact;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -131,11 +132,11 @@ fn size_of(directory: &Path) -> u64 {
     entries.filter_map(|entry| entry.metadata().ok()).map(|metadata| metadata.len()).sum()
 }
 
-/// The file name alone, without anything that a terminal or a page would interpret.
+/// The file name alone, without anything that is not seen or that a terminal or a page would interpret.
 fn clean_name(name: &str) -> String {
     let name = name.rsplit(['/', '\\']).next().unwrap_or_default();
     let mut clean = String::new();
-    for c in name.chars().map(|c| if c.is_control() { '_' } else { c }) {
+    for c in name.chars().map(|c| if is_hidden(c) { '_' } else { c }) {
         if clean.len() + c.len_utf8() > MAX_NAME {
             break;
         }
@@ -206,6 +207,7 @@ mod tests {
         for (name, clean) in [
             ("../../etc/passwd", "passwd"),
             ("a\u{1b}[2J.png", "a_[2J.png"),
+            ("\u{202e}txt.x.js\u{200b}on", "_txt.x.js_on"),
             ("", "unnamed"),
             ("x/..", "unnamed"),
         ] {

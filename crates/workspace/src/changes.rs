@@ -3,6 +3,7 @@
 use crate::bare_repository::{self, repositories};
 use crate::build_files::{self, BuildFiles, Trees};
 use crate::entries::Rejected;
+use crate::git_files::GitFiles;
 use crate::host_dir::HostDir;
 use crate::manifest::{Delta, Manifest, Node};
 use crate::notices::listed;
@@ -124,9 +125,9 @@ pub struct ChangeSet {
     /// New files that only a tool writes, which are not part of it.
     #[serde(skip)]
     pub build_files: BuildFiles,
-    /// The directories and files of the workspace in which the user's git looks for hooks; empty for its top.
+    /// The files of the workspace that the user's git executes or obeys.
     #[serde(skip)]
-    pub hooks: Vec<Vec<u8>>,
+    pub git_files: GitFiles,
     /// The symlinks of the tree, through which a path may have the name of a control file.
     #[serde(skip)]
     pub symlinks: Symlinks,
@@ -140,8 +141,8 @@ pub struct ChangeSet {
 pub struct AddedRoot {
     /// Its path on the host.
     pub path: PathBuf,
-    /// As [`ChangeSet::hooks`].
-    pub hooks: Vec<Vec<u8>>,
+    /// As [`ChangeSet::git_files`].
+    pub git_files: GitFiles,
     /// As [`ChangeSet::symlinks`].
     pub symlinks: Symlinks,
 }
@@ -205,7 +206,7 @@ impl ChangeSet {
 
     /// Adds what changed in the directory `root` beside the workspace.
     pub(crate) fn add(&mut self, root: &Path, other: ChangeSet) {
-        let ChangeSet { changes, refused, remarks, build_files, hooks, symlinks, .. } = other;
+        let ChangeSet { changes, refused, remarks, build_files, git_files, symlinks, .. } = other;
         let outside = |(path, change): (TreePath, Change)| (TreePath::outside(root, &path), change);
         self.changes.extend(changes.into_iter().map(outside));
         self.refused.extend(refused.into_iter().map(|refused| refused.in_directory(root)));
@@ -217,7 +218,7 @@ impl ChangeSet {
         self.remarks.extend(remarks.map(|remark| format!("{name}: {remark}")));
         self.build_files.add(root, build_files);
         self.remarks.extend(self.build_files.remark());
-        self.added.push(AddedRoot { path: root.to_owned(), hooks, symlinks });
+        self.added.push(AddedRoot { path: root.to_owned(), git_files, symlinks });
     }
 
     /// The changes, those of the workspace first and then those of each other directory.

@@ -159,14 +159,36 @@ impl HostDir {
 
     /// The names in a directory (`None`: the root).
     pub fn list(&self, path: Option<&TreePath>) -> io::Result<Vec<Vec<u8>>> {
-        let directory = match path {
-            Some(path) => open_directory(self.parent(path)?.as_fd(), path.name())?,
-            None => self.root.try_clone()?,
-        };
-        let names = rustix::fs::Dir::read_from(&directory)?
+        let names = rustix::fs::Dir::read_from(self.directory(path)?)?
             .map(|entry| entry.map(|entry| entry.file_name().to_bytes().to_owned()))
             .collect::<Result<Vec<_>, _>>()?;
         Ok(names.into_iter().filter(|name| !matches!(name.as_slice(), b"." | b"..")).collect())
+    }
+
+    /// The names in a directory (`None`: the root) with what the file system says of their kinds, which may be nothing; `max` at most.
+    pub fn kinds(&self, path: Option<&TreePath>, max: usize) -> io::Result<Vec<(Vec<u8>, FileType)>> {
+        let entry = |entry: rustix::io::Result<rustix::fs::DirEntry>| {
+            let entry = entry?;
+            Ok((entry.file_name().to_bytes().to_owned(), entry.file_type()))
+        };
+        let is_other = |entry: &io::Result<(Vec<u8>, FileType)>| {
+            !entry.as_ref().is_ok_and(|(name, _)| matches!(name.as_slice(), b"." | b".."))
+        };
+        let entries = rustix::fs::Dir::read_from(self.directory(path)?)?.map(entry);
+        entries.filter(is_other).take(max).collect()
+    }
+
+    /// The target of a symlink.
+    pub fn read_link(&self, path: &TreePath) -> io::Result<Target> {
+        let target = rustix::fs::readlinkat(self.parent(path)?, path.name(), Vec::new())?;
+        Ok(Target(target.into_bytes()))
+    }
+
+    fn directory(&self, path: Option<&TreePath>) -> io::Result<OwnedFd> {
+        match path {
+            Some(path) => open_directory(self.parent(path)?.as_fd(), path.name()),
+            None => self.root.try_clone(),
+        }
     }
 
     /// Writes a file in the place of `former`: a temporary one in the same directory, flushed to disk, then renamed. Owner and group stay

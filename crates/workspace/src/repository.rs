@@ -7,29 +7,20 @@
 use crate::host_dir::HostDir;
 use crate::transfer::MAX_CONFIG;
 use crate::tree_path::TreePath;
-use agent_base::host_git;
-use agent_base::machine::Machine;
 use agent_base::plain_file::{self, Links};
-use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
 use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
-use std::time::Duration;
 
 /// Longest file that contains a path.
 const MAX_LINK: u64 = 8192;
-/// The time limit for git to read its settings.
-const CONFIG_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest list of alternates.
 const MAX_ALTERNATES: u64 = 64 << 10;
 /// Object directories that borrow from each other. git follows five levels of them.
 const MAX_STORES: usize = 16;
-/// Entries of the directory of hooks that are looked at, and symlinks one after the other.
-const MAX_HOOKS: usize = 1000;
-const MAX_STEPS: usize = 8;
 /// Entries of an object directory that are looked at.
 const MAX_OBJECTS: usize = 4_000_000;
 
@@ -276,7 +267,7 @@ fn alternates(store: &Path) -> Result<Vec<PathBuf>, Obstacle> {
 }
 
 /// A path without `.` and `..`, which git takes away before the file system sees them.
-fn normalised(path: &Path) -> PathBuf {
+pub(super) fn normalised(path: &Path) -> PathBuf {
     let mut normalised = PathBuf::new();
     for part in path.components() {
         match part {
@@ -308,58 +299,6 @@ fn check_plain(store: &Path, seen: &mut usize) -> Result<(), Obstacle> {
         }
     }
     Ok(())
-}
-
-/// The directories and files of the workspace `root` in which the user's git looks for hooks: `core.hooksPath`, or what symlinks of
-/// `.git/hooks` lead to. The top is empty.
-pub(super) fn hooks(root: &Path, machine: &Machine) -> Vec<Vec<u8>> {
-    let Some(top) = root.ancestors().find(|top| top.join(".git").symlink_metadata().is_ok()) else {
-        return Vec::new();
-    };
-    let directory = hooks_path(root, machine).unwrap_or_else(|| {
-        let repository = Repository::find(root).ok().flatten();
-        repository.map_or_else(|| top.join(".git"), |repository| repository.common).join("hooks")
-    });
-    // A relative one counts from the top of the work tree.
-    let directory = normalised(&top.join(directory));
-    let entries = fs::read_dir(&directory).into_iter().flatten().take(MAX_HOOKS).flatten();
-    let links = entries.map(|entry| entry.path()).filter(|path| path.is_symlink());
-    let places = links.flat_map(|link| on_the_way(&link)).chain(on_the_way(&directory));
-    let in_tree = |place: PathBuf| Some(place.strip_prefix(root).ok()?.as_os_str().as_bytes().to_owned());
-    let places: BTreeSet<Vec<u8>> = places.filter_map(in_tree).collect();
-    places.into_iter().collect()
-}
-
-/// The user's `core.hooksPath`.
-fn hooks_path(root: &Path, machine: &Machine) -> Option<PathBuf> {
-    let mut git = host_git::config(root, machine)?;
-    git.args(["--type=path", "--get", "core.hooksPath"]);
-    let answer = host_git::run(git, b"", CONFIG_TIMEOUT, MAX_LINK).ok()?;
-    Some(OsStr::from_bytes(answer.strip_suffix(b"\n").unwrap_or(&answer)).into())
-}
-
-/// A path without symlinks in those of its directories that are there.
-fn real(path: &Path) -> PathBuf {
-    let there = path.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
-    match there.and_then(|(above, found)| Some(found.join(path.strip_prefix(above).ok()?))) {
-        Some(real) => normalised(&real),
-        None => path.to_owned(),
-    }
-}
-
-/// A path and those that it stands for, one symlink after the other, although the last one may not be there yet.
-fn on_the_way(path: &Path) -> Vec<PathBuf> {
-    let mut places = vec![path.to_owned()];
-    let mut next = path.to_owned();
-    for _ in 0..MAX_STEPS {
-        let (Some(parent), Some(name)) = (next.parent(), next.file_name()) else { break };
-        let parent = real(parent);
-        places.push(parent.join(name));
-        let Ok(target) = parent.join(name).read_link() else { break };
-        next = normalised(&parent.join(target));
-        places.push(next.clone());
-    }
-    places
 }
 
 /// At most `max` bytes of a file of a git directory, to which no symlink leads.

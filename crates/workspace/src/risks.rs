@@ -1,9 +1,11 @@
 //! Changes that other programs will execute or obey: a hint where to look first, not a defence.
 
 use crate::changes::{Change, ChangeSet};
+use crate::git_files::GitFiles;
 use crate::manifest::Node;
 use crate::symlinks::Symlinks;
 use crate::tree_path::{TreePath, without_ignorable};
+use agent_base::hash::Hash;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use serde::Serialize;
 use std::borrow::Cow;
@@ -23,6 +25,8 @@ const CONTROL_FILES: &str = include_str!("risks/control_files.txt");
 const MAX_OTHER_NAMES: usize = 5_000;
 
 const GIT_HOOK: &str = "git hook";
+/// The kind of what the settings of the user's git name.
+const GIT_PROGRAM: &str = "git program";
 /// The kind of what has more names than are looked at.
 const MANY_NAMES: &str = "many symlinks lead to it";
 
@@ -52,8 +56,8 @@ pub fn risks(changes: &ChangeSet) -> Vec<Risk> {
     let mut room = MAX_OTHER_NAMES;
     let risk = |(shown, change): (&TreePath, &Change)| {
         let (place, path) = match changes.root_of(shown) {
-            Some((root, path)) => (Place { hooks: &root.hooks, symlinks: &root.symlinks }, path),
-            None => (Place { hooks: &changes.hooks, symlinks: &changes.symlinks }, shown.clone()),
+            Some((root, path)) => (Place { git_files: &root.git_files, symlinks: &root.symlinks }, path),
+            None => (Place { git_files: &changes.git_files, symlinks: &changes.symlinks }, shown.clone()),
         };
         let (kind, through) = place.kind(&path, change, &mut room)?;
         Some(Risk { path: shown.to_string(), kind, through: through.map(|name| name.to_string()) })
@@ -68,6 +72,15 @@ pub fn summary(changes: &ChangeSet) -> Option<String> {
     let all = if is_cut { " (`agent diff --risks` lists all)" } else { "" };
     let kinds: Vec<String> = kinds.into_iter().map(|kind| kind.text).collect();
     (!kinds.is_empty()).then(|| format!("Executed by other programs: {}{all}", kinds.join("; ")))
+}
+
+/// The same for new files that are in no change, by their names alone.
+pub fn of_new_files(files: impl IntoIterator<Item = TreePath>) -> Option<String> {
+    let file = Node::File { hash: Hash::UNKNOWN, size: 0, mode: 0o644 };
+    let change = |path| (path, Change { before: None, after: Some(file.clone()) });
+    let changes = ChangeSet { changes: files.into_iter().map(change).collect(), ..ChangeSet::default() };
+    let kinds: Vec<String> = by_kind(&changes).into_iter().map(|kind| kind.text).collect();
+    (!kinds.is_empty()).then(|| format!("Executed by other programs: {}", kinds.join("; ")))
 }
 
 /// The risks of one kind, in words.
@@ -99,7 +112,7 @@ pub fn by_kind(changes: &ChangeSet) -> Vec<OfKind> {
 
 /// Facts about a directory of the host that decide how a path in it is judged.
 struct Place<'a> {
-    hooks: &'a [Vec<u8>],
+    git_files: &'a GitFiles,
     symlinks: &'a Symlinks,
 }
 
@@ -131,11 +144,13 @@ impl Place<'_> {
 
     /// The kind that a path has by its name alone. A symlink may stand for a directory.
     fn obeyed(&self, path: &TreePath, is_symlink: bool) -> Option<&'static str> {
-        if self.hooks.iter().any(|hooks| is_hook(path, hooks, is_symlink)) {
+        let GitFiles { hooks, programs } = self.git_files;
+        if hooks.iter().any(|hooks| is_hook(path, hooks, is_symlink)) {
             return Some(GIT_HOOK);
         }
-        let below = || by_path(&path.join(b"x").ok()?);
-        by_path(path).or_else(|| if is_symlink { below() } else { None })
+        let is_program =
+            |program: &Vec<u8>| program == path.as_bytes() || (is_symlink && is_above(path, program));
+        by_path(path, is_symlink).or_else(|| programs.iter().any(is_program).then_some(GIT_PROGRAM))
     }
 }
 
@@ -143,21 +158,27 @@ impl Place<'_> {
 fn is_hook(path: &TreePath, hooks: &[u8], is_symlink: bool) -> bool {
     match hooks.is_empty() {
         true => path.parent().is_none() && HOOKS.contains(&path.name()),
-        false => {
-            let is_above = || hooks.strip_prefix(path.as_bytes()).is_some_and(|rest| rest.starts_with(b"/"));
-            path.is_within(hooks) || (is_symlink && is_above())
-        }
+        false => path.is_within(hooks) || (is_symlink && is_above(path, hooks)),
     }
 }
 
+fn is_above(path: &TreePath, below: &[u8]) -> bool {
+    below.strip_prefix(path.as_bytes()).is_some_and(|rest| rest.starts_with(b"/"))
+}
+
 /// Returns whether other programs execute or obey a file of this name.
-pub(crate) fn is_control_file(path: &TreePath) -> bool {
-    by_path(path).is_some()
+pub fn is_control_file(path: &TreePath) -> bool {
+    by_path(path, false).is_some()
+}
+
+/// Returns whether other programs execute or obey all that is in a directory of this name.
+pub(crate) fn is_control_directory(path: &TreePath) -> bool {
+    path.join(b"x").is_ok_and(|below| is_control_file(&below))
 }
 
 /// The kind of a path, whose names are compared as file systems compare them that take no notice of case: `ſ` is an `s` to them, and
-/// `ﬁ` is `fi`.
-fn by_path(path: &TreePath) -> Option<&'static str> {
+/// `ﬁ` is `fi`. A symlink has the kind of what would be below it.
+fn by_path(path: &TreePath, is_symlink: bool) -> Option<&'static str> {
     let mut plain = without_ignorable(path.as_bytes());
     if !plain.is_ascii() {
         plain = Cow::Owned(String::from_utf8_lossy(&plain).nfkc().collect::<String>().into_bytes());
@@ -166,7 +187,8 @@ fn by_path(path: &TreePath) -> Option<&'static str> {
     let names: Vec<&[u8]> = plain.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).collect();
     let plain = names.join(&b'/');
     let path = Path::new(OsStr::from_bytes(&plain));
-    KINDS.iter().find(|kind| kind.matches(path)).map(|kind| kind.name)
+    let as_directory = || KINDS.iter().find(|kind| is_symlink && kind.above.matched(path, false).is_ignore());
+    KINDS.iter().find(|kind| kind.matches(path)).or_else(as_directory).map(|kind| kind.name)
 }
 
 /// The patterns of one kind. Those that end in a slash stand for what is below a directory, and the others for files alone.
@@ -174,12 +196,17 @@ struct ControlFiles {
     name: &'static str,
     files: Gitignore,
     directories: Gitignore,
+    /// The directories that one of the patterns begins with.
+    above: Gitignore,
 }
 
 impl ControlFiles {
     fn new(name: &'static str, lines: &'static str) -> Self {
-        let of = |is_directory| patterns(lines.lines().filter(|line| line.ends_with('/') == is_directory));
-        Self { name, files: of(false), directories: of(true) }
+        let lines = || lines.lines().filter(|line| !line.starts_with('#'));
+        let of = |is_directory| patterns(lines().filter(|line| line.ends_with('/') == is_directory));
+        let above = lines()
+            .flat_map(|line| line.match_indices('/').filter(|(at, _)| *at > 0).map(|(at, _)| &line[..at]));
+        Self { name, files: of(false), directories: of(true), above: patterns(above) }
     }
 
     fn matches(&self, path: &Path) -> bool {
@@ -194,7 +221,7 @@ fn patterns(lines: impl Iterator<Item = &'static str>) -> Gitignore {
     let _ = builder.case_insensitive(true);
     for line in lines {
         // A slash in the middle would tie a pattern to the top, and a project may lie in any directory.
-        let is_tied = line.trim_end_matches('/').contains('/') && !line.starts_with(['/', '#']);
+        let is_tied = line.trim_end_matches('/').contains('/') && !line.starts_with('/');
         let line = if is_tied { Cow::Owned(format!("**/{line}")) } else { Cow::Borrowed(line) };
         drop(builder.add_line(None, &line));
     }
@@ -241,11 +268,10 @@ const HOOKS: [&[u8]; 28] = [
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::manifest::{Delta, Manifest, Target};
-    use agent_base::hash::Hash;
+    use crate::manifest::Target;
 
     fn kind_of(path: &str) -> Option<&'static str> {
-        by_path(&TreePath::new(path.as_bytes()).expect("a path"))
+        by_path(&TreePath::new(path.as_bytes()).expect("a path"), false)
     }
 
     #[test]
@@ -276,7 +302,7 @@ mod tests {
         assert_eq!(KINDS.len(), CONTROL_FILES.lines().filter(|line| line.starts_with('[')).count());
     }
 
-    /// Dummies of links pushed the link that is a control file out of the summary, as one more symlink.
+    /// Dummies of links pushed the link out of the summary that is a control file, or a directory above one, as one more symlink.
     #[test]
     fn a_symlink_in_the_place_of_a_control_file_has_its_kind() {
         let link = Node::Symlink { target: Target(b"docs/notes.txt".to_vec()) };
@@ -288,9 +314,16 @@ mod tests {
             ("a/Makefile", "build"),
             ("a/.vscode", "editor"),
             ("my", GIT_HOOK),
+            ("a/.config", GIT_HOOK),
+            ("gradle", "build"),
+            ("src/META-INF", "build"),
+            (".github", "instructions and settings of agents"),
+            ("mine", GIT_PROGRAM),
             ("notes", "symlink"),
         ] {
-            let place = Place { hooks: &[b"my/hooks".to_vec()], symlinks: &Symlinks::default() };
+            let git_files =
+                GitFiles { hooks: [b"my/hooks".to_vec()].into(), programs: [b"mine/diff".to_vec()].into() };
+            let place = Place { git_files: &git_files, symlinks: &Symlinks::default() };
             let path = TreePath::new(path.as_bytes()).expect("a path");
             assert_eq!(place.kind(&path, &change, &mut 9), Some((of_link, None)), "{path}");
         }
@@ -300,20 +333,20 @@ mod tests {
     #[test]
     fn what_is_reached_as_a_control_file_through_a_symlink_is_named() {
         let path = |text: &str| TreePath::new(text.as_bytes()).expect("a path");
-        let link =
-            |link: &str, target: &[u8]| (path(link), Node::Symlink { target: Target(target.to_vec()) });
-        let base = Manifest::from([
+        let link = |link: &str, target: &[u8]| (path(link), Target(target.to_vec()));
+        let links = [
             link(".claude", b"ai"),
             link("CLAUDE.md", b"docs/notes.md"),
             link("hk", b"my/h"),
             link("notes", b"docs"),
-        ]);
+        ];
         let file = Node::File { hash: Hash::UNKNOWN, size: 1, mode: 0o755 };
         let change = Change { before: Some(file.clone()), after: Some(file) };
         let changed = ["ai/settings.json", "docs/notes.md", "my/h/pre-commit", "docs/other.md", "Makefile"];
         let changes = changed.into_iter().map(|name| (path(name), change.clone())).collect();
-        let symlinks = Symlinks::of(&base, &Delta::new());
-        let changes = ChangeSet { changes, symlinks, hooks: vec![b"hk".to_vec()], ..ChangeSet::default() };
+        let symlinks = Symlinks::of(&["/tree".into()], links);
+        let git_files = GitFiles { hooks: [b"hk".to_vec()].into(), ..GitFiles::default() };
+        let changes = ChangeSet { changes, symlinks, git_files, ..ChangeSet::default() };
         assert_eq!(
             summary(&changes).as_deref(),
             Some(
@@ -321,7 +354,7 @@ mod tests {
                  CLAUDE.md, ai/settings.json as .claude/settings.json (instructions and settings of agents)"
             )
         );
-        let place = Place { hooks: &[], symlinks: &changes.symlinks };
+        let place = Place { git_files: &GitFiles::default(), symlinks: &changes.symlinks };
         assert_eq!(place.kind(&path("docs/other.md"), &change, &mut 0), Some((MANY_NAMES, None)));
     }
 
@@ -352,6 +385,12 @@ mod tests {
             ("x.egg-info/entry_points.txt", "Python start"),
             ("docs/conf.py", "build"),
             ("a/x.sqlproj", "build"),
+            (".pytest.toml", "tests"),
+            ("a/.RData", "shell"),
+            ("lib/libx.so-gdb.py", "shell"),
+            ("docs/.vitepress/config.ts", "build"),
+            ("src/Makevars", "build"),
+            (".pdm-plugins/x.pth", "package manager"),
         ] {
             assert_eq!(kind_of(path), Some(kind), "{path}");
         }

@@ -17,6 +17,7 @@ use crate::build_files::Trees;
 use crate::changes::{ChangeSet, Exclusions};
 use crate::entries::Rejected;
 use crate::file_system;
+use crate::git_files::GitFiles;
 use crate::git_settings;
 use crate::history::Checkpoint;
 use crate::history::History;
@@ -27,14 +28,14 @@ use crate::manifest::{Delta, Manifest};
 use crate::mode::{self, Mode, ModeDecision};
 use crate::notices;
 use crate::outer_repository;
-use crate::repository;
 use crate::retention;
 use crate::scan::{IgnoredEntries, Scan, ScanContext, Scanner};
 use crate::select::{self, select};
 use crate::selection::{LeftOut, Selection};
 use crate::shown::{SHOWN, Shown, SinceShown};
 use crate::store::Store;
-use crate::symlinks::Symlinks;
+use crate::surroundings::Surroundings;
+use crate::symlinks::{self, Symlinks};
 use crate::tree_path::TreePath;
 use crate::withheld::Search;
 use agent_base::error::Error;
@@ -50,7 +51,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tokio::sync::{Mutex, MutexGuard, OnceCell};
+use tokio::sync::{Mutex, MutexGuard};
 
 /// The options for opening a workspace.
 #[derive(Debug, Clone)]
@@ -107,8 +108,6 @@ pub struct Workspace {
     is_added: bool,
     /// The directory of the session that this is restored from, which may have a saved `$HOME` beside it.
     restored_from: Option<PathBuf>,
-    /// The directories and files in which the user's git looks for hooks, once somebody has asked.
-    hooks: OnceCell<Vec<Vec<u8>>>,
     state: Mutex<SessionState>,
 }
 
@@ -336,7 +335,6 @@ impl Workspace {
             added: Vec::new(),
             is_added: false,
             restored_from: None,
-            hooks: OnceCell::new(),
             state: Mutex::new(state),
         }
     }
@@ -510,27 +508,28 @@ impl Workspace {
         .await
     }
 
-    /// The changes against what the host has, with where its hooks are.
+    /// The changes against what the host has, with what of the host decides which of them are risks.
     async fn reviewed(&self, state: &SessionState) -> Result<ChangeSet> {
         let mut changes = review(state, &self.store, &state.accepted)?;
-        if !changes.is_empty() {
-            let find = || async {
-                let (root, machine) = (self.root.clone(), Arc::clone(&self.options.machine));
-                blocking(move || Ok(repository::hooks(&root, &machine))).await.unwrap_or_default()
-            };
-            changes.symlinks = Symlinks::of(&state.base.nodes, state.history.delta());
-            changes.hooks = self.hooks.get_or_init(find).await.clone();
-            let host = self.host();
-            changes = blocking(move || {
-                // A workspace that was moved away gets nothing, and its changes can still be looked at.
-                if let (false, Ok(host)) = (changes.in_place, host()) {
-                    changes.refuse_repositories(changes.repositories_with(&host));
-                }
-                Ok(changes)
-            })
-            .await?;
+        if changes.is_empty() {
+            return Ok(changes);
         }
-        Ok(changes)
+        let links = symlinks::links(&state.base.nodes, state.history.delta());
+        let (root, host, machine) = (self.root.clone(), self.host(), Arc::clone(&self.options.machine));
+        blocking(move || {
+            // A workspace that was moved away gets nothing, and its changes can still be looked at.
+            let host = host().ok();
+            let around = host.as_ref().map(|host| Surroundings::of(host, changes.changes.keys()));
+            let around = around.unwrap_or_default();
+            let roots = symlinks::names_of(&root, &machine);
+            changes.symlinks = Symlinks::of(&roots, links.into_iter().chain(around.links));
+            changes.git_files = GitFiles::of(&root, &around.repositories, &machine);
+            if let (false, Some(host)) = (changes.in_place, host) {
+                changes.refuse_repositories(changes.repositories_with(&host));
+            }
+            Ok(changes)
+        })
+        .await
     }
 
     /// Records that the user was shown `changes`; `is_all`: they are all that has changed.

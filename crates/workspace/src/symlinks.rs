@@ -1,30 +1,67 @@
-//! The other names of a path: those under which programs reach it through symlinks of the tree.
+//! The other names of a path: those under which programs reach it through symlinks.
 
 use crate::manifest::{Delta, Manifest, Node, Target};
 use crate::tree_path::TreePath;
-use std::collections::{BTreeMap, BTreeSet};
+use agent_base::machine::Machine;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-/// Links on the way to a path.
-const MAX_STEPS: usize = 4;
+/// Links that the kernel follows on the way to a path, `MAXSYMLINKS`.
+const MAX_FOLLOWED: usize = 40;
+/// Bytes of paths that are looked up to follow all links: half a second.
+const MAX_WORK: usize = 64 << 20;
 
-/// The symlinks of a tree, by the path that each stands for, as far as names alone tell it. The top is empty.
+/// The symlinks of a tree, by the path in it that each stands for. The top is empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Symlinks(Arc<BTreeMap<Vec<u8>, Vec<TreePath>>>);
+pub struct Symlinks {
+    by_target: Arc<BTreeMap<Vec<u8>, BTreeSet<TreePath>>>,
+    /// Set if not all were followed.
+    is_partial: bool,
+}
+
+/// The symlinks of `base`, and of what `delta` has otherwise: a user may apply a part of it.
+pub(crate) fn links(base: &Manifest, delta: &Delta) -> Vec<(TreePath, Target)> {
+    let changed = delta.iter().filter_map(|(path, node)| Some((path, node.as_ref()?)));
+    let link = |(path, node): (&TreePath, &Node)| match node {
+        Node::Symlink { target } => Some((path.clone(), target.clone())),
+        _ => None,
+    };
+    base.iter().chain(changed).filter_map(link).collect()
+}
+
+/// The absolute paths of `root`: itself, and the one through a home that is a symlink.
+pub(crate) fn names_of(root: &Path, machine: &Machine) -> Vec<PathBuf> {
+    let of_home = machine.home().and_then(|home| {
+        let below = root.strip_prefix(home.canonicalize().ok()?).ok()?;
+        Some(home.join(below))
+    });
+    std::iter::once(root.to_owned()).chain(of_home).collect()
+}
 
 impl Symlinks {
-    /// Those of `base` and of what `delta` has otherwise: a user may apply a part of it.
-    pub(crate) fn of(base: &Manifest, delta: &Delta) -> Self {
-        let changed = delta.iter().filter_map(|(path, node)| Some((path, node.as_ref()?)));
-        let mut by_target: BTreeMap<Vec<u8>, Vec<TreePath>> = BTreeMap::new();
-        for (path, node) in base.iter().chain(changed) {
-            if let Node::Symlink { target } = node
-                && let Some(target) = resolved(path, target)
-            {
-                by_target.entry(target).or_default().push(path.clone());
+    /// Those of the tree whose absolute paths are `roots`. One may have several targets.
+    pub(crate) fn of(roots: &[PathBuf], links: impl IntoIterator<Item = (TreePath, Target)>) -> Self {
+        let mut targets: HashMap<TreePath, Vec<Target>> = HashMap::new();
+        for (link, target) in links {
+            let targets = targets.entry(link).or_default();
+            if !targets.contains(&target) {
+                targets.push(target);
             }
         }
-        Self(Arc::new(by_target))
+        let roots: Vec<Vec<&[u8]>> = roots.iter().map(|root| names(root)).collect();
+        let tree = LinkedTree { roots: &roots, targets: &targets };
+        let (mut by_target, mut is_partial) = (BTreeMap::<_, BTreeSet<TreePath>>::new(), false);
+        let mut room = MAX_WORK;
+        for link in targets.keys() {
+            let found = tree.follow(link.as_bytes(), &mut room);
+            is_partial |= found.is_err();
+            for target in found.unwrap_or_default() {
+                by_target.entry(target).or_default().insert(link.clone());
+            }
+        }
+        Self { by_target: Arc::new(by_target), is_partial }
     }
 
     /// Visits the other names of `path`, the nearest first, until `visit` returns something. `room` is the number of names that may
@@ -38,42 +75,43 @@ impl Symlinks {
         room: &mut usize,
         mut visit: impl FnMut(&TreePath) -> Option<T>,
     ) -> Result<Option<T>, TooMany> {
-        if self.0.is_empty() {
-            return Ok(None);
-        }
-        let (mut seen, mut last) = (BTreeSet::from([path.clone()]), vec![path.clone()]);
-        for _ in 0..MAX_STEPS {
+        let mut seen = BTreeSet::from([path.clone()]);
+        // Each with the links in it: one that leads to a directory above itself is in endless names, and the first has them all.
+        let mut last = vec![(path.clone(), Vec::new())];
+        for _ in 0..MAX_FOLLOWED {
             let mut next = Vec::new();
-            for name in last.iter().flat_map(|path| self.names_by_one_link(path)) {
-                if seen.contains(&name) {
-                    continue;
+            for (path, used) in &last {
+                for (link, name) in self.names_by_one_link(path) {
+                    if used.contains(&link) || !seen.insert(name.clone()) {
+                        continue;
+                    }
+                    *room = room.checked_sub(1).ok_or(TooMany)?;
+                    if let Some(found) = visit(&name) {
+                        return Ok(Some(found));
+                    }
+                    next.push((name, used.iter().copied().chain([link]).collect()));
                 }
-                *room = room.checked_sub(1).ok_or(TooMany)?;
-                if let Some(found) = visit(&name) {
-                    return Ok(Some(found));
-                }
-                seen.insert(name.clone());
-                next.push(name);
             }
             last = next;
         }
-        Ok(None)
+        if self.is_partial || !last.is_empty() { Err(TooMany) } else { Ok(None) }
     }
 
-    /// The names of `path` through one link to it or to a directory above it.
-    fn names_by_one_link<'a>(&'a self, path: &'a TreePath) -> impl Iterator<Item = TreePath> + 'a {
+    /// The names of `path` through one link to it or to a directory above it, each with the link.
+    fn names_by_one_link(&self, path: &TreePath) -> Vec<(&TreePath, TreePath)> {
         let bytes = path.as_bytes();
         let above = bytes.iter().enumerate().rev().filter(|(_, byte)| **byte == b'/').map(|(end, _)| end);
         let ends = std::iter::once(bytes.len()).chain(above).chain([0]);
-        ends.flat_map(move |end| {
-            let links = self.0.get(&bytes[..end]).into_iter().flatten();
+        let by_link = |end: usize| {
+            let links = self.by_target.get(&bytes[..end]).into_iter().flatten();
             let rest = bytes[end..].strip_prefix(b"/").unwrap_or(&bytes[end..]);
             // A name that is too long is none that a program uses.
             links.filter_map(move |link| match rest {
-                [] => Some(link.clone()),
-                rest => TreePath::new(&[link.as_bytes(), b"/", rest].concat()).ok(),
+                [] => Some((link, link.clone())),
+                rest => Some((link, TreePath::new(&[link.as_bytes(), b"/", rest].concat()).ok()?)),
             })
-        })
+        };
+        ends.flat_map(by_link).collect()
     }
 }
 
@@ -81,22 +119,91 @@ impl Symlinks {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TooMany;
 
-/// The path in the tree that a link stands for; `None` where it leads out of the tree, or to itself.
-fn resolved(link: &TreePath, target: &Target) -> Option<Vec<u8>> {
-    if target.0.first().is_none_or(|first| *first == b'/') {
-        return None;
-    }
-    let mut names: Vec<&[u8]> = link.names().collect();
-    names.pop();
-    for name in target.0.split(|byte| *byte == b'/') {
-        match name {
-            b"" | b"." => {}
-            b".." => drop(names.pop()?),
-            name => names.push(name),
+/// The links of a tree with their targets.
+struct LinkedTree<'a> {
+    /// The tree's absolute paths. What is found is below the first.
+    roots: &'a [Vec<&'a [u8]>],
+    targets: &'a HashMap<TreePath, Vec<Target>>,
+}
+
+/// A place on the way to what a link stands for.
+struct Way<'a> {
+    /// The names of the absolute path so far, in which no link is left.
+    at: Vec<&'a [u8]>,
+    /// The names that follow, the next one last.
+    rest: Vec<&'a [u8]>,
+    /// Links so far.
+    followed: usize,
+}
+
+impl<'a> Way<'a> {
+    /// The way with the target of a link in the place of its name, which was the last.
+    fn through(&self, target: &'a Target) -> Self {
+        let target = target.0.as_slice();
+        let is_absolute = target.first() == Some(&b'/');
+        let above = if is_absolute { 0 } else { self.at.len().saturating_sub(1) };
+        let names = target.split(|byte| *byte == b'/').rev();
+        Self {
+            at: self.at[..above].to_vec(),
+            rest: self.rest.iter().copied().chain(names).collect(),
+            followed: self.followed + 1,
         }
     }
-    let target = names.join(&b'/');
-    (target != link.as_bytes()).then_some(target)
+}
+
+impl<'a> LinkedTree<'a> {
+    /// The paths in the tree that `path` stands for, found as the kernel follows links, of which it knows those of the tree. `room`:
+    /// bytes that may still be looked at.
+    fn follow(&self, path: &'a [u8], room: &mut usize) -> Result<Vec<Vec<u8>>, TooMany> {
+        let root = self.roots.first().map(Vec::as_slice).unwrap_or_default();
+        let mut found = Vec::new();
+        let mut ways = vec![Way {
+            at: root.to_vec(),
+            rest: path.split(|byte| *byte == b'/').rev().collect(),
+            followed: 0,
+        }];
+        while let Some(mut way) = ways.pop() {
+            let mut targets = None;
+            while targets.is_none()
+                && let Some(name) = way.rest.pop()
+            {
+                match name {
+                    b"" | b"." => continue,
+                    b".." => drop(way.at.pop()),
+                    name => way.at.push(name),
+                }
+                if self.roots.contains(&way.at) {
+                    way.at = root.to_vec();
+                }
+                if let Some(below) = way.at.strip_prefix(root) {
+                    let below = below.join(&b'/');
+                    *room = room.checked_sub(below.len() + 1).ok_or(TooMany)?;
+                    targets = self.targets.get(below.as_slice());
+                }
+            }
+            match (targets, way.at.strip_prefix(root)) {
+                // The kernel gives up.
+                (Some(_), _) if way.followed == MAX_FOLLOWED => {}
+                (Some(targets), _) => {
+                    for target in targets {
+                        *room = room.checked_sub(target.0.len() + way.rest.len()).ok_or(TooMany)?;
+                        ways.push(way.through(target));
+                    }
+                }
+                (None, Some(below)) => found.push(below.join(&b'/')),
+                (None, None) => {}
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn names(path: &Path) -> Vec<&[u8]> {
+    let name = |part| match part {
+        Component::Normal(name) => Some(name.as_bytes()),
+        _ => None,
+    };
+    path.components().filter_map(name).collect()
 }
 
 #[cfg(test)]
@@ -107,10 +214,9 @@ mod tests {
         TreePath::new(text.as_bytes()).expect("a path")
     }
 
-    fn links(links: &[(&str, &str)]) -> Symlinks {
-        let node = |target: &str| Node::Symlink { target: Target(target.as_bytes().to_vec()) };
-        let delta = links.iter().map(|(link, target)| (path(link), Some(node(target))));
-        Symlinks::of(&Manifest::new(), &delta.collect())
+    fn symlinks(links: &[(&str, &str)]) -> Symlinks {
+        let link = |(link, target): &(&str, &str)| (path(link), Target(target.as_bytes().to_vec()));
+        Symlinks::of(&["/home/me/tree".into(), "/h/tree".into()], links.iter().map(link))
     }
 
     fn names(symlinks: &Symlinks, of: &str, mut room: usize) -> Result<Vec<String>, TooMany> {
@@ -124,25 +230,73 @@ mod tests {
 
     #[test]
     fn a_path_has_the_names_that_links_to_it_and_above_it_give() {
-        let symlinks = links(&[
+        let symlinks = symlinks(&[
             ("CLAUDE.md", "docs/agents.md"),
             ("sub/.vscode", "../config/./editor/"),
             (".vscode", "sub/.vscode"),
+            (".claude", "ai"),
+            ("ai/x.json", "../x"),
             ("out", "../docs"),
-            ("absolute", "/docs"),
+            ("outside", "/docs"),
             ("self", "self"),
             ("docs/up", "x/../agents.md"),
         ]);
         assert_eq!(names(&symlinks, "docs/agents.md", 9).expect("few"), ["CLAUDE.md", "docs/up"]);
         let editor = names(&symlinks, "config/editor/tasks.json", 9).expect("few");
-        assert_eq!(editor, ["sub/.vscode/tasks.json", ".vscode/tasks.json"]);
+        assert_eq!(editor, [".vscode/tasks.json", "sub/.vscode/tasks.json"]);
+        assert_eq!(names(&symlinks, "x", 9).expect("few"), ["ai/x.json", ".claude/x.json"]);
         assert_eq!(names(&symlinks, "docs/other.md", 9).expect("few"), [] as [&str; 0]);
+    }
+
+    /// Those through a chain of more than four, through `..` behind a link, and by an absolute target were not found.
+    #[test]
+    fn links_are_followed_as_the_kernel_does() {
+        let chain: Vec<(String, String)> =
+            (0..39).map(|at| (format!("l{at}"), format!("l{}", at + 1))).collect();
+        let mut links: Vec<(&str, &str)> = chain.iter().map(|(link, target)| (&**link, &**target)).collect();
+        links.extend([
+            ("l39", "end"),
+            ("too-long", "l0"),
+            ("d", "docs/sub"),
+            ("behind", "d/../x.md"),
+            ("absolute", "/home/me/tree/docs/x.md"),
+            ("home", "/h/tree/docs/sub/../x.md"),
+            ("docs/back", "../../tree/d/../x.md"),
+            ("top", "/home/me"),
+            ("sub/around", "../top/tree/docs/x.md"),
+            ("two", "nowhere"),
+            ("two", "docs/x.md"),
+        ]);
+        let symlinks = symlinks(&links);
+        let found = names(&symlinks, "docs/x.md", 50).expect("few");
+        assert_eq!(found, ["absolute", "behind", "docs/back", "home", "sub/around", "two"]);
+        assert_eq!(names(&symlinks, "x.md", 50).expect("few"), [] as [&str; 0]);
+        let of_chain = names(&symlinks, "end", 50).expect("few");
+        assert!(
+            of_chain.contains(&"l0".to_owned()) && !of_chain.contains(&"too-long".to_owned()),
+            "{of_chain:?}"
+        );
     }
 
     #[test]
     fn links_in_circles_end_and_many_are_an_error() {
-        let symlinks = links(&[("a", "."), ("b", "a"), ("c/d", "..")]);
-        assert!(names(&symlinks, "x", 10_000).expect("few").contains(&"a/x".to_owned()));
-        assert_eq!(names(&symlinks, "x", 3), Err(TooMany));
+        let circles = symlinks(&[("a", "."), ("b", "a"), ("c/d", "..")]);
+        assert!(names(&circles, "x", 100).expect("few").contains(&"a/x".to_owned()));
+        assert_eq!(names(&circles, "x", 3), Err(TooMany));
+        let long = format!("{}x", "y/../".repeat(800));
+        let many: Vec<(String, &str)> = (0..20_000).map(|at| (format!("{at}"), &*long)).collect();
+        let many = symlinks(&many.iter().map(|(link, target)| (&**link, *target)).collect::<Vec<_>>());
+        assert_eq!(names(&many, "z", 9), Err(TooMany));
+    }
+
+    #[test]
+    fn both_targets_of_a_link_that_the_session_changed_count() {
+        let node = |target: &str| Node::Symlink { target: Target(target.as_bytes().to_vec()) };
+        let base = Manifest::from([(path("CLAUDE.md"), node("a")), (path("x"), node("b"))]);
+        let delta = Delta::from([(path("CLAUDE.md"), Some(node("c"))), (path("x"), None)]);
+        let symlinks = Symlinks::of(&["/r".into()], links(&base, &delta));
+        for (of, name) in [("a", "CLAUDE.md"), ("c", "CLAUDE.md"), ("b", "x")] {
+            assert_eq!(names(&symlinks, of, 9).expect("few"), [name]);
+        }
     }
 }

@@ -251,6 +251,30 @@ async fn hooks_that_git_reaches_through_symlinks_are_named() {
     }
 }
 
+/// Links that git ignores were in no list, and only the repository of the top was asked.
+#[tokio::test]
+async fn what_links_that_git_ignores_and_inner_repositories_make_of_a_file_is_named() {
+    let directory =
+        host(&[("env.sh", "a\n"), (".gitignore", ".envrc\n.vscode\n"), ("lib/hk/pre-commit", "a\n")]);
+    git(directory.path(), &["init", "-q"]);
+    git(directory.path(), &["init", "-q", "lib"]);
+    git(&directory.path().join("lib"), &["config", "core.hooksPath", "hk"]);
+    std::os::unix::fs::symlink("env.sh", directory.path().join(".envrc")).unwrap();
+    std::os::unix::fs::symlink(directory.path().join("ed"), directory.path().join(".vscode")).unwrap();
+    let session = Session::start(directory).await;
+    session
+        .turn("mkdir ed; for path in env.sh ed/tasks.json lib/hk/pre-commit; do echo new > $path; done")
+        .await;
+    let summary = risks::summary(&session.changes().await).unwrap_or_default();
+    for named in [
+        "env.sh as .envrc (shell)",
+        "ed/tasks.json as .vscode/tasks.json (editor)",
+        "lib/hk/pre-commit (git hook)",
+    ] {
+        assert!(summary.contains(named), "{named}: {summary}");
+    }
+}
+
 const LOOK: &str = "git status --short --branch; git log --format=%s; git fsck --strict 2>&1; \
                 grep -c 'example.com\\|never' .git/config; git config user.name";
 

@@ -9,6 +9,7 @@ use crate::visible::visible_name;
 use crate::workspace::bare_repository::{self, repositories};
 use crate::workspace::entries::{Rejected, validate};
 use crate::workspace::host_dir::{HostDir, Observed};
+use crate::workspace::risks;
 use crate::workspace::tree_path::TreePath;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -94,23 +95,31 @@ impl Repl<'_> {
         }
         self.screen.progress().show(&format!("downloading {}", shown(&path)));
         let sandbox = self.session.startup().ready().await?.sandbox.clone();
-        let count = match sandbox.stat(&path).await?.kind {
-            EntryKind::Directory => self.download_directory(&sandbox, &path, &destination).await?,
+        let written = match sandbox.stat(&path).await?.kind {
+            EntryKind::Directory => {
+                let written = self.download_directory(&sandbox, &path, &destination).await?;
+                let in_directory =
+                    |path: TreePath| TreePath::new(&[name.as_bytes(), b"/", path.as_bytes()].concat()).ok();
+                written.into_iter().filter_map(in_directory).collect()
+            }
             _ => {
                 let parent = destination.parent().filter(|parent| !parent.as_os_str().is_empty());
                 let host =
                     HostDir::open(parent.unwrap_or(Path::new("."))).map_err(unwritable(&destination))?;
                 fetch(&sandbox, &path, &host, &name).await?;
-                1
+                vec![name]
             }
         };
         self.screen.progress().clear();
-        self.remark(&format!("downloaded as {} ({})", shown(&destination), counted(count, "file")));
+        self.remark(&format!("downloaded as {} ({})", shown(&destination), counted(written.len(), "file")));
+        if let Some(risks) = risks::of_new_files(written) {
+            self.remark(&risks);
+        }
         Ok(Flow::Continue)
     }
 
-    /// Regular files and directories, as far as they are safe.
-    async fn download_directory(&self, sandbox: &Sandbox, from: &Path, to: &Path) -> Result<usize> {
+    /// Regular files and directories, as far as they are safe. The files.
+    async fn download_directory(&self, sandbox: &Sandbox, from: &Path, to: &Path) -> Result<Vec<TreePath>> {
         let options = WalkOptions { max_entries: MAX_FILES as u64, ..WalkOptions::default() };
         let mut excluded = Rejected::default();
         let entries = validate(sandbox.walk(from, options).await?, &mut excluded);
@@ -125,7 +134,7 @@ impl Repl<'_> {
         for (path, _) in directories {
             host.make_directory(&path).map_err(unwritable(to))?;
         }
-        let count = files.len();
+        let written = files.iter().map(|(path, _)| path.clone()).collect();
         let (small, large): (Vec<_>, Vec<_>) = files.into_iter().partition(|(_, entry)| entry.size <= SMALL);
         for group in small.chunks(BATCH.1) {
             let paths = group.iter().map(|(path, _)| from.join(path.as_path())).collect();
@@ -154,12 +163,12 @@ impl Repl<'_> {
         if excluded.names.len() > MAX_NAMED {
             self.remark("excluded: … and more");
         }
-        Ok(count)
+        Ok(written)
     }
 }
 
 /// Checks that what is written at `destination`, which is called `name`, would not be part of a repository, with what the host has there.
-fn check_destination(destination: &Path, name: &TreePath) -> Result<()> {
+pub(in crate::cli) fn check_destination(destination: &Path, name: &TreePath) -> Result<()> {
     let parent = destination.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new(".")).canonicalize().map_err(unwritable(destination))?;
     let place = parent.join(name.as_path());

@@ -1,6 +1,6 @@
 //! Files that code shows besides text: drawn in the terminal, and copied where the user asks for it.
 
-use crate::cli::artifacts::write_file;
+use crate::cli::artifacts::{check_target, write_file};
 use crate::cli::config::Config;
 use crate::cli::ui::pictures::{Pictures, is_drawable};
 use crate::cli::ui::stderr;
@@ -33,8 +33,8 @@ pub struct ShownFiles {
 /// A file that a run showed.
 pub struct ShownFile {
     artifact: Artifact,
-    /// The path that it was copied to.
-    path: Option<PathBuf>,
+    /// The path that it was copied to, or the reason why it was not, where that was asked for.
+    copy: Option<Result<PathBuf, String>>,
 }
 
 impl ShownFiles {
@@ -68,7 +68,7 @@ impl ShownFiles {
             Content::Image { artifact } | Content::Artifact { artifact } => Some(artifact),
             Content::Text { .. } => None,
         });
-        artifacts.map(|artifact| Ok(ShownFile { path: self.copy(&artifact)?, artifact })).collect()
+        artifacts.map(|artifact| Ok(ShownFile { copy: self.copy(&artifact)?, artifact })).collect()
     }
 
     /// Draws the pictures of a run, and prints a line for each file.
@@ -82,7 +82,7 @@ impl ShownFiles {
         Ok(())
     }
 
-    fn text(&mut self, ShownFile { artifact, path }: &ShownFile) -> String {
+    fn text(&mut self, ShownFile { artifact, copy }: &ShownFile) -> String {
         let mut text = String::new();
         if is_drawable(artifact) {
             let drawn = self.artifacts.read(artifact).map_err(|error| error.to_string());
@@ -92,8 +92,9 @@ impl ShownFiles {
             }
         }
         let name = one_line(&artifact.name, 100);
-        let what = match path {
-            Some(path) => one_line(&path.to_string_lossy(), 4096),
+        let what = match copy {
+            Some(Ok(path)) => one_line(&path.to_string_lossy(), 4096),
+            Some(Err(why)) => one_line(why, 4096),
             None => format!(
                 "{name} ({}, {} bytes; --artifacts DIR keeps it)",
                 artifact.media_type, artifact.bytes
@@ -104,20 +105,23 @@ impl ShownFiles {
     }
 
     /// Copies a file. One that is there is never overwritten: if it is another one, the copy gets the hash in its name.
-    fn copy(&self, artifact: &Artifact) -> Result<Option<PathBuf>> {
+    fn copy(&self, artifact: &Artifact) -> Result<Option<Result<PathBuf, String>>> {
         let Some(directory) = &self.directory else { return Ok(None) };
         let bytes = self.artifacts.read(artifact)?;
         let other = directory.join(format!("{}-{}", artifact.id, artifact.name));
         for path in [directory.join(&artifact.name), other.clone()] {
+            if let Err(why) = check_target(&path, false) {
+                return Ok(Some(Err(why.to_string())));
+            }
             if path.symlink_metadata().is_err() {
                 write_file(&path, &bytes, false)?;
-                return Ok(Some(path));
+                return Ok(Some(Ok(path)));
             }
             if is_same(&path, &bytes) {
-                return Ok(Some(path));
+                return Ok(Some(Ok(path)));
             }
         }
-        write_file(&other, &bytes, false).map(|()| Some(other))
+        write_file(&other, &bytes, false).map(|()| Some(Ok(other)))
     }
 }
 
@@ -132,8 +136,10 @@ impl ShownFile {
     pub fn to_json(&self) -> Value {
         let Artifact { name, media_type, bytes, sha256, .. } = &self.artifact;
         let mut object = json!({ "name": name, "media_type": media_type, "bytes": bytes, "sha256": sha256 });
-        if let Some(path) = &self.path {
-            object["path"] = path.to_string_lossy().into();
+        match &self.copy {
+            Some(Ok(path)) => object["path"] = path.to_string_lossy().into(),
+            Some(Err(why)) => object["not_copied"] = why.as_str().into(),
+            None => {}
         }
         object
     }

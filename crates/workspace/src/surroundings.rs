@@ -1,0 +1,96 @@
+//! The directories of the host in which changed paths lie: links of the user's in them that no manifest has, because git ignores
+//! them, and repositories.
+
+use crate::host_dir::HostDir;
+use crate::manifest::Target;
+use crate::risks::is_control_directory;
+use crate::tree_path::TreePath;
+use rustix::fs::FileType;
+use std::collections::BTreeSet;
+
+/// Directories that are looked at, the upper ones first.
+const MAX_DIRECTORIES: usize = 1_000;
+/// Entries of them all.
+const MAX_ENTRIES: usize = 200_000;
+
+/// What was found there.
+#[derive(Debug, Default)]
+pub(crate) struct Surroundings {
+    /// Symlinks with their targets.
+    pub links: Vec<(TreePath, Target)>,
+    /// The directories with a repository of their own. That of the top is not among them.
+    pub repositories: Vec<TreePath>,
+}
+
+impl Surroundings {
+    /// Looks at the top, at the directories above each of `changed`, and at directories in those that programs obey by their name.
+    pub fn of<'p>(host: &HostDir, changed: impl Iterator<Item = &'p TreePath>) -> Self {
+        let above: BTreeSet<TreePath> = changed.flat_map(TreePath::ancestors).collect();
+        let mut above: Vec<TreePath> = above.into_iter().collect();
+        above.sort_by_key(|path| path.names().count());
+        let mut found = Self::default();
+        let mut room = MAX_ENTRIES;
+        let mut obeyed = found.look(host, None, &mut room);
+        for directory in above.iter().take(MAX_DIRECTORIES) {
+            obeyed.extend(found.look(host, Some(directory), &mut room));
+        }
+        for directory in obeyed.iter().filter(|path| above.binary_search(path).is_err()).take(MAX_DIRECTORIES)
+        {
+            found.look(host, Some(directory), &mut room);
+        }
+        found
+    }
+
+    /// Looks at one directory; gives those in it that programs obey by their name.
+    fn look(&mut self, host: &HostDir, directory: Option<&TreePath>, room: &mut usize) -> Vec<TreePath> {
+        // What cannot be listed has no links that are known.
+        let entries = host.kinds(directory, *room).unwrap_or_default();
+        *room -= entries.len();
+        let mut obeyed = Vec::new();
+        for (name, kind) in entries {
+            if name == b".git" {
+                self.repositories.extend(directory.cloned());
+                continue;
+            }
+            let path = directory.map_or_else(|| TreePath::new(&name), |above| above.join(&name));
+            let Ok(path) = path else { continue };
+            match kind {
+                FileType::Directory if is_control_directory(&path) => obeyed.push(path),
+                // Some file systems do not say what an entry is.
+                FileType::Symlink | FileType::Unknown => {
+                    self.links.extend(host.read_link(&path).ok().map(|target| (path, target)));
+                }
+                _ => {}
+            }
+        }
+        obeyed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Surroundings;
+    use crate::host_dir::HostDir;
+    use crate::tree_path::TreePath;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn links_and_repositories_at_the_top_and_above_what_changed_are_found() {
+        let root = tempfile::tempdir().expect("a directory");
+        for path in [".git", ".vscode", "a/b/.git", "a/.claude", "other/.git"] {
+            fs::create_dir_all(root.path().join(path)).expect("a directory");
+        }
+        for link in ["top", ".vscode/tasks.json", "a/x", "a/b/y", "a/.claude/z", "other/unseen"] {
+            symlink("somewhere", root.path().join(link)).expect("a link");
+        }
+        let host = HostDir::open(root.path()).expect("a directory");
+        let changed = [TreePath::new(b"a/b/c/file").expect("a path")];
+        let found = Surroundings::of(&host, changed.iter());
+        let mut links: Vec<String> = found.links.iter().map(|(link, _)| link.to_string()).collect();
+        links.sort();
+        assert_eq!(links, [".vscode/tasks.json", "a/.claude/z", "a/b/y", "a/x", "top"]);
+        let repositories: Vec<String> = found.repositories.iter().map(ToString::to_string).collect();
+        assert_eq!(repositories, ["a/b"]);
+    }
+}
