@@ -4,7 +4,7 @@ use crate::changes::{Change, ChangeSet};
 use crate::git_files::GitFiles;
 use crate::manifest::Node;
 use crate::symlinks::Symlinks;
-use crate::tree_path::{TreePath, without_ignorable};
+use crate::tree_path::{TreePath, folded};
 use agent_base::hash::Hash;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use serde::Serialize;
@@ -14,7 +14,6 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::LazyLock;
-use unicode_normalization::UnicodeNormalization;
 
 /// Paths of one kind that the summary names; the others are counted.
 const NAMED: usize = 3;
@@ -176,13 +175,9 @@ pub(crate) fn is_control_directory(path: &TreePath) -> bool {
     path.join(b"x").is_ok_and(|below| is_control_file(&below))
 }
 
-/// The kind of a path, whose names are compared as file systems compare them that take no notice of case: `ſ` is an `s` to them, and
-/// `ﬁ` is `fi`. A symlink has the kind of what would be below it.
+/// The kind of a path, whose names are compared as file systems compare them that take no notice of case. A symlink has the kind of what would be below it.
 fn by_path(path: &TreePath, is_symlink: bool) -> Option<&'static str> {
-    let mut plain = without_ignorable(path.as_bytes());
-    if !plain.is_ascii() {
-        plain = Cow::Owned(String::from_utf8_lossy(&plain).nfkc().collect::<String>().into_bytes());
-    }
+    let plain = folded(path.as_bytes());
     // A name of nothing else is empty now, and a path that begins with a slash would be no path of the tree.
     let names: Vec<&[u8]> = plain.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).collect();
     let plain = names.join(&b'/');
