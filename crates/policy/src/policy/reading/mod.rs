@@ -377,24 +377,17 @@ impl Content {
     }
 }
 
-/// Returns whether a command takes nothing from the input that the script itself comes from, and writes nothing there.
+/// Returns whether a command takes nothing from the input that the script itself comes from, and writes nothing there. Any file may be that
+/// input by another name: a link to `/dev/stdin` may have been made long before.
 fn leaves_input(run: &Run) -> bool {
-    let is_given = !run.has_more || run.stdin != Stdin::Inherited;
-    let is_exec = run.words.iter().any(|word| word.text == "exec");
-    let is_shell_input = |word: &Word| {
-        let parts = word.text.split(['/', '=']);
-        let is_there = |part: &str| matches!(part, "dev" | "proc" | "stdin" | "fd");
-        word.text != "/dev/null" && parts.into_iter().any(is_there)
-    };
-    let words = run.words.iter().chain(&run.targets);
     let program = run.words.first().map_or("", |program| program.text.as_str());
-    let changes_files = !plain::writes_nothing(program);
-    let may_be = |word: &Word| !word.fixed && changes_files;
-    !is_exec
-        && (run.is_read || plain::writes_by_name(program))
-        && (run.is_read || is_given || plain::reads_no_input(&run.words))
-        && !words.clone().any(|word| is_shell_input(word) || may_be(word))
-        && run.targets.iter().all(|target| target.fixed)
+    let is_given = run.stdin != Stdin::Inherited;
+    let is_exec = run.words.iter().any(|word| word.text == "exec");
+    let leaves = run.is_read
+        || plain::reads_no_file(&run.words)
+        || !run.has_more && plain::writes_nothing(program)
+        || is_given && plain::is_filter(&run.words);
+    !is_exec && leaves && run.targets.iter().all(judgement::is_nowhere)
 }
 
 /// Returns whether all that a command runs is read.

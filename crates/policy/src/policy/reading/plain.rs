@@ -24,6 +24,26 @@ const WITHOUT_INPUT: &str = "\
     ls dir vdir stat df touch mkdir rmdir basename dirname realpath readlink uname arch hostname whoami id groups users tty nproc uptime \
     free ps pgrep pidof printenv getconf locale clear expr test [ printf set wait";
 
+/// Programs that write to no file, whatever their arguments are, beside those.
+const READERS: &str = "\
+    cat tac head tail wc nl od hexdump strings cut paste join tr comm cmp diff rev fold fmt expand unexpand column grep egrep fgrep cksum \
+    md5sum sha1sum sha256sum sha512sum base64 read";
+
+/// Programs that read their standard input where no operand names a file: the number of operands that name none, and letters of options that
+/// may name one.
+const FILTERS: [(&str, usize, &str); 10] = [
+    ("cat", 0, ""),
+    ("head", 0, ""),
+    ("tail", 0, ""),
+    ("wc", 0, ""),
+    ("cut", 0, ""),
+    ("rev", 0, ""),
+    ("uniq", 0, ""),
+    ("sort", 0, "oT"),
+    ("grep", 1, "efrR"),
+    ("tr", 2, ""),
+];
+
 /// Programs that start others where these options are given. A long option counts by its beginning too. One that ends
 /// in a dash stands for all that begin so.
 const EXCEPT: &[(&str, &[&str])] = &[
@@ -34,7 +54,11 @@ const EXCEPT: &[(&str, &[&str])] = &[
     ("jobs", &["-x"]),
     ("install", &["--strip-program", "-s"]),
     ("rg", &["--pre", "--hostname-bin", "--search-zip", "-z"]),
-    ("curl", &["--expand-", "--config", "-K", "--engine", "--ntlm-wb"]),
+    // What listens at a socket of this machine may run programs, as Docker does.
+    (
+        "curl",
+        &["--expand-", "--config", "-K", "--engine", "--ntlm-wb", "--unix-socket", "--abstract-unix-socket"],
+    ),
     // Those of wget2 among them.
     (
         "wget",
@@ -190,6 +214,13 @@ impl Wrapper {
             "xargs" => !value.is_flag() && (value.fixed || value.text == "{}") && value.is_one(),
             _ => value.is_one(),
         }
+    }
+
+    /// Returns whether words are operands before its command. Older versions of busybox take the program there.
+    fn takes_before(&self, operands: &[Word]) -> bool {
+        let is_plain =
+            |word: &Word| self.name != "timeout" || word.text.starts_with(|c: char| c.is_ascii_digit());
+        operands.iter().all(|word| word.is_one() && is_plain(word))
     }
 }
 
@@ -357,25 +388,30 @@ pub fn takes_numbers(program: &str) -> bool {
 /// Returns whether a program writes to no file that its arguments name, nor changes the directory.
 pub fn writes_nothing(program: &str) -> bool {
     is_in(WITHOUT_INPUT, program) && !matches!(program, "cd" | "pushd" | "popd" | "touch")
-        || matches!(program, "cat" | "grep" | "head" | "tail" | "wc" | "cut" | "tr")
+        || is_in(READERS, program)
 }
 
-/// Returns whether a program writes at most to files that its arguments name as they are.
-pub fn writes_by_name(program: &str) -> bool {
-    is_in(PLAIN, program)
-        || is_in(WITHOUT_INPUT, program)
-        || matches!(program, "read" | "sort" | "sed" | "git")
-}
-
-/// Returns whether a command takes nothing from its standard input.
-pub fn reads_no_input(words: &[Word]) -> bool {
+/// Returns whether a command neither takes anything from its standard input, nor reads or writes what is in a file.
+pub fn reads_no_file(words: &[Word]) -> bool {
     let Some((program, arguments)) = words.split_first() else { return true };
-    let asks = ["-i", "-I", "--interactive"];
     program.fixed
         && match program.text.as_str() {
-            name @ ("cp" | "mv" | "rm" | "ln" | "chmod" | "chown") => lacks(name, arguments, &asks),
+            name @ ("rm" | "chmod" | "chown") => lacks(name, arguments, &["-i", "-I", "--interactive"]),
             name => is_in(WITHOUT_INPUT, name),
         }
+}
+
+/// Returns whether a command reads its standard input alone, and writes to no file.
+pub fn is_filter(words: &[Word]) -> bool {
+    let Some((program, arguments)) = words.split_first() else { return false };
+    let Some((_, most, refused)) = FILTERS.iter().find(|(name, ..)| *name == program.text) else {
+        return false;
+    };
+    let named = arguments.iter().filter(|word| word.text != "-");
+    let (flags, operands): (Vec<&Word>, Vec<&Word>) = named.partition(|word| word.is_flag());
+    let is_plain =
+        |word: &&Word| !word.text.starts_with("--") && !word.text.contains(|c| refused.contains(c));
+    words.iter().all(|word| word.fixed) && flags.iter().all(is_plain) && operands.len() <= *most
 }
 
 fn is_in(list: &str, name: &str) -> bool {
@@ -411,7 +447,7 @@ fn wrapped(wrapper: &Wrapper, arguments: &[Word]) -> Option<Option<usize>> {
             return if operands > 0 && !word.may_be_option() { None } else { Some(Some(at)) };
         } else if text == "--" {
             let (between, rest) = arguments[at + 1..].split_at_checked(operands)?;
-            return between.iter().all(Word::is_one).then(|| rest.first().map(|_| at + 1 + operands));
+            return wrapper.takes_before(between).then(|| rest.first().map(|_| at + 1 + operands));
         } else if wrapper.flags.contains(&text) {
             at += 1;
         } else if wrapper.values.contains(&text) {
@@ -427,7 +463,7 @@ fn wrapped(wrapper: &Wrapper, arguments: &[Word]) -> Option<Option<usize>> {
         } else {
             // Behind the first operand, an option is the command's.
             let (between, rest) = arguments[at..].split_at_checked(operands)?;
-            return between.iter().all(Word::is_one).then(|| rest.first().map(|_| at + operands));
+            return wrapper.takes_before(between).then(|| rest.first().map(|_| at + operands));
         }
     }
     Some(None)
@@ -495,7 +531,10 @@ fn lacks(name: &str, arguments: &[Word], options: &[&str]) -> bool {
         SWITCHES.contains(&text)
             || letters.is_some_and(|letters| letters.chars().all(|letter| switches.contains(letter)))
     };
-    let (mut after_flag, mut only_operands) = (false, false);
+    // Git reads its options twice: a value that the first time is an option of its own is not there the second time, and the next word is
+    // the value. Of several one may be such an option and another one the option that this moves.
+    let may_be_taken_out = |value: &Word| !value.fixed && value.becomes != Becomes::Plain;
+    let (mut after_flag, mut only_operands, mut moved) = (false, false, 0);
     let mut rest = arguments.iter();
     while let Some(word) = rest.next() {
         let text = word.text.as_str();
@@ -526,7 +565,10 @@ fn lacks(name: &str, arguments: &[Word], options: &[&str]) -> bool {
         // Behind two dashes it takes none, and the next word may be any option to a version that takes them for a value.
         // Where the word itself may be a value, the next one may be an option.
         if takes_next && word.fixed && !only_operands && !after_flag {
-            if !rest.next().is_none_or(Word::is_one) {
+            let value = rest.next();
+            moved += usize::from(value.is_some_and(may_be_taken_out));
+            let moves = moved > 1 || value.is_some_and(|value| value.text.starts_with('-'));
+            if !value.is_none_or(Word::is_one) || moves && name.starts_with("git ") {
                 return false;
             }
             after_flag = false;

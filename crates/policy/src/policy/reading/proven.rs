@@ -97,6 +97,10 @@ pub struct Shared {
     pub(super) has_trap: bool,
     /// Number of expansions so far.
     pub(super) expansions: usize,
+    /// Number of redirections to other descriptors so far.
+    pub(super) joined: usize,
+    /// Set if commands may run at the same time as those that follow.
+    pub(super) has_background: bool,
     pub(super) alters: bool,
     /// Set if the shell may read what follows in another encoding.
     pub(super) changes_encoding: bool,
@@ -107,6 +111,8 @@ pub(super) struct Command {
     pub(super) words: Vec<Draft>,
     pub(super) input: Input,
     pub(super) targets: Vec<Draft>,
+    /// Set if it may print errors, or what it prints may go elsewhere.
+    pub(super) is_joined: bool,
     /// Set if what it runs is among the commands: functions, `eval`, and what sets variables.
     pub(super) is_read: bool,
     /// Set if more lines come after the one that it begins in.
@@ -363,7 +369,9 @@ impl<'s> Reader<'s, '_> {
             self.blanks()?;
             match (self.peek(), self.peek_at(1)) {
                 (Some(b';'), next) if next != Some(b';') => is_separated = true,
-                (Some(b'&'), next) if !matches!(next, Some(b'&' | b'>')) => is_separated = true,
+                (Some(b'&'), next) if !matches!(next, Some(b'&' | b'>')) => {
+                    (is_separated, self.shared.has_background) = (true, true);
+                }
                 _ => continue,
             }
             self.at += 1;
@@ -463,6 +471,9 @@ impl<'s> Reader<'s, '_> {
                     return refuse("an operator that only bash has");
                 }
                 self.at += 1;
+                if let Some(own) = own {
+                    self.shared.commands[own].is_joined = true;
+                }
             }
             self.lines()?;
         }
