@@ -167,14 +167,8 @@ const EXPRESSIONS: [&str; 11] = [
     ": $((n-=9))",
 ];
 /// Commands that may write to what a shell reads its script from, or take a part of it: `o` is another name of the input, `p` of the output.
-const REACHING: [&str; 6] = [
-    "echo pz > o",
-    "head -c 9 o < f",
-    "head -n 1 < o",
-    "read x < o",
-    "ls > o",
-    "echo pz >> q",
-];
+const REACHING: [&str; 6] =
+    ["echo pz > o", "head -c 9 o < f", "head -n 1 < o", "read x < o", "ls > o", "echo pz >> q"];
 /// The text of a script, the ways that it takes, and the shells that read it.
 const TO_SHELL: [&str; 10] = [
     "printf ' ls a; pw' | tee | SHELL",
