@@ -82,7 +82,7 @@ impl Shared {
             });
         }
         let assigned = self.values.into_keys().chain(self.passed).collect();
-        Ok(Proven { runs, alters: self.alters, assigned })
+        Ok(Proven { runs, alters: self.alters, has_background: self.has_background, assigned })
     }
 }
 

@@ -209,9 +209,10 @@ impl CommandReader {
         match proven::read(text, piece.shell, &piece.assigned) {
             Ok(script) => {
                 self.findings.is_altered |= script.alters;
-                let piece = &piece.within(script.assigned);
+                let mut piece = piece.within(script.assigned);
+                piece.shell.has_company = script.has_background;
                 for run in script.runs {
-                    self.proven(run, piece);
+                    self.proven(run, &piece);
                 }
             }
             Err(why) => {
@@ -301,7 +302,8 @@ impl CommandReader {
         }
         let runs = piece.runs && is_seen;
         let executes = super::pattern::base_name(&program.text) == "find";
-        let shell = inside.shell.unwrap_or(piece.shell);
+        let has_company = piece.shell.has_company;
+        let shell = inside.shell.map_or(piece.shell, |shell| Shell { has_company, ..shell });
         for (language, text) in inside.code {
             self.nest_in(shell, Content::of(language, text), runs, piece);
         }

@@ -33,6 +33,8 @@ pub struct Proven {
     pub runs: Vec<Run>,
     /// Set if it sets variables, defines functions or writes to files.
     pub alters: bool,
+    /// Set if commands of it, or around it, may run at the same time.
+    pub has_background: bool,
     /// Variables that it gives values, to its programs too.
     pub assigned: HashSet<String>,
 }
@@ -45,7 +47,7 @@ pub fn read(text: &str, shell: Shell, outer: &HashSet<String>) -> Read<Proven> {
     if text.bytes().any(|byte| byte.is_ascii_control() && !matches!(byte, b'\n' | b'\t')) {
         return refuse("a control character");
     }
-    let mut shared = Shared { outer: outer.clone(), ..Shared::default() };
+    let mut shared = Shared { outer: outer.clone(), has_background: shell.has_company, ..Shared::default() };
     let mut reader = Reader {
         text,
         at: 0,

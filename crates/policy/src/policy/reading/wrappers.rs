@@ -158,6 +158,8 @@ pub struct Shell {
     pub may_be_another: bool,
     /// Set if the shell reads it piece by piece from its standard input, which its commands read from too.
     pub reads_input: bool,
+    /// Set if commands around it may run at the same time.
+    pub has_company: bool,
 }
 
 impl Inside {
@@ -227,7 +229,7 @@ pub fn look_inside(words: &[Word], stdin: &Stdin) -> Inside {
         |interpreter: &&Interpreter| interpreter.names.iter().any(|known| *known == name || *known == base);
     if let Some(interpreter) = INTERPRETERS.iter().find(is_named) {
         if interpreter.language == Language::Shell {
-            inside.shell = Some(Shell { may_be_another: name != "bash", reads_input: false });
+            inside.shell = Some(Shell { may_be_another: name != "bash", ..Shell::default() });
         }
         interpret(interpreter, arguments, stdin, &mut inside);
     }
