@@ -166,6 +166,22 @@ const EXPRESSIONS: [&str; 11] = [
     ": $((n=5))",
     ": $((n-=9))",
 ];
+/// Commands that may write to what a shell reads its script from, or take a part of it: `o` is another name of the input, `p` of the output.
+const REACHING: [&str; 6] =
+    ["echo pz > o", "head -c 9 o < f", "head -n 1 < o", "read x < o", "ls > o", "echo pz >> q"];
+/// The text of a script, the ways that it takes, and the shells that read it.
+const TO_SHELL: [&str; 10] = [
+    "printf ' ls a; pw' | tee | SHELL",
+    "printf ' ls a; pw' | tee p | SHELL",
+    "printf ' ls a; pw' | tee -a /dev/stdout | SHELL",
+    "printf ls | tee 'none/;pz;' 2>&1 | SHELL",
+    "echo 'REACHING' | SHELL",
+    "echo 'REACHING' | SHELL 2>&1",
+    "SHELL <<'E'\nREACHING\necho \"pz #\"\nE\n",
+    "SHELL <<'E' > o\necho pz\npw\nE\n",
+    "echo 'echo pz' | SHELL >> o",
+    "ln -s /dev/stdin q",
+];
 /// Parts of scripts, without a grammar.
 const TOKENS: [&str; 68] = [
     "a",
@@ -269,7 +285,7 @@ impl Random {
     }
 
     fn redirect(&mut self) -> String {
-        let target = self.of(&["f", "g", "/dev/null", "\"$x\"", "'f g'"]);
+        let target = self.of(&["f", "g", "o", "p", "/dev/null", "\"$x\"", "'f g'"]);
         match self.below(10) {
             0 => format!(" > {target}"),
             1 => format!(" >>{target}"),
@@ -286,7 +302,7 @@ impl Random {
         let quoted = |text: String| format!("'{}'", text.replace('\'', "'\\''"));
         let words = self.words(depth);
         let word = self.word(depth);
-        let command = match self.below(48) {
+        let command = match self.below(52) {
             0 => format!("x={word}"),
             1 => format!("n={}", self.of(&NUMBERS)),
             2 => format!("echo{words}"),
@@ -321,6 +337,10 @@ impl Random {
             ),
             24..=27 => self.wrapper(),
             28..=32 => self.of_shell(&word),
+            33..=36 => {
+                let (shell, reaching) = (self.of(&["sh", "bash"]), self.of(&REACHING));
+                self.of(&TO_SHELL).replace("SHELL", shell).replace("REACHING", reaching)
+            }
             _ => format!("{}{words}", self.of(&["pw", "px", "ls", "cat", "sort"])),
         };
         let is_document = command.ends_with('\n');
@@ -455,10 +475,10 @@ impl Random {
         if self.below(3) == 0 {
             return self.tokens();
         }
-        let functions = if self.below(4) == 0 {
-            format!("f() {{ {}; }}\n", self.list(1).replace('f', "g"))
-        } else {
-            String::new()
+        let functions = match self.below(12) {
+            0..=2 => format!("f() {{ {}; }}\n", self.list(1).replace('f', "g")),
+            3 => "command_not_found_handle() { echo 'a[$(pz)]'; }\nn=$(nproc)\n: $((n))\n".to_owned(),
+            _ => String::new(),
         };
         let depth = self.below(3);
         let mut script = functions + &self.list(depth);
@@ -520,7 +540,8 @@ impl Place {
             fs::write(&file, text).expect("a stub");
             fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("a mode");
         }
-        let own = ["env", "xargs", "timeout", "nice", "find", "sed", "seq", "date"].map(|name| (name, name));
+        let own = ["env", "xargs", "timeout", "nice", "find", "sed", "seq", "date", "tee", "head", "ln"];
+        let own = own.map(|name| (name, name));
         for (name, program) in own.into_iter().chain([("bash", "bash"), ("sh", "dash")]) {
             if let Some(shell) = installed(program) {
                 symlink(shell, directory.join("bin").join(name)).expect("a link");
@@ -539,6 +560,9 @@ impl Place {
         }
         for name in ["-v", "a[$(pz)]", ";pz", "f"] {
             fs::write(work.join(name), "a[$(pz)]\npz\n-exec pz ;\n(pz)\n").expect("a file");
+        }
+        for (name, file) in [("o", "/dev/stdin"), ("p", "/dev/stdout")] {
+            symlink(file, work.join(name)).expect("a link");
         }
         let log = self.directory.join(format!("log-{run}"));
         let limits = "ulimit -t 2 -f 200 2>/dev/null; exec \"$@\"";

@@ -31,6 +31,34 @@ struct Operand {
     flag: Option<String>,
 }
 
+/// An option with a value for which others stand, where none of a third kind is given.
+struct Implied {
+    program: &'static str,
+    option: &'static str,
+    value: &'static str,
+    by: &'static [&'static str],
+    unless: &'static [&'static str],
+}
+
+const IMPLIED: [Implied; 4] = [
+    Implied {
+        program: "curl",
+        option: "-X",
+        value: "POST",
+        by: &["-d", "-F"],
+        unless: &["-X", "-G", "-I", "-T"],
+    },
+    Implied { program: "curl", option: "-X", value: "PUT", by: &["-T"], unless: &["-X", "-I"] },
+    Implied { program: "curl", option: "-X", value: "HEAD", by: &["-I"], unless: &["-X"] },
+    Implied {
+        program: "wget",
+        option: "--method",
+        value: "POST",
+        by: &["--post-data", "--post-file"],
+        unless: &["--method"],
+    },
+];
+
 /// Operands of a pattern that may be values of flags; further ones are operands alone.
 const MAX_VALUES: usize = 6;
 
@@ -124,9 +152,23 @@ impl CommandPattern {
             Some((first, rest)) if names_toolchain(first) => rest,
             _ => arguments,
         };
-        let arguments = with_words_of_tar(&self.program, arguments);
+        let arguments = self.with_implied(with_words_of_tar(&self.program, arguments));
         let flags = self.flags.iter().map(|flag| self.option(flag).likeness(&arguments));
         flags.chain([self.operands_likeness(&arguments)]).min().unwrap_or(Likeness::No)
+    }
+
+    /// The arguments with an option that this pattern names and others stand for: `curl -d x` is `curl -X POST -d x`.
+    fn with_implied<'w>(&self, arguments: Cow<'w, [Word]>) -> Cow<'w, [Word]> {
+        let is_given = |flag: &&str| self.option(flag).likeness(&arguments) == Likeness::Yes;
+        let names = |implied: &&Implied| {
+            let is_value = |operand: &Operand| operand.text == implied.value && operand.flag.is_some();
+            implied.program == self.program && self.operands.iter().any(is_value)
+        };
+        let implied = IMPLIED.iter().filter(names);
+        let mut stands =
+            implied.filter(|row| row.by.iter().any(is_given) && !row.unless.iter().any(is_given));
+        let Some(row) = stands.next() else { return arguments };
+        [row.option, row.value].into_iter().map(Word::fixed).chain(arguments.iter().cloned()).collect()
     }
 
     fn option<'p>(&'p self, flag: &'p str) -> Flag<'p> {

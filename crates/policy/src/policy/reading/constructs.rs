@@ -8,6 +8,9 @@ use super::tokens::{Draft, WordPart, is_name, is_number};
 use super::values::Value;
 use super::variables;
 
+/// Functions that a shell calls in the place of a program that it does not find.
+const OF_MISSING: [&str; 2] = ["command_not_found_handle", "command_not_found_handler"];
+
 impl Reader<'_, '_> {
     /// 2.9.4, after its first word.
     pub(super) fn compound(&mut self, word: &str) -> Read<()> {
@@ -222,9 +225,10 @@ impl Reader<'_, '_> {
             return Ok(false);
         }
         self.at += 1;
-        let is_known = RESERVED.contains(&name) || plain::is_command(name) || OF_SHELL.contains(&name);
+        let is_known = [&RESERVED[..], &OF_SHELL, &OF_MISSING].iter().any(|names| names.contains(&name))
+            || plain::is_command(name);
         if !self.is_whole || !self.is_beginning || self.depth > 0 || is_known || variables::decides(name) {
-            return refuse("a function that is defined behind other commands, or has the name of one");
+            return refuse("a function that is defined behind other commands, or whose name the shell knows");
         }
         self.shared.functions.insert(name.to_owned());
         self.shared.alters = true;

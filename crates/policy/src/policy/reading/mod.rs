@@ -209,9 +209,10 @@ impl CommandReader {
         match proven::read(text, piece.shell, &piece.assigned) {
             Ok(script) => {
                 self.findings.is_altered |= script.alters;
-                let piece = &piece.within(script.assigned);
+                let mut piece = piece.within(script.assigned);
+                piece.shell.has_company = script.has_background;
                 for run in script.runs {
-                    self.proven(run, piece);
+                    self.proven(run, &piece);
                 }
             }
             Err(why) => {
@@ -301,7 +302,8 @@ impl CommandReader {
         }
         let runs = piece.runs && is_seen;
         let executes = super::pattern::base_name(&program.text) == "find";
-        let shell = inside.shell.unwrap_or(piece.shell);
+        let has_company = piece.shell.has_company;
+        let shell = inside.shell.map_or(piece.shell, |shell| Shell { has_company, ..shell });
         for (language, text) in inside.code {
             self.nest_in(shell, Content::of(language, text), runs, piece);
         }
@@ -377,24 +379,17 @@ impl Content {
     }
 }
 
-/// Returns whether a command takes nothing from the input that the script itself comes from, and writes nothing there.
+/// Returns whether a command takes nothing from the input that the script itself comes from, and writes nothing there. Any file may be that
+/// input by another name: a link to `/dev/stdin` may have been made long before.
 fn leaves_input(run: &Run) -> bool {
-    let is_given = !run.has_more || run.stdin != Stdin::Inherited;
-    let is_exec = run.words.iter().any(|word| word.text == "exec");
-    let is_shell_input = |word: &Word| {
-        let parts = word.text.split(['/', '=']);
-        let is_there = |part: &str| matches!(part, "dev" | "proc" | "stdin" | "fd");
-        word.text != "/dev/null" && parts.into_iter().any(is_there)
-    };
-    let words = run.words.iter().chain(&run.targets);
     let program = run.words.first().map_or("", |program| program.text.as_str());
-    let changes_files = !plain::writes_nothing(program);
-    let may_be = |word: &Word| !word.fixed && changes_files;
-    !is_exec
-        && (run.is_read || plain::writes_by_name(program))
-        && (run.is_read || is_given || plain::reads_no_input(&run.words))
-        && !words.clone().any(|word| is_shell_input(word) || may_be(word))
-        && run.targets.iter().all(|target| target.fixed)
+    let is_given = run.stdin != Stdin::Inherited;
+    let is_exec = run.words.iter().any(|word| word.text == "exec");
+    let leaves = run.is_read
+        || plain::reads_no_file(&run.words)
+        || !run.has_more && plain::writes_nothing(program)
+        || is_given && plain::is_filter(&run.words);
+    !is_exec && leaves && run.targets.iter().all(judgement::is_nowhere)
 }
 
 /// Returns whether all that a command runs is read.

@@ -16,13 +16,33 @@ const PLAIN: &str = "\
     chown chgrp truncate mktemp sync basename dirname realpath readlink pathchk cksum sum md5sum sha1sum sha224sum sha256sum \
     sha384sum sha512sum b2sum base32 base64 basenc gzip gunzip bzip2 bunzip2 xz unxz lzma zstd unzstd zcat bzcat xzcat unzip \
     grep egrep fgrep jq date cal uname arch hostname whoami id groups users who tty nproc uptime free ss netstat lsof ping bc uuidgen ps pgrep pkill pidof \
-    printenv getconf locale clear expr factor numfmt tsort";
+    printenv getconf locale clear expr factor numfmt tsort lscpu dig host shellcheck";
 
 /// Those of them that take nothing from standard input, whatever their arguments are.
 const WITHOUT_INPUT: &str = "\
     : true false echo cd pwd pushd popd dirs return exit break continue shift kill umask ulimit times type which whereis seq sleep yes \
     ls dir vdir stat df touch mkdir rmdir basename dirname realpath readlink uname arch hostname whoami id groups users tty nproc uptime \
     free ps pgrep pidof printenv getconf locale clear expr test [ printf set wait";
+
+/// Programs that write to no file, whatever their arguments are, beside those.
+const READERS: &str = "\
+    cat tac head tail wc nl od hexdump strings cut paste join tr comm cmp diff rev fold fmt expand unexpand column grep egrep fgrep cksum \
+    md5sum sha1sum sha256sum sha512sum base64 read";
+
+/// Programs that read their standard input where no operand names a file: the number of operands that name none, and letters of options that
+/// may name one.
+const FILTERS: [(&str, usize, &str); 10] = [
+    ("cat", 0, ""),
+    ("head", 0, ""),
+    ("tail", 0, ""),
+    ("wc", 0, ""),
+    ("cut", 0, ""),
+    ("rev", 0, ""),
+    ("uniq", 0, ""),
+    ("sort", 0, "oT"),
+    ("grep", 1, "efrR"),
+    ("tr", 2, ""),
+];
 
 /// Programs that start others where these options are given. A long option counts by its beginning too. One that ends
 /// in a dash stands for all that begin so.
@@ -34,7 +54,11 @@ const EXCEPT: &[(&str, &[&str])] = &[
     ("jobs", &["-x"]),
     ("install", &["--strip-program", "-s"]),
     ("rg", &["--pre", "--hostname-bin", "--search-zip", "-z"]),
-    ("curl", &["--expand-", "--config", "-K", "--engine", "--ntlm-wb"]),
+    // What listens at a socket of this machine may run programs, as Docker does.
+    (
+        "curl",
+        &["--expand-", "--config", "-K", "--engine", "--ntlm-wb", "--unix-socket", "--abstract-unix-socket"],
+    ),
     // Those of wget2 among them.
     (
         "wget",
@@ -76,13 +100,49 @@ const EXCEPT: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// Commands of clients and of other programs that only read, obey nothing of the project's, and start no program but with these options: of
+/// another configuration, another host, or a browser.
+const READING: &[(&str, &[&str])] = &[
+    ("docker ps", &["-H", "--host", "-c", "--context", "--config"]),
+    ("docker images", &["-H", "--host", "-c", "--context", "--config"]),
+    ("docker logs", &["-H", "--host", "-c", "--context", "--config"]),
+    ("docker inspect", &["-H", "--host", "-c", "--context", "--config"]),
+    ("kubectl get", &KUBECTL),
+    ("kubectl describe", &KUBECTL),
+    ("kubectl logs", &["--kubeconfig", "--kuberc"]),
+    ("kubectl config current-context", &["--kubeconfig", "--kuberc"]),
+    ("gh pr list", &["-w", "--web"]),
+    ("gh pr view", &["-w", "--web"]),
+    ("gh issue list", &["-w", "--web"]),
+    ("gh issue view", &["-w", "--web"]),
+    ("gh run list", &["-w", "--web"]),
+    ("gh run view", &["-w", "--web"]),
+    (
+        "openssl rand",
+        &["-engine", "--engine", "-provider", "--provider", "--provider-", "-config", "--config"],
+    ),
+    ("aws s3 ls", &["--cli-"]),
+    ("aws sts get-caller-identity", &["--cli-"]),
+    ("systemctl status", &["-H", "--host", "-M", "--machine", "--image"]),
+    ("systemctl list-units", &["-H", "--host", "-M", "--machine", "--image"]),
+    ("systemctl is-active", &["-H", "--host", "-M", "--machine", "--image"]),
+    ("journalctl", &["-M", "--machine", "--image"]),
+    ("nm", &["--plugin"]),
+    ("objdump", &["--plugin"]),
+    ("readelf", &["--plugin"]),
+];
+const KUBECTL: [&str; 6] = ["--kubeconfig", "--kuberc", "-f", "--filename", "-k", "--kustomize"];
+/// Commands that run nothing with these arguments and no others.
+const WHOLE_COMMANDS: [&str; 7] =
+    ["alias", "history", "crontab -l", "top -bn1", "top -b -n 1", "stty size", "redis-cli ping"];
+
 /// Formats that git has itself: a setting does not change them.
 const FORMATS: &str = "oneline short medium full fuller reference email mboxrd raw";
 /// Subcommands of git that run only what the repository's own files name (hooks, filters), and options of theirs that name a program.
 const GIT: &str = "\
     add apply blame branch cat-file check-ignore checkout cherry clean commit config describe diff for-each-ref grep init log ls-files \
     ls-tree merge-base mv name-rev reflog remote reset restore rev-list rev-parse rm shortlog show show-ref stash status switch tag version \
-    worktree count-objects diff-files diff-index diff-tree format-patch hash-object merge-tree submodule symbolic-ref whatchanged";
+    worktree count-objects fsck merge diff-files diff-index diff-tree format-patch hash-object merge-tree submodule symbolic-ref whatchanged";
 /// Options of `git commit` and `git tag` that neither take a value nor open an editor.
 const COMMIT: &str = "\
     -a --all -q --quiet -s --signoff -n --no-verify -v --verbose --amend --allow-empty --allow-empty-message --no-gpg-sign --no-status \
@@ -191,6 +251,13 @@ impl Wrapper {
             _ => value.is_one(),
         }
     }
+
+    /// Returns whether words are operands before its command. Older versions of busybox take the program there.
+    fn takes_before(&self, operands: &[Word]) -> bool {
+        let is_plain =
+            |word: &Word| self.name != "timeout" || word.text.starts_with(|c: char| c.is_ascii_digit());
+        operands.iter().all(|word| word.is_one() && is_plain(word))
+    }
 }
 
 const WRAPPERS: [Wrapper; 14] = [
@@ -243,10 +310,10 @@ pub fn known(words: &[Word]) -> Known {
         false => Some(program.text.as_str()),
     };
     let Some(name) = name.filter(|name| program.fixed && !name.contains('/')) else { return Known::Nothing };
-    if is_in(VERSIONED, name) && asks_version(name, arguments) {
-        return Known::Plain;
-    }
-    if name == "command" && arguments.first().is_some_and(|word| matches!(word.text.as_str(), "-v" | "-V")) {
+    let only_asks = is_in(VERSIONED, name) && asks_version(name, arguments)
+        || name == "command"
+            && arguments.first().is_some_and(|word| matches!(word.text.as_str(), "-v" | "-V"));
+    if only_asks || is_whole(name, arguments) {
         return Known::Plain;
     }
     let plain_if = |is_plain: bool| if is_plain { Known::Plain } else { Known::Nothing };
@@ -262,42 +329,124 @@ pub fn known(words: &[Word]) -> Known {
         return plain_if(lacks(name, arguments, options) && (name != "tar" || is_local_archive(arguments)));
     }
     match name {
-        "find" => plain_if(arguments.iter().all(|word| word.text == "{}" || !word.may_be_option())),
+        "find" => plain_if(is_plain_find(arguments)),
         "sed" => plain_if(sed::runs_nothing(arguments)),
         "awk" | "gawk" | "mawk" | "nawk" => plain_if(awk::runs_nothing(arguments)),
         "git" => plain_if(is_plain_git(arguments)),
-        "set" => plain_if(arguments.iter().all(is_plain_setting)),
-        // These evaluate the subscripts of a variable's name: `read 'x[$(rm y)]'`, `test -v …`, `printf -v …`.
-        "read" => plain_if(arguments.iter().all(is_plain_name)),
-        // Other options evaluate what they are given.
-        "mapfile" | "readarray" => plain_if(
-            matches!(arguments, [option, name] if option.fixed && option.text == "-t" && is_plain_name(name) && !name.is_flag()),
-        ),
-        "wait" => {
-            let has_options = arguments.iter().any(Word::is_flag);
-            plain_if(arguments.iter().all(|word| {
-                let is_operand = word.becomes == Becomes::Plain && !has_options;
-                is_operand || word.becomes == Becomes::Operand || is_plain_name(word)
-            }))
-        }
-        "test" => plain_if(is_plain_test(arguments)),
-        "[" => {
-            plain_if(arguments.split_last().is_some_and(|(end, rest)| end.text == "]" && is_plain_test(rest)))
-        }
         // At a computed place it writes to the memory of a process, as dd does.
         "xxd" if lacks(name, arguments, &["-r", "--revert"]) => Known::Plain,
         "xxd" => plain_if(arguments.iter().all(|word| word.fixed)),
         "dd" => plain_if(arguments.iter().all(|word| word.fixed && !word.text.contains("seek"))),
-        "printf" => plain_if(is_plain_format(arguments)),
+        "sh" | "bash" | "dash" | "ash" => plain_if(only_parses(arguments)),
+        "ip" => plain_if(is_plain_ip(arguments)),
+        "nc" => plain_if(only_connects(arguments)),
+        "nslookup" => {
+            plain_if(!arguments.is_empty() && arguments.iter().all(|word| word.fixed && word.text != "-"))
+        }
         // A description of a terminal names the program that prepares it.
         "tput" => plain_if(arguments.iter().all(|word| {
             let is_command = matches!(word.text.as_str(), "init" | "reset");
             word.fixed && !is_command && !word.text.starts_with('-')
         })),
-        _ if is_in(PLAIN, name) => Known::Plain,
+        _ if is_in(PLAIN, name) || only_reads(name, arguments) => Known::Plain,
         _ if is_in(PROJECT, name) => Known::Project,
-        _ => Known::Nothing,
+        _ => plain_if(is_plain_built_in(name, arguments)),
     }
+}
+
+/// Returns whether a built-in that may evaluate what it is given evaluates nothing.
+fn is_plain_built_in(name: &str, arguments: &[Word]) -> bool {
+    match name {
+        "set" => {
+            let end = arguments.iter().position(|word| word.fixed && word.text == "--");
+            arguments[..end.unwrap_or(arguments.len())].iter().all(is_plain_setting)
+        }
+        // These evaluate the subscripts of a variable's name: `read 'x[$(rm y)]'`, `test -v …`, `printf -v …`.
+        "read" => arguments.iter().all(is_plain_name),
+        // Other options evaluate what they are given.
+        "mapfile" | "readarray" => {
+            matches!(arguments, [option, name] if option.fixed && option.text == "-t" && is_plain_name(name) && !name.is_flag())
+        }
+        "wait" => {
+            let has_options = arguments.iter().any(Word::is_flag);
+            arguments.iter().all(|word| {
+                let is_operand = word.becomes == Becomes::Plain && !has_options;
+                is_operand || word.becomes == Becomes::Operand || is_plain_name(word)
+            })
+        }
+        "test" => is_plain_test(arguments),
+        "[" => arguments.split_last().is_some_and(|(end, rest)| end.text == "]" && is_plain_test(rest)),
+        "printf" => is_plain_format(arguments),
+        _ => false,
+    }
+}
+
+fn is_whole(name: &str, arguments: &[Word]) -> bool {
+    WHOLE_COMMANDS.iter().any(|command| begins(command, name, arguments) == Some(arguments.len()))
+}
+
+/// Returns how many arguments stand in a command with which this one begins.
+fn begins(command: &str, name: &str, arguments: &[Word]) -> Option<usize> {
+    let mut words = command.split(' ');
+    let is_program = words.next() == Some(name);
+    let mut given = arguments.iter();
+    let is_same = words.clone().all(|word| given.next().is_some_and(|next| next.fixed && next.text == word));
+    (is_program && is_same).then(|| words.count())
+}
+
+/// Returns whether a command is one that only reads. What is read in a pager may be a command to it.
+fn only_reads(name: &str, arguments: &[Word]) -> bool {
+    let row =
+        READING.iter().find_map(|(command, options)| Some((begins(command, name, arguments)?, options)));
+    let Some((at, options)) = row else { return false };
+    let is_paged = name == "journalctl" || name == "systemctl" && arguments[0].text != "is-active";
+    // Some take options from a file behind an at sign.
+    let may_name_options = matches!(name, "nm" | "objdump" | "readelf")
+        && arguments.iter().any(|word| !word.fixed || word.text.starts_with('@'));
+    lacks(name, &arguments[at..], options)
+        && !may_name_options
+        && (!is_paged || arguments.iter().any(|word| word.fixed && word.text == "--no-pager"))
+}
+
+/// `find …`: no word may become `-exec`, but for one where nothing ends a command behind it.
+fn is_plain_find(arguments: &[Word]) -> bool {
+    let is_open = |word: &&Word| word.text != "{}" && word.may_be_option();
+    let ends = |word: &Word| matches!(word.text.as_str(), ";" | "+");
+    let is_alone = || arguments.iter().filter(|word| !word.fixed).count() == 1 && !arguments.iter().any(ends);
+    arguments.iter().filter(is_open).all(|word| word.is_one() && is_alone())
+}
+
+/// `bash -n FILE`, which runs nothing of the file.
+fn only_parses(arguments: &[Word]) -> bool {
+    let is_file = |file: &Word| match file.fixed {
+        true => !file.text.is_empty() && !file.text.starts_with(['-', '+']),
+        false => file.becomes == Becomes::Plain,
+    };
+    matches!(arguments, [option, file] if option.fixed && option.text == "-n" && is_file(file))
+}
+
+/// `ip addr show dev eth0`: a type of links with a directory in it is a library's.
+fn is_plain_ip(arguments: &[Word]) -> bool {
+    let is_option = |word: &&Word| {
+        matches!(word.text.as_str(), "-4" | "-6" | "-br" | "-brief" | "-o" | "-s" | "-c" | "-j" | "-p")
+    };
+    let rest = &arguments[arguments.iter().take_while(is_option).count()..];
+    let mut words = rest.iter().map(|word| word.text.as_str());
+    let is_object = matches!(
+        words.next(),
+        Some("a" | "addr" | "address" | "l" | "link" | "r" | "route" | "rule" | "neigh")
+    );
+    is_object
+        && words.next().is_none_or(|verb| matches!(verb, "show" | "list" | "ls" | "get"))
+        && rest.iter().all(|word| word.fixed && !word.text.contains('/'))
+}
+
+/// `nc -zv localhost 80`
+fn only_connects(arguments: &[Word]) -> bool {
+    let is_plain = |word: &Word| {
+        word.fixed && (!word.is_flag() || word.text[1..].chars().all(|letter| "zvunw46".contains(letter)))
+    };
+    arguments.iter().all(is_plain) && arguments.first().is_some_and(|word| word.text.starts_with("-z"))
 }
 
 /// `test …`: `-v` evaluates the subscript of the name behind it. It may be what a variable holds, and so may the name, but not with a
@@ -357,25 +506,30 @@ pub fn takes_numbers(program: &str) -> bool {
 /// Returns whether a program writes to no file that its arguments name, nor changes the directory.
 pub fn writes_nothing(program: &str) -> bool {
     is_in(WITHOUT_INPUT, program) && !matches!(program, "cd" | "pushd" | "popd" | "touch")
-        || matches!(program, "cat" | "grep" | "head" | "tail" | "wc" | "cut" | "tr")
+        || is_in(READERS, program)
 }
 
-/// Returns whether a program writes at most to files that its arguments name as they are.
-pub fn writes_by_name(program: &str) -> bool {
-    is_in(PLAIN, program)
-        || is_in(WITHOUT_INPUT, program)
-        || matches!(program, "read" | "sort" | "sed" | "git")
-}
-
-/// Returns whether a command takes nothing from its standard input.
-pub fn reads_no_input(words: &[Word]) -> bool {
+/// Returns whether a command neither takes anything from its standard input, nor reads or writes what is in a file.
+pub fn reads_no_file(words: &[Word]) -> bool {
     let Some((program, arguments)) = words.split_first() else { return true };
-    let asks = ["-i", "-I", "--interactive"];
     program.fixed
         && match program.text.as_str() {
-            name @ ("cp" | "mv" | "rm" | "ln" | "chmod" | "chown") => lacks(name, arguments, &asks),
+            name @ ("rm" | "chmod" | "chown") => lacks(name, arguments, &["-i", "-I", "--interactive"]),
             name => is_in(WITHOUT_INPUT, name),
         }
+}
+
+/// Returns whether a command reads its standard input alone, and writes to no file.
+pub fn is_filter(words: &[Word]) -> bool {
+    let Some((program, arguments)) = words.split_first() else { return false };
+    let Some((_, most, refused)) = FILTERS.iter().find(|(name, ..)| *name == program.text) else {
+        return false;
+    };
+    let named = arguments.iter().filter(|word| word.text != "-");
+    let (flags, operands): (Vec<&Word>, Vec<&Word>) = named.partition(|word| word.is_flag());
+    let is_plain =
+        |word: &&Word| !word.text.starts_with("--") && !word.text.contains(|c| refused.contains(c));
+    words.iter().all(|word| word.fixed) && flags.iter().all(is_plain) && operands.len() <= *most
 }
 
 fn is_in(list: &str, name: &str) -> bool {
@@ -385,7 +539,8 @@ fn is_in(list: &str, name: &str) -> bool {
 fn asks_version(name: &str, arguments: &[Word]) -> bool {
     let [only] = arguments else { return false };
     let is_short = match name {
-        "node" | "npm" => only.text == "-v",
+        "node" | "npm" | "ruby" | "perl" | "php" => only.text == "-v",
+        "python" | "python3" => only.text == "-V",
         "go" => only.text == "version",
         "java" => only.text == "-version",
         _ => false,
@@ -411,7 +566,7 @@ fn wrapped(wrapper: &Wrapper, arguments: &[Word]) -> Option<Option<usize>> {
             return if operands > 0 && !word.may_be_option() { None } else { Some(Some(at)) };
         } else if text == "--" {
             let (between, rest) = arguments[at + 1..].split_at_checked(operands)?;
-            return between.iter().all(Word::is_one).then(|| rest.first().map(|_| at + 1 + operands));
+            return wrapper.takes_before(between).then(|| rest.first().map(|_| at + 1 + operands));
         } else if wrapper.flags.contains(&text) {
             at += 1;
         } else if wrapper.values.contains(&text) {
@@ -427,7 +582,7 @@ fn wrapped(wrapper: &Wrapper, arguments: &[Word]) -> Option<Option<usize>> {
         } else {
             // Behind the first operand, an option is the command's.
             let (between, rest) = arguments[at..].split_at_checked(operands)?;
-            return between.iter().all(Word::is_one).then(|| rest.first().map(|_| at + operands));
+            return wrapper.takes_before(between).then(|| rest.first().map(|_| at + operands));
         }
     }
     Some(None)
@@ -495,7 +650,10 @@ fn lacks(name: &str, arguments: &[Word], options: &[&str]) -> bool {
         SWITCHES.contains(&text)
             || letters.is_some_and(|letters| letters.chars().all(|letter| switches.contains(letter)))
     };
-    let (mut after_flag, mut only_operands) = (false, false);
+    // Git reads its options twice: a value that the first time is an option of its own is not there the second time, and the next word is
+    // the value. Of several one may be such an option and another one the option that this moves.
+    let may_be_taken_out = |value: &Word| !value.fixed && value.becomes != Becomes::Plain;
+    let (mut after_flag, mut only_operands, mut moved) = (false, false, 0);
     let mut rest = arguments.iter();
     while let Some(word) = rest.next() {
         let text = word.text.as_str();
@@ -526,7 +684,10 @@ fn lacks(name: &str, arguments: &[Word], options: &[&str]) -> bool {
         // Behind two dashes it takes none, and the next word may be any option to a version that takes them for a value.
         // Where the word itself may be a value, the next one may be an option.
         if takes_next && word.fixed && !only_operands && !after_flag {
-            if !rest.next().is_none_or(Word::is_one) {
+            let value = rest.next();
+            moved += usize::from(value.is_some_and(may_be_taken_out));
+            let moves = moved > 1 || value.is_some_and(|value| value.text.starts_with('-'));
+            if !value.is_none_or(Word::is_one) || moves && name.starts_with("git ") {
                 return false;
             }
             after_flag = false;
@@ -589,6 +750,13 @@ fn is_plain_git(arguments: &[Word]) -> bool {
     let name = subcommand.text.as_str();
     match name {
         "commit" => is_plain_commit(rest),
+        // Nothing is merged that a driver or an editor were started for.
+        "merge" => {
+            let is_plain =
+                |word: &Word| matches!(word.text.as_str(), "--ff-only" | "-q" | "--quiet") || !word.is_flag();
+            rest.iter().any(|word| word.text == "--ff-only")
+                && rest.iter().all(|word| word.fixed && is_plain(word))
+        }
         "tag" => is_plain_tag(rest) && !rest.iter().any(may_show_signature),
         "config" => is_plain_config(rest),
         "init" => rest.iter().all(|word| {
@@ -693,10 +861,11 @@ fn has_message(arguments: &[Word], letters: &str, known: &dyn Fn(&Word) -> Optio
             return None;
         } else if matches!(
             text,
-            "-F" | "-C" | "--message" | "--file" | "--reuse-message" | "--author" | "--date"
+            "-F" | "-C" | "--message" | "--file" | "--reuse-message" | "--author" | "--date" | "--fixup"
         ) || word.fixed && group == Some("m")
         {
-            arguments.get(at).filter(|value| value.is_one())?;
+            let opens_editor = |value: &Word| text == "--fixup" && (!value.fixed || value.text.contains(':'));
+            arguments.get(at).filter(|value| value.is_one() && !opens_editor(value))?;
             has |= !matches!(text, "--author" | "--date");
             at += 1;
         } else if is_long && word.is_one() || group.is_some_and(|group| group.starts_with('m')) {

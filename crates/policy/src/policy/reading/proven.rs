@@ -33,6 +33,8 @@ pub struct Proven {
     pub runs: Vec<Run>,
     /// Set if it sets variables, defines functions or writes to files.
     pub alters: bool,
+    /// Set if commands of it, or around it, may run at the same time.
+    pub has_background: bool,
     /// Variables that it gives values, to its programs too.
     pub assigned: HashSet<String>,
 }
@@ -45,7 +47,7 @@ pub fn read(text: &str, shell: Shell, outer: &HashSet<String>) -> Read<Proven> {
     if text.bytes().any(|byte| byte.is_ascii_control() && !matches!(byte, b'\n' | b'\t')) {
         return refuse("a control character");
     }
-    let mut shared = Shared { outer: outer.clone(), ..Shared::default() };
+    let mut shared = Shared { outer: outer.clone(), has_background: shell.has_company, ..Shared::default() };
     let mut reader = Reader {
         text,
         at: 0,
@@ -97,6 +99,10 @@ pub struct Shared {
     pub(super) has_trap: bool,
     /// Number of expansions so far.
     pub(super) expansions: usize,
+    /// Number of redirections to other descriptors so far.
+    pub(super) joined: usize,
+    /// Set if commands may run at the same time as those that follow.
+    pub(super) has_background: bool,
     pub(super) alters: bool,
     /// Set if the shell may read what follows in another encoding.
     pub(super) changes_encoding: bool,
@@ -107,6 +113,8 @@ pub(super) struct Command {
     pub(super) words: Vec<Draft>,
     pub(super) input: Input,
     pub(super) targets: Vec<Draft>,
+    /// Set if it may print errors, or what it prints may go elsewhere.
+    pub(super) is_joined: bool,
     /// Set if what it runs is among the commands: functions, `eval`, and what sets variables.
     pub(super) is_read: bool,
     /// Set if more lines come after the one that it begins in.
@@ -363,7 +371,9 @@ impl<'s> Reader<'s, '_> {
             self.blanks()?;
             match (self.peek(), self.peek_at(1)) {
                 (Some(b';'), next) if next != Some(b';') => is_separated = true,
-                (Some(b'&'), next) if !matches!(next, Some(b'&' | b'>')) => is_separated = true,
+                (Some(b'&'), next) if !matches!(next, Some(b'&' | b'>')) => {
+                    (is_separated, self.shared.has_background) = (true, true);
+                }
                 _ => continue,
             }
             self.at += 1;
@@ -463,6 +473,9 @@ impl<'s> Reader<'s, '_> {
                     return refuse("an operator that only bash has");
                 }
                 self.at += 1;
+                if let Some(own) = own {
+                    self.shared.commands[own].is_joined = true;
+                }
             }
             self.lines()?;
         }

@@ -86,6 +86,7 @@ impl Reader<'_, '_> {
             return refuse("a redirection of another descriptor");
         }
         self.at += 1;
+        self.shared.joined += 1;
         Ok(())
     }
 

@@ -273,8 +273,9 @@ pub fn printed(words: &[Word], input: &dyn Fn() -> Stdin) -> Option<Stdin> {
             Some(Stdin::Text { text: texts.join(" ").replace("\\n", "\n"), is_exact })
         }
         "cat" | "tee" => {
-            // What else it prints is in files.
-            let is_alone = program.text == "tee" || arguments.iter().all(|word| word.text == "-");
+            // What else cat prints is in files, and any file of tee may be the same output by another name.
+            let is_input = |word: &Word| word.text == "-" && program.text == "cat";
+            let is_alone = arguments.iter().all(is_input);
             match input() {
                 Stdin::Text { text, is_exact } => Some(Stdin::Text { text, is_exact: is_exact && is_alone }),
                 _ => None,

@@ -22,8 +22,9 @@ struct Simple<'s> {
 impl<'s> Reader<'s, '_> {
     /// 2.9.1: a command of words, assignments and redirections.
     pub(super) fn simple(&mut self) -> Read<Option<usize>> {
-        let start = self.at;
+        let (start, joined) = (self.at, self.shared.joined);
         let mut simple = self.parts()?;
+        let is_joined = self.shared.joined > joined;
         let program = simple.words.first().map(|(draft, written)| match *written {
             "[" => "[".to_owned(),
             _ => draft.fixed().unwrap_or_default(),
@@ -61,7 +62,8 @@ impl<'s> Reader<'s, '_> {
         let after = self.text[start..].split_once('\n').map_or("", |(_, rest)| rest);
         let has_more = !self.is_whole || !after.trim().is_empty();
         let words = simple.words.into_iter().map(|(draft, _)| draft).collect();
-        self.shared.commands.push(Command { words, input, targets: simple.targets, is_read, has_more });
+        let targets = simple.targets;
+        self.shared.commands.push(Command { words, input, targets, is_joined, is_read, has_more });
         Ok(Some(self.shared.commands.len() - 1))
     }
 
@@ -102,6 +104,7 @@ impl<'s> Reader<'s, '_> {
             return refuse("a process substitution outside of bash, or within a word");
         }
         self.at += 2;
+        self.shared.has_background = true;
         self.substitution()?;
         if !self.ends_word(0) {
             return refuse("a process substitution within a word");

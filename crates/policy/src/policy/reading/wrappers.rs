@@ -69,6 +69,10 @@ const WRAPPERS: &[(&str, usize)] = &[
     ("faketime", 1),
     ("proxychains", 0),
     ("torsocks", 0),
+    ("perf", 1),
+    ("caffeinate", 0),
+    ("chronic", 0),
+    ("eatmydata", 0),
 ];
 
 /// An interpreter: its names, what it reads, and which of its options take code or a module.
@@ -83,7 +87,7 @@ struct Interpreter {
 
 const INTERPRETERS: [Interpreter; 5] = [
     Interpreter {
-        names: &["sh", "bash", "dash", "zsh", "ksh", "ash", "rbash"],
+        names: &["sh", "bash", "dash", "zsh", "ksh", "ash", "rbash", "mksh", "yash", "fish", "csh", "tcsh"],
         language: Language::Shell,
         code: &["-c"],
         module: &[],
@@ -154,6 +158,8 @@ pub struct Shell {
     pub may_be_another: bool,
     /// Set if the shell reads it piece by piece from its standard input, which its commands read from too.
     pub reads_input: bool,
+    /// Set if commands around it may run at the same time.
+    pub has_company: bool,
 }
 
 impl Inside {
@@ -223,7 +229,7 @@ pub fn look_inside(words: &[Word], stdin: &Stdin) -> Inside {
         |interpreter: &&Interpreter| interpreter.names.iter().any(|known| *known == name || *known == base);
     if let Some(interpreter) = INTERPRETERS.iter().find(is_named) {
         if interpreter.language == Language::Shell {
-            inside.shell = Some(Shell { may_be_another: name != "bash", reads_input: false });
+            inside.shell = Some(Shell { may_be_another: name != "bash", ..Shell::default() });
         }
         interpret(interpreter, arguments, stdin, &mut inside);
     }
@@ -240,17 +246,12 @@ fn interpret(interpreter: &Interpreter, arguments: &[Word], stdin: &Stdin, insid
     for (at, word) in arguments.iter().enumerate() {
         let rest = &arguments[at + 1..];
         if let Some(joined) = interpreter.option(interpreter.code, word) {
-            let next = rest.iter().find(|word| !interpreter.is_flag(word) && word.text != "--");
-            inside.is_inexact |= !word.fixed || joined.is_none() && next.is_some_and(|word| !word.fixed);
-            code_at = match next {
-                Some(next) if joined.is_none() => {
-                    at + 1 + rest.iter().position(|word| std::ptr::eq(word, next)).unwrap_or(0)
-                }
-                _ => at,
-            };
-            let next = next.map(|word| word.text.clone());
+            let next = interpreter.operand(arguments, at);
+            code_at = next.filter(|_| joined.is_none()).unwrap_or(at);
+            inside.is_inexact |= !word.fixed || !arguments[code_at].fixed;
             inside.is_inexact |=
                 is_shell && !word.text.trim_start_matches('-').chars().all(|c| "ceuxo".contains(c));
+            let next = next.map(|next| arguments[next].text.clone());
             inside.code.extend(joined.into_iter().chain(next).map(|code| (language, code)));
             has_script = true;
         } else if let Some(joined) = interpreter.option(interpreter.module, word) {
@@ -315,6 +316,30 @@ impl Interpreter {
             || (self.language == Language::Shell && word.text.len() > 1 && word.text.starts_with('+'))
     }
 
+    /// Returns where the first operand behind an option stands. In the options of a shell each `o` takes the name of a setting.
+    fn operand(&self, arguments: &[Word], option: usize) -> Option<usize> {
+        let is_operand = |word: &Word| !self.is_flag(word) && word.text != "--";
+        if !self.is_shell() {
+            return (option + 1..arguments.len()).find(|&at| is_operand(&arguments[at]));
+        }
+        let mut at = option;
+        while let Some(word) = arguments.get(at) {
+            let is_group = self.is_flag(word) && !word.text.starts_with("--");
+            match is_group {
+                true => at += 1 + word.text.matches(['o', 'O']).count(),
+                false if self.is_flag(word) => at += 1,
+                false => break,
+            }
+        }
+        at += usize::from(arguments.get(at).is_some_and(|word| self.ends_options(word)));
+        (at < arguments.len()).then_some(at)
+    }
+
+    /// Returns whether its standard input may be a script of a shell.
+    fn is_shell(&self) -> bool {
+        self.language == Language::Shell && self.takes_script
+    }
+
     /// Returns whether a word is one of the options: alone (`-c`), in a group (`-lc`), or with its value joined (`-cX`,
     /// `--eval=X`), which is then given back.
     fn option(&self, options: &[&str], word: &Word) -> Option<Option<String>> {
@@ -336,7 +361,9 @@ impl Interpreter {
         let at =
             group.find(takes_value).filter(|at| group[..*at].chars().all(|c| c.is_ascii_alphabetic()))?;
         let is_ours = options.iter().any(|option| letter_of(option) == group[at..].chars().next());
-        is_ours.then(|| Some(group[at + 1..].to_owned()).filter(|value| !value.is_empty()))
+        // To a shell the rest of the group are options.
+        let value = Some(group[at + 1..].to_owned()).filter(|value| !value.is_empty() && !self.is_shell());
+        is_ours.then_some(value)
     }
 }
 
