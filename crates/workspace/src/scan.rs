@@ -261,6 +261,14 @@ pub struct ScanContext<'a> {
     pub in_place: bool,
 }
 
+impl ScanContext<'_> {
+    /// Returns whether the sandbox is known to have a file of its own at a path of an overlay. One of the host's that was written within the
+    /// same tick of the clock has the same stamp.
+    fn has_own(&self, path: &TreePath) -> bool {
+        self.overlay.is_some_and(|known| known.contains_key(path))
+    }
+}
+
 impl Scanner {
     /// With the rules from outside the tree, and what is included in spite of them.
     pub fn new(ignored: Ignored) -> Self {
@@ -309,7 +317,7 @@ impl Scanner {
         let entries =
             validate(walk(sandbox, &mut self.listing, &self.skip, false).await?, &mut look.rejected);
         for (path, entry) in entries.iter().filter(|(path, _)| is_rules(path)) {
-            look.judge(path.clone(), entry, self.known(path, base));
+            look.judge(path.clone(), entry, self.known(path, base, places));
         }
         let rules = look.fetch(sandbox, places.store).await?;
         self.take_rules(&rules, base, places)?;
@@ -327,9 +335,10 @@ impl Scanner {
     }
 
     /// Returns what is known of one path.
-    fn known<'a>(&'a self, path: &TreePath, base: &'a Base) -> Known<'a> {
+    fn known<'a>(&'a self, path: &TreePath, base: &'a Base, places: &ScanContext<'_>) -> Known<'a> {
         let seen = self.seen.binary_search_by(|(seen, _)| seen.cmp(path)).ok().map(|at| &self.seen[at].1);
-        Known { seen, stamp: base.stamps.get(path), base: base.nodes.get(path) }
+        let stamp = base.stamps.get(path).filter(|_| !places.has_own(path));
+        Known { seen, stamp, base: base.nodes.get(path) }
     }
 
     /// Decides about every entry that takes part. The `.gitignore` files are decided about already.
@@ -350,7 +359,7 @@ impl Scanner {
         for (path, entry) in entries {
             let known = Known {
                 seen: seek(&mut seen, &path),
-                stamp: seek(&mut stamps, &path),
+                stamp: seek(&mut stamps, &path).filter(|_| !places.has_own(&path)),
                 base: seek(&mut nodes, &path),
             };
             // The `.gitignore` of an ignored directory is as ignored as what else is in it.
@@ -485,4 +494,34 @@ fn too_much() -> Error {
 
 fn now_ns() -> i128 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |age| age.as_nanos() as i128)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A merge and the user's edit within one tick of the clock, in a file that kept its size: the sandbox's change was lost.
+    #[test]
+    fn a_file_of_the_sandbox_is_not_taken_for_the_hosts_by_its_stamp() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        let path = |name: &str| TreePath::new(name.as_bytes()).unwrap();
+        let node = Node::File { hash: Hash::of(b"the host's"), size: 10, mode: 0o644 };
+        let base = Base {
+            nodes: [path("own"), path("other")].map(|path| (path, node.clone())).into(),
+            stamps: [path("own"), path("other")].map(|path| (path, Stamp::default())).into(),
+            ..Base::default()
+        };
+        let known = Delta::from([(path("own"), Some(node))]);
+        let places = ScanContext {
+            root: directory.path(),
+            store: &store,
+            overlay: Some(&known),
+            shown: None,
+            in_place: false,
+        };
+        let scanner = Scanner::default();
+        assert!(scanner.known(&path("own"), &base, &places).stamp.is_none());
+        assert!(scanner.known(&path("other"), &base, &places).stamp.is_some());
+    }
 }

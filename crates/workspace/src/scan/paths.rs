@@ -44,7 +44,7 @@ impl Scanner {
         for (path, entry) in entries {
             let is_asked = region.contains_key(&path) || repository(&path).is_some() || paths.contains(&path);
             if is_asked && self.is_kept(&path, &entry, base.nodes.contains_key(&path)) {
-                look.judge(path.clone(), &entry, self.known(&path, base));
+                look.judge(path.clone(), &entry, self.known(&path, base, places));
             }
         }
         let present = look.fetch(sandbox, places.store).await?;
