@@ -2,6 +2,7 @@
 
 use agent::cli::Cli;
 use agent_testbed::agent::agent;
+use agent_testing::counterpart::has;
 use agent_testing::endpoint::endpoint;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
@@ -268,6 +269,9 @@ fn the_picture_of_the_readme_shows_what_happens() {
 
 #[test]
 fn the_dependencies_of_a_project_are_there_for_commands_and_checks() {
+    if !has("npm", "npm") {
+        return;
+    }
     let place = agent()
         .file(".gitignore", "node_modules\n.venv\n")
         .file("node_modules/dependency/index.js", "module.exports = 42;\n")

@@ -2,12 +2,14 @@
 
 use agent_testing::skip;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::LazyLock;
+use std::thread;
+use std::time::Duration;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_agent");
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -258,7 +260,15 @@ impl Installed {
             .args(arguments)
             .env_clear()
             .env("AGENT_HOME", self.directory.path().join("agent"));
-        command.output().unwrap()
+        loop {
+            match command.output() {
+                // Another test has forked while the program was written, and its child has not started its own yet.
+                Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => {
+                    thread::sleep(Duration::from_millis(10))
+                }
+                output => return output.unwrap(),
+            }
+        }
     }
 
     /// Nothing was changed, for this reason.

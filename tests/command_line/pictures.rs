@@ -4,6 +4,7 @@ use agent::event::Event;
 use agent::log::{ArtifactLimits, Artifacts, SessionId, Store};
 use agent::picture::{Pixels, decode};
 use agent_testbed::terminal::{Builder, Terminal, terminal};
+use agent_testing::counterpart::has;
 use agent_testing::endpoint::endpoint;
 use agent_testing::session_samples::{record, started};
 use base64::Engine;
@@ -259,6 +260,9 @@ fn hostile_images_are_shown_nowhere() {
 
 #[test]
 fn in_tmux_nothing_leaks_as_text() {
+    if !has("tmux", "tmux") {
+        return;
+    }
     let script = format!("{} artifacts show; printf finished; sleep 100", env!("CARGO_BIN_EXE_agent"));
     let tmux = Builder::of("tmux").env(REMOTE.0, REMOTE.1);
     keep(&tmux, &[("plot.png", "image/png", &gradient().to_png().unwrap())]);

@@ -6,6 +6,7 @@ use agent::event::{Event, Events, Listener, Record};
 use agent::network::{Entry, Gateway, Limits, PORT};
 use agent::sandbox::{Command, FileWrite, Network, Node, Outcome, Output, Sandbox, Spec};
 use agent_testbed::backends::{BACKENDS, backend, shell};
+use agent_testing::counterpart::has;
 use agent_testing::site::{ADDRESS, CERTIFICATE, Site};
 use agent_testing::skip::left_out;
 use futures_util::FutureExt;
@@ -528,6 +529,9 @@ async fn no_event_is_emitted_once_the_session_has_ended() {
 /// The usual tools find the proxy by themselves.
 #[tokio::test]
 async fn pip_installs_git_clones_and_cargo_fetches() {
+    if !has("pip3", "python3-pip") {
+        return;
+    }
     let directory = tempfile::tempdir().expect("a directory");
     let on_host = |script: &str| {
         let output = std::process::Command::new("bash")
