@@ -152,21 +152,21 @@ fn each_hunk_is_applied_refused_split_or_edited_and_refusals_reach_the_model() {
 
 #[test]
 fn what_is_no_hunk_is_one_item_each() {
-    let change = "printf 'new\\n' > new.txt; rm gone.txt; mv old.txt moved.txt; printf '\\0\\1b' > image.bin; \
+    let change = "printf 'new\\n' > new.txt; rm gone.txt; mv old.txt moved.txt; printf '\\0\\0\\1\\0b' > image.ico; \
                   chmod 755 n.txt; sed -i 's/^5$/five/' n.txt";
     let model = endpoint().tool_call("run_commands", json!({ "command": change })).text("Changed.").start();
     let builder = terminal()
         .endpoint(&model)
         .file("n.txt", &numbers())
         .file("gone.txt", "gone\n")
-        .file("image.bin", "\0\u{1}c")
+        .file("image.ico", "\0\0\u{1}\0c")
         .file("old.txt", "one\ntwo\nthree\n");
     let mut ran = builder.again().endpoint(&model).args(["run", "change"]).start();
     answer(&mut ran, "Apply? [yes/no/each]", "no");
     assert_eq!(ran.wait(), 0);
     let mut terminal = builder.args(["apply", "-i"]).start();
     let whole = "Apply this? [y,n,p,q,?]";
-    for (name, reply) in [("deleted gone.txt", "y"), ("image.bin", "y"), ("moved.txt", "y")] {
+    for (name, reply) in [("deleted gone.txt", "y"), ("image.ico", "y"), ("moved.txt", "y")] {
         terminal.wait_for(name);
         answer(&mut terminal, whole, reply);
     }
@@ -178,7 +178,7 @@ fn what_is_no_hunk_is_one_item_each() {
     assert_eq!(terminal.wait(), 0);
     assert!(terminal.screen().contains("agent undo"), "{}", terminal.screen());
     assert_eq!((host(&terminal, "gone.txt"), host(&terminal, "new.txt")), (None, None));
-    assert_eq!(host(&terminal, "image.bin").as_deref(), Some("\0\u{1}b"));
+    assert_eq!(host(&terminal, "image.ico").as_deref(), Some("\0\0\u{1}\0b"));
     assert_eq!(host(&terminal, "old.txt"), None, "a rename is one item");
     assert_eq!(host(&terminal, "moved.txt").as_deref(), Some("one\ntwo\nthree\n"));
     assert_eq!(host(&terminal, "n.txt"), Some(numbers().replace("\n5\n", "\nfive\n")));

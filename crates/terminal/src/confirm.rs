@@ -171,8 +171,8 @@ impl Assistant for Nothing {
     }
 }
 
-/// `Apply 3 files? [yes/no/each] `
-fn prompt(question: &str, choices: &[&str]) -> String {
+/// The line on which a question is asked: `Apply 3 files? [yes/no/each] `
+pub fn prompt(question: &str, choices: &[&str]) -> String {
     format!("{} [{}] ", sanitise::plain(question).trim_end(), choices.join("/"))
 }
 

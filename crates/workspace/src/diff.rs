@@ -4,8 +4,10 @@ use crate::changes::{Change, ChangeSet};
 use crate::git_patch;
 use crate::manifest::Node;
 use crate::renames::{self, Rename};
-use crate::scripts;
-use crate::store::{MAX_IN_MEMORY, Store};
+use crate::reviewed::{self, Reviewed};
+use crate::risks;
+use crate::scripts::{self, NamedFile};
+use crate::store::Store;
 use crate::tree_path::TreePath;
 use agent_base::error::Result;
 use agent_base::hash::Hash;
@@ -46,7 +48,7 @@ impl Side {
         }
     }
 
-    fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         if let Side::Content(content) = self { content } else { b"" }
     }
 
@@ -57,7 +59,7 @@ impl Side {
     }
 
     /// The same without a look whether it is readable.
-    fn read(&self, like: Option<Encoding>) -> (Encoding, Cow<'_, [u8]>) {
+    pub(crate) fn read(&self, like: Option<Encoding>) -> (Encoding, Cow<'_, [u8]>) {
         let bytes = self.bytes();
         match Encoding::of(bytes, like) {
             encoding if encoding.is_plain() => (encoding, Cow::Borrowed(bytes)),
@@ -66,18 +68,17 @@ impl Side {
     }
 
     /// The side of a change as text in UTF-8, as a review shows it: its bytes, where the encoding would hide some of what a program
-    /// reads. `None` where it is not readable text. `node`: the file on this side.
+    /// reads. `None` where it is not readable text. `file`: the one on this side.
     pub(crate) fn as_shown(
         &self,
-        path: &TreePath,
-        node: Option<&Node>,
+        file: NamedFile<'_>,
         like: Option<Encoding>,
     ) -> Option<(Encoding, Cow<'_, [u8]>)> {
-        let is_forced = scripts::may_be_read_as_text(path, node, self);
+        let is_forced = scripts::may_be_read_as_text(file, self);
         let (encoding, text) = if is_forced { self.read(like) } else { self.as_text(like)? };
         let is_hiding = !encoding.is_plain()
-            && scripts::may_not_be_decoded(path, node, self, encoding)
-            && hides_ascii(self.bytes(), &text);
+            && scripts::may_not_be_decoded(file, self, encoding)
+            && reviewed::hides_ascii(self.bytes(), &text);
         if is_hiding { Some((Encoding::UTF_8, Cow::Borrowed(self.bytes()))) } else { Some((encoding, text)) }
     }
 
@@ -86,11 +87,6 @@ impl Side {
         let Side::Content(bytes) = self else { return None };
         let (encoding, text) = self.as_text(None)?;
         encoding.decodes(bytes).then(|| String::from_utf8(text.into_owned()).ok()).flatten()
-    }
-
-    /// The bytes of a change's side, on which `node` is, that an editor is to show; none is hidden.
-    pub fn shown_bytes(&self, path: &TreePath, node: Option<&Node>) -> Vec<u8> {
-        self.as_shown(path, node, None).map_or_else(|| self.bytes().to_vec(), |(_, text)| text.into_owned())
     }
 
     /// Returns whether git would call it binary: a NUL among the first 8,000 bytes (`buffer_is_binary` in xdiff-interface.c).
@@ -160,11 +156,19 @@ pub fn excerpt(changes: &ChangeSet, store: &Store, max: usize) -> Result<Excerpt
 
 /// A file as the diff shows it.
 struct ShownFile<'a> {
+    changes: &'a ChangeSet,
     path: &'a TreePath,
     /// Its former name, where it was renamed.
     source: Option<&'a TreePath>,
     headline: String,
     change: Change,
+}
+
+impl ShownFile<'_> {
+    fn reviewed(&self) -> Reviewed<'_> {
+        let former = self.source.unwrap_or(self.path);
+        Reviewed { former, ..Reviewed::new(self.changes, self.path, &self.change) }
+    }
 }
 
 /// Visits each file: a renamed one under its new name, one that became something else in two halves.
@@ -176,24 +180,30 @@ fn each(
     let renames = renames::find(changes, store);
     let sources: BTreeSet<&TreePath> = renames.values().map(|rename| &rename.from).collect();
     for (path, change) in changes.by_directory().filter(|(path, _)| !sources.contains(path)) {
-        if let Some((rename, change)) =
-            renames.get(path).and_then(|rename| Some((rename, renamed(rename, changes)?)))
-        {
-            let headline = rename_headline(rename, &change);
-            visit(&ShownFile { path, source: Some(&rename.from), headline, change })?;
+        if let Some(file) = renames.get(path).and_then(|rename| renamed(rename, changes)) {
+            visit(&file)?;
             continue;
         }
         for change in git_patch::halves(change) {
-            visit(&ShownFile { path, source: None, headline: headline(path, &change), change })?;
+            visit(&ShownFile { changes, path, source: None, headline: headline(path, &change), change })?;
         }
     }
     Ok(())
 }
 
-/// From the content under the former name to that under the new one.
-fn renamed(rename: &Rename, changes: &ChangeSet) -> Option<Change> {
+/// From the content under the former name to that under the new one. What programs begin to execute or obey with its new name is shown
+/// as a new file: the lines that it had before were perhaps never looked at.
+fn renamed<'a>(rename: &'a Rename, changes: &'a ChangeSet) -> Option<ShownFile<'a>> {
     let before = changes.changes.get(&rename.from)?.before.clone();
-    Some(Change { before, after: changes.changes.get(&rename.to)?.after.clone() })
+    let mut change = Change { before, after: changes.changes.get(&rename.to)?.after.clone() };
+    let headline = rename_headline(rename, &change);
+    let is_executable =
+        |node: &Option<Node>| node.as_ref().and_then(Node::mode).is_some_and(|mode| mode & 0o111 != 0);
+    let becomes_executable = is_executable(&change.after) && !is_executable(&change.before);
+    if becomes_executable || risks::is_obeyed_text(changes, &rename.to) {
+        change.before = None;
+    }
+    Some(ShownFile { changes, path: &rename.to, source: Some(&rename.from), headline, change })
 }
 
 /// `renamed a.rs → src/a.rs (97 % the same)`
@@ -203,84 +213,25 @@ fn rename_headline(rename: &Rename, change: &Change) -> String {
 }
 
 fn write_change(out: &mut dyn Write, file: &ShownFile<'_>, store: &Store, paint: Paint) -> Result<()> {
-    let ShownFile { path, change, .. } = file;
     writeln!(out, "{}", paint.bold(&file.headline))?;
-    let old = Side::load(change.before.as_ref(), store, MAX_SHOWN)?;
-    let new = Side::load(change.after.as_ref(), store, MAX_SHOWN)?;
-    if old == Side::NotShown || new == Side::NotShown {
-        let is_unknown = |side: &Side, node: &Option<Node>| {
-            *side == Side::NotShown && matches!(node, Some(Node::File { hash, .. }) if !store.contains(*hash))
-        };
-        let is_unknown = is_unknown(&old, &change.before) || is_unknown(&new, &change.after);
-        let why = match largest(change) {
-            _ if is_unknown => "the former content is not known any more",
-            ..=MAX_SHOWN => "the former content is not known any more",
-            size if size <= MAX_IN_MEMORY => "too large to show: `agent diff --patch` has it",
-            _ => "too large to show, and for a patch",
-        };
-        writeln!(out, "  ({why})")?;
-    } else if let Some(Texts { old, new, remark }) = texts(path, change, &old, &new) {
-        remark.map_or(Ok(()), |remark| writeln!(out, "  ({remark})"))?;
-        let mut painter = Painter::new(path.as_path(), &old, &new, paint.color);
-        let mut text = String::new();
-        hunks::each(&old, &new, |line| {
-            painter.line(line, &mut text);
-            out.write_all(text.as_bytes())?;
-            text.clear();
-            Ok(())
-        })?;
-        painter.finish(&mut text);
+    let reviewed = file.reviewed();
+    let (old, new) = reviewed.load(store)?;
+    let texts = reviewed.texts(&old, &new, store);
+    for remark in &texts.remarks {
+        writeln!(out, "  ({remark})")?;
+    }
+    let (old, new) = (texts.old.unwrap_or_default(), texts.new.unwrap_or_default());
+    let mut painter = Painter::new(file.path.as_path(), &old, &new, paint.color);
+    let mut text = String::new();
+    hunks::each(&old, &new, |line| {
+        painter.line(line, &mut text);
         out.write_all(text.as_bytes())?;
-    } else {
-        writeln!(out, "  (binary, {} → {} bytes)", old.bytes().len(), new.bytes().len())?;
-    }
+        text.clear();
+        Ok(())
+    })?;
+    painter.finish(&mut text);
+    out.write_all(text.as_bytes())?;
     Ok(())
-}
-
-/// Both sides as text in UTF-8.
-struct Texts<'a> {
-    old: Cow<'a, [u8]>,
-    new: Cow<'a, [u8]>,
-    /// The encoding, where it is another one.
-    remark: Option<String>,
-}
-
-/// Returns whether the lines of a change are shown: both sides are readable, or a program reads them as text in any case.
-pub fn is_shown_as_text(path: &TreePath, change: &Change, old: &Side, new: &Side) -> bool {
-    let was_text = matches!(old, Side::Content(bytes) if !bytes.is_empty()) && !old.is_unreadable();
-    // Nothing reads what is removed.
-    let is_removed = change.after.is_none() && old.is_unreadable();
-    let is_shown = |side: &Side, node: &Option<Node>| side.as_shown(path, node.as_ref(), None).is_some();
-    was_text || !is_removed && is_shown(old, &change.before) && is_shown(new, &change.after)
-}
-
-/// `None` where one of the sides is not readable text.
-fn texts<'a>(path: &TreePath, change: &Change, old: &'a Side, new: &'a Side) -> Option<Texts<'a>> {
-    if !is_shown_as_text(path, change, old, new) {
-        return None;
-    }
-    // What was text is shown as text, whatever it has become.
-    let read = |side: &'a Side, node: &Option<Node>, like| {
-        side.as_shown(path, node.as_ref(), like).unwrap_or_else(|| side.read(like))
-    };
-    let (of_old, old_text) = read(old, &change.before, None);
-    let (of_new, new_text) = read(new, &change.after, Some(of_old).filter(|encoding| !encoding.is_plain()));
-    let has_both = *old != Side::Absent && *new != Side::Absent;
-    let remark = match (of_old, of_new) {
-        (one, other) if one != other && has_both => Some(format!("{one} → {other}, shown as UTF-8")),
-        (one, other) if !one.is_plain() || !other.is_plain() => {
-            Some(format!("{}, shown as UTF-8", if *new == Side::Absent { one } else { other }))
-        }
-        _ => None,
-    };
-    let hidden = hidden_signs(new.bytes(), &new_text);
-    let remark = remark.map(|remark| match of_new.is_wide() || hidden.is_empty() {
-        true => remark,
-        false => {
-            format!("{remark}; a program that does not know the encoding reads {hidden} in its characters")
-        }
-    });
-    Some(Texts { old: old_text, new: new_text, remark })
 }
 
 /// A change in words alone: the line above its diff, and where a symlink leads.
@@ -294,15 +245,6 @@ pub fn in_words(path: &TreePath, change: &Change) -> String {
 /// The line above the diff of one file.
 pub fn headline_text(path: &TreePath, change: &Change, color: bool) -> String {
     Paint { color }.bold(&headline(path, change)) + "\n"
-}
-
-/// Bytes of the larger side.
-fn largest(change: &Change) -> u64 {
-    let size = |node: &Option<Node>| match node {
-        Some(Node::File { size, .. }) => *size,
-        _ => 0,
-    };
-    size(&change.before).max(size(&change.after))
 }
 
 /// `modified src/main.rs (mode 644 → 755)`
@@ -349,35 +291,14 @@ fn verb(change: &Change) -> &'static str {
     }
 }
 
-/// Returns whether bytes that stand for themselves in ASCII are parts of other characters in the text.
-fn hides_ascii(bytes: &[u8], text: &[u8]) -> bool {
-    let counts = |bytes: &[u8]| {
-        let mut counts = [0_usize; 128];
-        for byte in bytes.iter().filter(|byte| byte.is_ascii()) {
-            counts[usize::from(*byte)] += 1;
-        }
-        counts
-    };
-    let (in_bytes, in_text) = (counts(bytes), counts(text));
-    (b' '..=b'~').chain([b'\n']).map(usize::from).any(|byte| in_bytes[byte] > in_text[byte])
-}
-
-/// Signs that a shell or a compiler obeys and that are bytes of other characters in `bytes`, as in Shift_JIS (`ポ` ends in `|`).
-fn hidden_signs(bytes: &[u8], text: &[u8]) -> String {
-    let count = |bytes: &[u8], sign: u8| bytes.iter().filter(|&&byte| byte == sign).count();
-    let signs = (b'!'..=b'~').filter(u8::is_ascii_punctuation);
-    let signs = signs.filter(|&sign| count(bytes, sign) > count(text, sign));
-    signs.map(|sign| char::from(sign).to_string()).collect::<Vec<_>>().join(" ")
-}
-
 /// Counts the lines of a file that were added and removed; `None` where it is not text, or too large to compare.
-pub fn lines(path: &TreePath, change: &Change, store: &Store) -> Result<Option<(u64, u64)>> {
-    let old = Side::load(change.before.as_ref(), store, MAX_SHOWN)?;
-    let new = Side::load(change.after.as_ref(), store, MAX_SHOWN)?;
-    if old == Side::NotShown || new == Side::NotShown {
-        return Ok(None);
-    }
-    Ok(texts(path, change, &old, &new).map(|texts| hunks::count(&texts.old, &texts.new)))
+pub fn lines(
+    changes: &ChangeSet,
+    path: &TreePath,
+    change: &Change,
+    store: &Store,
+) -> Result<Option<(u64, u64)>> {
+    Reviewed::new(changes, path, change).lines(store)
 }
 
 /// Writes `agent diff --stat`: a line a file with the lines added and removed, and the sum.
@@ -389,17 +310,15 @@ pub fn write_stat(out: &mut dyn Write, changes: &ChangeSet, store: &Store) -> Re
         |(path, change): &(&TreePath, &Change)| !change.is_directory_only() && !sources.contains(path);
     for (path, change) in changes.by_directory().filter(is_shown) {
         files += 1;
-        let renamed = renames.get(path).and_then(|rename| Some((rename, renamed(rename, changes)?)));
-        if let Some((rename, change)) = renamed {
-            let (plus, minus) = lines(path, &change, store)?.unwrap_or_default();
+        if let Some(file) = renames.get(path).and_then(|rename| renamed(rename, changes)) {
+            let (plus, minus) = file.reviewed().lines(store)?.unwrap_or_default();
             (added, removed) = (added + plus, removed + minus);
-            let text = rename_headline(rename, &change);
-            let text = text.strip_prefix("renamed ").unwrap_or(&text);
+            let text = file.headline.strip_prefix("renamed ").unwrap_or(&file.headline);
             writeln!(out, "{:>7} {:>7}  {text}", format!("+{plus}"), format!("-{minus}"))?;
             continue;
         }
         let what = verb(change);
-        let Some((plus, minus)) = lines(path, change, store)? else {
+        let Some((plus, minus)) = lines(changes, path, change, store)? else {
             writeln!(out, "{:>7} {:>7}  {path} ({what})", "-", "-")?;
             continue;
         };

@@ -4,6 +4,7 @@ use crate::changes::{Change, ChangeSet};
 use crate::diff::{self, MAX_SHOWN, Side};
 use crate::manifest::Node;
 use crate::renames;
+use crate::reviewed::Reviewed;
 use crate::store::Store;
 use crate::tree_path::TreePath;
 use agent_base::error::{Error, Result};
@@ -38,6 +39,8 @@ pub struct TextFile {
     old: Vec<u8>,
     /// The encoding of both sides, of which `old` and the hunks are the text in UTF-8; `None` where they are the bytes themselves.
     encoding: Option<Encoding>,
+    /// Sentences about its encoding.
+    remarks: Vec<String>,
 }
 
 /// Changed lines that are shown together.
@@ -68,7 +71,7 @@ pub fn items(changes: &ChangeSet, store: &Store) -> Result<Vec<Item>> {
         if change.is_directory_only() || sources.contains(path) {
             continue;
         }
-        if let Some(file) = TextFile::open(path, change, store)? {
+        if let Some(file) = TextFile::open(changes, path, change, store)? {
             items.push(Item::Text(file));
             continue;
         }
@@ -104,7 +107,7 @@ pub fn directories(changes: &ChangeSet, chosen: &ChangeSet) -> BTreeMap<TreePath
 
 impl TextFile {
     /// `None` for what is not text on both sides, and where the content does not change.
-    fn open(path: &TreePath, change: &Change, store: &Store) -> Result<Option<Self>> {
+    fn open(changes: &ChangeSet, path: &TreePath, change: &Change, store: &Store) -> Result<Option<Self>> {
         let (Some(before @ Node::File { .. }), Some(after @ Node::File { .. })) =
             (&change.before, &change.after)
         else {
@@ -112,18 +115,26 @@ impl TextFile {
         };
         let old = Side::load(Some(before), store, MAX_SHOWN)?;
         let new = Side::load(Some(after), store, MAX_SHOWN)?;
-        let decoded = decoded(path, change, &old, &new);
-        if decoded.is_none() && !diff::is_shown_as_text(path, change, &old, &new) {
+        let reviewed = Reviewed::new(changes, path, change);
+        let texts = reviewed.texts(&old, &new, store);
+        if texts.old.is_none() || texts.new.is_none() {
             return Ok(None);
         }
+        let (remarks, decoded) = (texts.remarks, decoded(reviewed, &old, &new));
         let (Side::Content(old), Side::Content(new)) = (old, new) else { return Ok(None) };
         let (encoding, old, new) = match decoded {
             Some((encoding, old, new)) => (Some(encoding), old, new),
             None => (None, old, new),
         };
         let hunks = hunks_of(&hunks::lines(&old), &hunks::lines(&new));
-        let file = Self { path: path.clone(), change: change.clone(), hunks, old, encoding };
+        let file = Self { path: path.clone(), change: change.clone(), hunks, old, encoding, remarks };
         Ok((!file.hunks.is_empty()).then_some(file))
+    }
+
+    /// The lines above the hunks: the path, what happened to the file, and in which encoding its text is.
+    pub fn headlines(&self, has_colours: bool) -> String {
+        let remarks = self.remarks.iter().map(|remark| format!("  ({remark})\n"));
+        diff::headline_text(&self.path, &self.change, has_colours) + &remarks.collect::<String>()
     }
 
     /// The lines of a hunk as a diff shows them, its header first.
@@ -279,9 +290,9 @@ impl TextFile {
 }
 
 /// Both sides as text in UTF-8, where they have one encoding that is another, and every byte of them comes back from the text.
-fn decoded(path: &TreePath, change: &Change, old: &Side, new: &Side) -> Option<(Encoding, Vec<u8>, Vec<u8>)> {
-    let (encoding, old_text) = old.as_shown(path, change.before.as_ref(), None)?;
-    let (of_new, new_text) = new.as_shown(path, change.after.as_ref(), Some(encoding))?;
+fn decoded(reviewed: Reviewed<'_>, old: &Side, new: &Side) -> Option<(Encoding, Vec<u8>, Vec<u8>)> {
+    let (encoding, old_text) = old.as_shown(reviewed.before(), None)?;
+    let (of_new, new_text) = new.as_shown(reviewed.after(), Some(encoding))?;
     let comes_back = |side: &Side, text: &[u8]| {
         let Side::Content(bytes) = side else { return false };
         let encoded = std::str::from_utf8(text).ok().and_then(|text| encoding.encode(text).ok());

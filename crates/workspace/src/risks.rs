@@ -26,6 +26,8 @@ const MAX_OTHER_NAMES: usize = 5_000;
 const GIT_HOOK: &str = "git hook";
 /// The kind of what the settings of the user's git name.
 const GIT_PROGRAM: &str = "git program";
+/// The kind of what programs load without reading it as text.
+const LIBRARY: &str = "library that programs load";
 /// The kind of what has more names than are looked at.
 const MANY_NAMES: &str = "many symlinks lead to it";
 
@@ -54,10 +56,7 @@ impl Risk {
 pub fn risks(changes: &ChangeSet) -> Vec<Risk> {
     let mut room = MAX_OTHER_NAMES;
     let risk = |(shown, change): (&TreePath, &Change)| {
-        let (place, path) = match changes.root_of(shown) {
-            Some((root, path)) => (Place { git_files: &root.git_files, symlinks: &root.symlinks }, path),
-            None => (Place { git_files: &changes.git_files, symlinks: &changes.symlinks }, shown.clone()),
-        };
+        let (place, path) = Place::of(changes, shown);
         let (kind, through) = place.kind(&path, change, &mut room)?;
         Some(Risk { path: shown.to_string(), kind, through: through.map(|name| name.to_string()) })
     };
@@ -115,7 +114,15 @@ struct Place<'a> {
     symlinks: &'a Symlinks,
 }
 
-impl Place<'_> {
+impl<'a> Place<'a> {
+    /// The place of a path of `changes`, and its path there.
+    fn of(changes: &'a ChangeSet, path: &TreePath) -> (Self, TreePath) {
+        match changes.root_of(path) {
+            Some((root, path)) => (Self { git_files: &root.git_files, symlinks: &root.symlinks }, path),
+            None => (Self { git_files: &changes.git_files, symlinks: &changes.symlinks }, path.clone()),
+        }
+    }
+
     /// The kind of a change, and the name through a symlink that makes it one of that kind.
     fn kind(
         &self,
@@ -170,12 +177,21 @@ pub fn is_control_file(path: &TreePath) -> bool {
     by_path(path, false).is_some()
 }
 
+/// Returns whether other programs read a file of `changes` as text to execute or obey it, under any name that it has.
+pub(crate) fn is_obeyed_text(changes: &ChangeSet, path: &TreePath) -> bool {
+    let ((place, path), mut room) = (Place::of(changes, path), MAX_OTHER_NAMES);
+    let is_obeyed = |name: &TreePath| place.obeyed(name, false).filter(|kind| *kind != LIBRARY).map(|_| ());
+    let by_link = || place.symlinks.find(&path, &mut room, is_obeyed).unwrap_or(Some(()));
+    is_obeyed(&path).or_else(by_link).is_some()
+}
+
 /// Returns whether other programs execute or obey all that is in a directory of this name.
 pub(crate) fn is_control_directory(path: &TreePath) -> bool {
     path.join(b"x").is_ok_and(|below| is_control_file(&below))
 }
 
-/// The kind of a path, whose names are compared as file systems compare them that take no notice of case. A symlink has the kind of what would be below it.
+/// The kind of a path, whose names are compared as file systems compare them that take no notice of case. A symlink has the kind of what
+/// would be below it.
 fn by_path(path: &TreePath, is_symlink: bool) -> Option<&'static str> {
     let plain = folded(path.as_bytes());
     // A name of nothing else is empty now, and a path that begins with a slash would be no path of the tree.
@@ -272,10 +288,9 @@ mod tests {
     #[test]
     fn names_of_characters_that_are_not_seen_are_no_paths_of_the_host() {
         for name in ["\u{200b}/\u{ad}/x", "\u{200b}/x", "\u{200b}"] {
-            assert!(!is_control_file(&TreePath::new(name.as_bytes()).expect("a path")), "{name:?}");
+            assert_eq!(kind_of(name), None, "{name:?}");
         }
-        let hidden = TreePath::new("\u{200b}/.vscode/tasks.json".as_bytes()).expect("a path");
-        assert!(is_control_file(&hidden));
+        assert_eq!(kind_of("\u{200b}/.vscode/tasks.json"), Some("editor"));
     }
 
     #[test]

@@ -1,54 +1,49 @@
 //! Files that programs read as text whatever is in them. A shell, make and most interpreters run the lines that they understand and
 //! pass over the rest, so that bytes which are not text, however many, must not keep the lines from the review.
 
+use crate::changes::ChangeSet;
 use crate::diff::Side;
 use crate::manifest::Node;
-use crate::risks;
 use crate::tree_path::TreePath;
+use crate::{formats, programs, risks};
 use agent_base::text_encoding::Encoding;
 
-/// Endings of what holds other data than text: of pictures, sound and films, fonts, documents, archives, libraries and programs, databases
-/// and models, and of what compilers leave. No interpreter looks for its sources under one of them.
-const DATA: &str = " 3gp arrow bag blob ckpt core db-shm db-wal dmp dump exr feather fst gob hdr joblib mat mlmodel out parq pcap pcapng \
-     pickle pkl ply profdata profraw pt pth rda rdata rds sav sqlite-shm sqlite-wal sqlite3-shm sqlite3-wal stl tflite tfrecord vmdk \
-     vdi qcow2 wal 7z a aac ai aif aiff apk appimage avi avif beam bin blend bmp br bz2 cab class cur dat db db3 ddb deb der dll dmg doc docx dwg dylib \
-     ear eot epub exe fbx flac flv gguf gif glb gpg gz h5 hdf5 heic heif icns ico idx img ipa iso jar jfif jp2 jpeg jpg jxl ko keystore jks \
-     ldb lib lnk lz4 lzma m4a m4v mdb mid mkv mo mobi mov mp3 mp4 mpeg mpg msi node npy npz o obj odp ods odt ogg ogv onnx opus orc otf p12 \
-     pack parquet pb pch pdb pdf pfx plist png ppt pptx psd pyc pyd pyo qm rar rdb rlib rmeta rpm safetensors snappy so sqlite sqlite3 suo \
-     swf tar tbz tga tgz tif tiff ttc ttf txz war wasm wav webm webp whl wma wmv woff woff2 xcf xls xlsx xz zip zst ";
 /// Endings of what a shell reads byte by byte.
-const SHELLS: &str = " ash bash bat bats cmd command csh dash env envrc fish ksh mak make mk sh tcsh zsh ";
-/// Endings of what programs, those of Windows above all, read as UTF-16 behind a byte order mark.
-const WIDE: &str = " cs csv htm html inf ini json md rc resx rst sql strings svg \
-     txt vb vbs xaml xhtml xml xsd xsl ";
-/// The first bytes of programs for a machine: of Linux, of macOS, of Windows.
-const PROGRAMS: [&[u8]; 6] =
-    [b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xce\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"\0asm", b"MZ\x90\0"];
+const SHELLS: &str = " ash bash bat bats cmd command csh dash env envrc fish ksh mak make mk rc sh tcsh zsh ";
+/// Endings of what programs, those of Windows above all, read as UTF-16 behind a byte order mark, and nothing that runs or obeys it
+/// reads otherwise.
+const WIDE: &str = " cs htm html inf ini json resx rst strings svg txt vb vbs xaml xhtml xml xsd xsl ";
 
-/// Returns whether a program may read a file as text, whatever is in it: all but what is data by its name, and programs of a machine.
-/// What the first bytes say counts for nothing else, because a template or a source may begin with those of a picture.
-pub(crate) fn may_be_read_as_text(path: &TreePath, after: Option<&Node>, content: &Side) -> bool {
-    let ending = ending(path);
+/// A side of a change by its name.
+#[derive(Clone, Copy)]
+pub(crate) struct NamedFile<'a> {
+    /// The changes that it is one of.
+    pub(crate) changes: &'a ChangeSet,
+    pub(crate) path: &'a TreePath,
+    pub(crate) node: Option<&'a Node>,
+}
+
+/// Returns whether a program may read a file as text, whatever is in it: all but data whose ending and first bytes are those of one format,
+/// and programs that the kernel runs. Of what is found by its name and obeyed, the first bytes say nothing, and of what is executable
+/// and no program neither.
+pub(crate) fn may_be_read_as_text(file: NamedFile<'_>, content: &Side) -> bool {
+    let ending = ending(file.path);
     // `tool`, `tool_1.2_linux_amd64`, and the tests of Go, `tool.test`.
     let is_of_program = ending.is_empty() || ending.contains(['_', '-']) || ending == "test";
-    let is_program = is_of_program && is_executable(after) && has_format_of_program(content);
-    is_run_as_script(after, content) || !(is_program || is_among(DATA, &ending))
+    let is_program = is_of_program && is_executable(file.node) && is_run_by_kernel(content);
+    let is_data = is_program || formats::is_data(&ending, content.bytes());
+    !is_data || is_run_as_script(file.node, content) || risks::is_obeyed_text(file.changes, file.path)
 }
 
 /// Returns whether `encoding` may hide from a user what a program reads in the file: a shell and most interpreters take each byte for
 /// itself, and in some encodings (UTF-16, Shift_JIS, ISO-2022-JP) the bytes of other characters are those of commands. Of control
 /// files and symlinks each byte counts. Where characters are made of ASCII alone, a byte order mark decides.
-pub(crate) fn may_not_be_decoded(
-    path: &TreePath,
-    after: Option<&Node>,
-    content: &Side,
-    encoding: Encoding,
-) -> bool {
-    let ending = ending(path);
-    let is_taken_by_bytes = matches!(after, Some(Node::Symlink { .. }))
+pub(crate) fn may_not_be_decoded(file: NamedFile<'_>, content: &Side, encoding: Encoding) -> bool {
+    let ending = ending(file.path);
+    let is_taken_by_bytes = matches!(file.node, Some(Node::Symlink { .. }))
         || is_among(SHELLS, &ending)
-        || is_run_as_script(after, content)
-        || risks::is_control_file(path);
+        || is_run_as_script(file.node, content)
+        || risks::is_obeyed_text(file.changes, file.path);
     let has_mark = !encoding.mark().is_empty() && is_among(WIDE, &ending);
     is_taken_by_bytes || (encoding.hides_words() && !has_mark)
 }
@@ -69,32 +64,41 @@ fn is_among(list: &str, ending: &str) -> bool {
 }
 
 /// The kernel refuses an executable that has another format than programs of the machine, and a shell then runs it as a script.
-fn is_run_as_script(after: Option<&Node>, content: &Side) -> bool {
-    is_executable(after) && matches!(content, Side::Content(_)) && !has_format_of_program(content)
+fn is_run_as_script(node: Option<&Node>, content: &Side) -> bool {
+    is_executable(node) && matches!(content, Side::Content(_)) && !is_run_by_kernel(content)
 }
 
 fn is_executable(node: Option<&Node>) -> bool {
     matches!(node, Some(Node::File { mode, .. }) if mode & 0o111 != 0)
 }
 
-fn has_format_of_program(content: &Side) -> bool {
-    matches!(content, Side::Content(bytes) if PROGRAMS.iter().any(|start| bytes.starts_with(start)))
+fn is_run_by_kernel(content: &Side) -> bool {
+    programs::is_run_by_kernel(content.bytes())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::changes::Change;
+    use crate::git_files::GitFiles;
+    use crate::programs::tests::program;
     use agent_base::hash::Hash;
     use std::borrow::Cow;
 
-    fn shown(path: &str, mode: u32, bytes: &[u8]) -> Option<String> {
-        let after = Node::File { hash: Hash::UNKNOWN, size: bytes.len() as u64, mode };
-        let change = Change { before: None, after: Some(after) };
+    fn shown_in(changes: &ChangeSet, path: &str, mode: u32, bytes: &[u8]) -> Option<String> {
+        let node = Node::File { hash: Hash::UNKNOWN, size: bytes.len() as u64, mode };
         let side = Side::Content(bytes.to_vec());
         let path = TreePath::new(path.as_bytes()).expect("a path");
-        side.as_shown(&path, change.after.as_ref(), None)
+        side.as_shown(NamedFile { changes, path: &path, node: Some(&node) }, None)
             .map(|(_, text): (_, Cow<'_, [u8]>)| String::from_utf8_lossy(&text).into_owned())
+    }
+
+    fn shown(path: &str, mode: u32, bytes: &[u8]) -> Option<String> {
+        shown_in(&ChangeSet::default(), path, mode, bytes)
+    }
+
+    /// A payload among other bytes than those of text.
+    fn padded(start: &[u8]) -> Vec<u8> {
+        [start, &[0, 0x80, 0xff, 1].repeat(3_000), b"\n<% PAYLOAD %>\n", &[0xff; 9_000]].concat()
     }
 
     fn utf16(text: &str) -> Vec<u8> {
@@ -129,43 +133,69 @@ mod tests {
         assert_eq!(shown("pom.xml", 0o644, &utf16("\u{feff}plain\n")).as_deref(), Some("plain\n"));
     }
 
-    /// Templates of Ruby and PHP files that are included ran from what was `(binary)`; their endings are without number.
+    /// Templates of Ruby and PHP files that are included ran from what was `(binary)`; their endings are without number. So did files of
+    /// Python's start, page templates, dumps of databases and sources of Node.js whose endings were among those of data.
     #[test]
     fn bytes_that_are_no_text_hide_no_line_but_in_data_and_programs() {
-        let of = |start: &[u8]| {
-            [start, &[0, 0x80, 0xff, 1].repeat(3_000), b"\n<% PAYLOAD %>\n", &[0xff; 9_000]].concat()
-        };
-        for path in [
-            "x.erb",
-            "x.inc",
-            "site.module",
-            "x.twig",
-            "new.kind",
-            "template",
-            "a/Makefile",
-            "x.snap",
-            "x.sh.1",
-        ] {
+        let paths = "x.erb x.inc site.module x.twig new.kind template a/Makefile x.snap x.sh.1 x.pth x.pt hk.pkl x.plist db.dump \
+                     prog.bin a.out x.class x.dat x.lib";
+        for path in paths.split(' ') {
             for start in [&b""[..], b"GIF89a", b"PK\x03\x04", b"\x7fELF", b"SQLite format 3\0"] {
-                assert!(
-                    shown(path, 0o644, &of(start)).is_some_and(|text| text.contains("PAYLOAD")),
-                    "{path}"
-                );
+                let text = shown(path, 0o644, &padded(start));
+                assert!(text.is_some_and(|text| text.contains("PAYLOAD")), "{path}");
             }
         }
-        assert!(shown("x.erb", 0o755, &of(b"\x7fELF")).is_some());
-        assert!(shown("tool.png", 0o755, &of(b"\x89PNG")).is_some(), "a shell runs it");
         for (path, mode, start) in [
-            ("a.png", 0o644, &b"\x89PNG"[..]),
-            ("A.SQLITE3", 0o644, b"SQLite format 3\0"),
-            ("program", 0o755, b"\x7fELF"),
-            ("libx.so.1.2", 0o755, b"\x7fELF"),
-            ("tool_1.2.0_linux_amd64", 0o755, b"\x7fELF"),
-            ("pkg.test", 0o755, b"\x7fELF"),
-            ("model.ckpt", 0o644, b""),
-            ("a.tar.gz", 0o600, b"\x1f\x8b"),
+            ("x.png", 0o644, &b""[..]),
+            ("x.png", 0o644, b"GIF89a"),
+            ("tool.png", 0o755, b"\x89PNG\r\n\x1a\n"),
+            ("x.erb", 0o755, b"\x7fELF"),
         ] {
-            assert_eq!(shown(path, mode, &of(start)), None, "{path}");
+            assert!(shown(path, mode, &padded(start)).is_some(), "{path} {start:?}");
+        }
+        let program = program();
+        for (path, mode, start) in [
+            ("a.png", 0o644, &b"\x89PNG\r\n\x1a\n"[..]),
+            ("A.SQLITE3", 0o644, b"SQLite format 3\0"),
+            ("a.tar.gz", 0o600, b"\x1f\x8b\x08"),
+            ("program", 0o755, &program),
+            ("tool_1.2.0_linux_amd64", 0o755, &program),
+            ("pkg.test", 0o755, &program),
+        ] {
+            assert_eq!(shown(path, mode, &padded(start)), None, "{path}");
+        }
+        if cfg!(target_os = "linux") {
+            assert_eq!(shown("libx.so.1.2", 0o755, &padded(&program)), None);
+        }
+    }
+
+    /// make, dash and `execvp` ran lines behind the first four bytes of a program, or of one for another machine.
+    #[test]
+    fn no_header_of_a_program_hides_what_is_obeyed_or_what_the_kernel_refuses() {
+        let mut foreign = program();
+        foreign[18] ^= 0x40;
+        for path in ["Makefile", "lib-x", "a/pre-commit", ".husky/pre-commit", "justfile"] {
+            for start in [&b"\x7fELF := 1\n"[..], b"MZ\x90\0 || :\n", &foreign] {
+                assert!(shown(path, 0o755, &padded(start)).is_some(), "{path}");
+            }
+        }
+        for path in ["Makefile", ".husky/pre-commit", "justfile"] {
+            assert!(shown(path, 0o755, &padded(&program())).is_some(), "{path}");
+        }
+        let git_files = GitFiles { hooks: [b"tools".to_vec()].into(), ..GitFiles::default() };
+        let hooks = ChangeSet { git_files, ..ChangeSet::default() };
+        assert!(shown_in(&hooks, "tools/pre-push", 0o755, &padded(&program())).is_some());
+        assert_eq!(shown_in(&hooks, "other/pre-push", 0o755, &padded(&program())), None);
+    }
+
+    /// bash dropped the NULs of a file of settings and ran what was Chinese to the user; sqlite3 did with a file of SQL.
+    #[test]
+    fn a_mark_hides_no_bytes_of_what_is_also_read_without_it() {
+        let hidden = [b"\xff\xfe", &utf16("# settings\n")[..], b"\nPAYLOAD\n "].concat();
+        for path in ["env.rc", "x.sql", "c.md", "t.csv"] {
+            assert!(shown(path, 0o644, &hidden).expect(path).contains("PAYLOAD"), "{path}");
+            let plain = [b"\xff\xfe", &utf16("plain\n")[..]].concat();
+            assert_eq!(shown(path, 0o644, &plain).as_deref(), Some("plain\n"), "{path}");
         }
     }
 }

@@ -69,10 +69,10 @@ impl Shown {
         Ok(())
     }
 
-    /// Removes what was written.
+    /// Removes what was written. Once nothing is left of what was shown, it says nothing about what changes later.
     pub(crate) fn forget(&mut self, written: &ChangeSet) {
-        self.is_all = false;
         self.paths.retain(|path, _| !written.changes.contains_key(path));
+        self.is_all &= !self.paths.is_empty();
     }
 
     /// Returns what of `changes` was not shown as it is now. `is_all`: they are the whole change.
@@ -97,4 +97,29 @@ impl Shown {
 
 fn digest(change: &Change) -> Result<Hash> {
     Ok(Hash::of(&serde_json::to_vec(change)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manifest::Node;
+
+    /// What was made after a part had been written was taken for seen.
+    #[test]
+    fn what_is_new_after_a_part_was_written_was_not_shown() {
+        let changes = |paths: &[(&str, u64)]| {
+            let change = |(path, size): &(&str, u64)| {
+                let after = Some(Node::File { hash: Hash::UNKNOWN, size: *size, mode: 0o644 });
+                (TreePath::new(path.as_bytes()).expect("a path"), Change { before: None, after })
+            };
+            ChangeSet { changes: paths.iter().map(change).collect(), ..ChangeSet::default() }
+        };
+        let mut shown = Shown::default();
+        shown.add(&changes(&[("a", 1), ("b", 1)]), true).expect("a record");
+        shown.forget(&changes(&[("a", 1)]));
+        let since = shown.since(&changes(&[("b", 1), ("c", 1)]), true).expect("a comparison");
+        assert_eq!(since.summary().as_deref(), Some("not as the last diff showed it: c"));
+        shown.forget(&changes(&[("b", 1)]));
+        assert!(shown.since(&changes(&[("d", 1)]), true).expect("a comparison").is_empty(), "a new change");
+    }
 }

@@ -483,6 +483,161 @@ fn what_is_too_large_to_show_is_said_to_be_in_the_patch() {
     assert!(patch.windows(12).any(|part| part == b"+echo first\n"));
 }
 
+fn shown(changes: &ChangeSet, store: &Store) -> String {
+    let mut shown = Vec::new();
+    diff::write_text(&mut shown, changes, store, false).unwrap();
+    String::from_utf8(shown).unwrap()
+}
+
+/// Data of a format: it is binary to a review.
+fn png() -> Vec<u8> {
+    [b"\x89PNG\r\n\x1a\n".as_slice(), &[0, 0x80, 0xff, 1].repeat(3_000)].concat()
+}
+
+/// A program that became a script, and a large file or one that is not known any more, hid what takes its place.
+#[test]
+fn each_side_is_shown_where_it_can_be() {
+    let large = "# \n".repeat(diff::MAX_SHOWN as usize / 3 + 1);
+    let fixture = Fixture::new(
+        &tree_of([
+            ("Makefile", file(&large)),
+            ("gone.png", Entry::File(png(), 0o644)),
+            ("grown", file("small\n")),
+            ("tool.png", Entry::File(png(), 0o644)),
+            ("unknown", file("former\n")),
+        ]),
+        &tree_of([
+            ("Makefile", file("all:\n\ttouch x\n")),
+            ("grown", file(&large)),
+            ("tool.png", file("#!/bin/sh\ntouch x\n")),
+            ("unknown", file("new\n")),
+        ]),
+    );
+    let mut changes = fixture.changes();
+    if let Some(Some(Node::File { hash, .. })) =
+        changes.changes.get_mut(&path("unknown")).map(|change| &mut change.before)
+    {
+        *hash = Hash::UNKNOWN;
+    }
+    insta::assert_snapshot!(shown(&changes, &fixture.store), @r"
+    modified Makefile
+      (the former content is too large to show: `agent diff --patch` has it)
+    @@ -0,0 +1,2 @@
+    +all:
+    +	touch x
+    deleted gone.png
+      (binary, 12008 → 0 bytes)
+    modified grown
+      (too large to show: `agent diff --patch` has it)
+    @@ -1 +0,0 @@
+    -small
+    modified tool.png
+      (the former content is binary, 12008 bytes)
+    @@ -0,0 +1,2 @@
+    +#!/bin/sh
+    +touch x
+    modified unknown
+      (the former content is not known any more)
+    @@ -0,0 +1 @@
+    +new
+    ");
+    let mut stat = Vec::new();
+    diff::write_stat(&mut stat, &changes, &fixture.store).unwrap();
+    insta::assert_snapshot!(String::from_utf8(stat).unwrap(), @r"
+         +2      -0  Makefile
+          -       -  gone.png (deleted)
+          -       -  grown (modified)
+         +2      -0  tool.png
+         +1      -0  unknown
+    5 files changed, 5 lines added, 0 removed
+    ");
+}
+
+/// Lines that agents and shells read as bytes were Chinese to the user, with a remark about the encoding alone.
+#[test]
+fn what_a_mark_hides_from_who_does_not_know_it_is_said() {
+    let utf16 = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
+    let hidden = [utf16("\u{feff}notes\n"), b"\nrun sh\n ".to_vec()].concat();
+    let honest = utf16("\u{feff}größer\n");
+    let fixture = Fixture::new(
+        &Tree::new(),
+        &tree_of([("a.txt", Entry::File(hidden, 0o644)), ("b.txt", Entry::File(honest, 0o644))]),
+    );
+    let shown = shown(&fixture.changes(), &fixture.store);
+    let remark = "  (UTF-16LE with a byte order mark, shown as UTF-8";
+    let reads = "; a program that does not know the encoding reads letters line feeds in its characters";
+    assert!(shown.starts_with(&format!("new file a.txt\n{remark}{reads})\n")), "{shown}");
+    assert!(shown.contains(&format!("new file b.txt\n{remark})\n")), "{shown}");
+}
+
+/// No command showed a file of which neither the former content was known nor the new one small.
+#[test]
+fn what_no_patch_can_have_is_shown_at_any_size_that_one_would_have() {
+    let large = format!("echo first\n{}", "\n".repeat(diff::MAX_SHOWN as usize));
+    let fixture = Fixture::new(&tree_of([("a.sh", file("old\n"))]), &tree_of([("a.sh", file(&large))]));
+    let mut changes = fixture.changes();
+    assert!(shown(&changes, &fixture.store).contains("(too large to show: `agent diff --patch` has it)\n"));
+    if let Some(Some(Node::File { hash, .. })) =
+        changes.changes.get_mut(&path("a.sh")).map(|change| &mut change.before)
+    {
+        *hash = Hash::UNKNOWN;
+    }
+    let shown = shown(&changes, &fixture.store);
+    let start =
+        "modified a.sh\n  (the former content is not known any more)\n@@ -0,0 +1,8388609 @@\n+echo first\n";
+    assert!(shown.starts_with(start), "{}", &shown[..200]);
+}
+
+/// A picture that nobody had looked at became a hook, and the review had no line of it.
+#[test]
+fn a_renamed_file_that_is_executed_or_obeyed_from_now_on_is_shown_as_a_whole() {
+    let script = "echo 1\necho 2\n";
+    let fixture = Fixture::new(
+        &tree_of([
+            ("a/pic.png", Entry::File(png(), 0o644)),
+            ("a/other.png", Entry::File([png(), b"x".to_vec()].concat(), 0o644)),
+            ("a/text", file("an instruction\n")),
+            ("a/script", file(script)),
+            ("a/same", file("the same\n")),
+        ]),
+        &tree_of([
+            (".husky/pre-commit", Entry::File(png(), 0o755)),
+            ("b/other", Entry::File([png(), b"x".to_vec()].concat(), 0o644)),
+            ("b/AGENTS.md", file("an instruction\n")),
+            ("b/script", Entry::File(script.as_bytes().to_vec(), 0o755)),
+            ("b/same", file("the same\n")),
+        ]),
+    );
+    let shown = shown(&fixture.changes(), &fixture.store);
+    let lines = shown.lines().map(|line| line.chars().take(75).collect::<String>() + "\n");
+    insta::assert_snapshot!(lines.collect::<String>(), @r"
+    new directory .husky
+    renamed a/pic.png → .husky/pre-commit (100 % the same, mode 644 → 755)
+    @@ -0,0 +1,3 @@
+    +\x89PNG␍
+    +\u{1a}
+    +\u{0}\x80\xff\u{1}\u{0}\x80\xff\u{1}\u{0}\x80\xff\u{1}\u{0}\x80\xff\u{1}\u
+    \ No newline at end of file
+    deleted directory a
+    new directory b
+    renamed a/text → b/AGENTS.md (100 % the same)
+    @@ -0,0 +1 @@
+    +an instruction
+    renamed a/other.png → b/other (100 % the same)
+      (the former content is binary, 12009 bytes)
+    @@ -0,0 +1,3 @@
+    +\x89PNG␍
+    +\u{1a}
+    +\u{0}\x80\xff\u{1}\u{0}\x80\xff\u{1}\u{0}\x80\xff\u{1}\u{0}\x80\xff\u{1}\u
+    \ No newline at end of file
+    renamed a/same → b/same (100 % the same)
+    renamed a/script → b/script (100 % the same, mode 644 → 755)
+    @@ -0,0 +1,2 @@
+    +echo 1
+    +echo 2
+    ");
+}
+
 #[test]
 fn the_diff_reads_well() {
     let fixture = Fixture::new(
@@ -490,13 +645,13 @@ fn the_diff_reads_well() {
             ("src/main.rs", file("fn main() {\n    old();\n}\n")),
             ("gone.txt", file("bye\n")),
             ("run.sh", file("#!/bin/sh\n")),
-            ("logo.png", Entry::File(b"\0\x01".to_vec(), 0o644)),
+            ("logo.png", Entry::File(png(), 0o644)),
         ]),
         &tree_of([
             ("src/main.rs", file("fn main() {\n    new();\x1b]0;title\x07\n}")),
             ("new\u{202e}.txt", file("hi\n")),
             ("run.sh", Entry::File(b"#!/bin/sh\n".to_vec(), 0o755)),
-            ("logo.png", Entry::File(b"\0\x01\x02".to_vec(), 0o644)),
+            ("logo.png", Entry::File([png(), vec![2]].concat(), 0o644)),
             ("link", Entry::Symlink(b"src/main.rs".to_vec())),
         ]),
     );
@@ -514,7 +669,7 @@ fn the_diff_reads_well() {
     +src/main.rs
     \ No newline at end of file
     modified logo.png
-      (binary, 2 → 3 bytes)
+      (binary, 12008 → 12009 bytes)
     new file new\u{202e}.txt
     @@ -0,0 +1 @@
     +hi

@@ -88,9 +88,7 @@ impl Review<'_> {
     }
 
     async fn file(&mut self, file: TextFile) -> Result<()> {
-        self.dialogue
-            .progress
-            .suspend(|| stderr::write(&diff::headline_text(&file.path, &file.change, self.colours.0)));
+        self.say(&file.headlines(self.colours.0));
         let new_mode = file.changes_mode() && self.mode(&file).await?;
         let taken = vec![false; file.hunks.len()];
         let mut hunks = Hunks { file, taken, at: 0 };

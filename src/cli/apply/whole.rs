@@ -1,7 +1,7 @@
 //! The question about all changes at once, after what it decides about.
 
 use super::Dialogue;
-use crate::cli::ui::confirm::{Choice, Reply, reply};
+use crate::cli::ui::confirm::{Choice, Reply, prompt, reply};
 use crate::cli::ui::style::{Colours, DIM};
 use crate::cli::ui::wrap::{RowCounter, columns_of, hanging, terminal_columns, terminal_rows};
 use crate::cli::ui::{pager, stderr};
@@ -11,9 +11,7 @@ use std::io::{self, Write};
 
 /// Rows that are shown again without the pager.
 const MAX_SHOWN_ROWS: usize = 100;
-/// Rows of a screen that the summary and the question take.
-const ROWS_OF_QUESTION: usize = 8;
-
+const QUESTION: &str = "Apply?";
 const CHOICES: [Choice; 3] = [
     Choice { word: "yes", help: "write all of it to your files" },
     Choice { word: "no", help: "write nothing; it stays in the sandbox" },
@@ -35,20 +33,19 @@ impl Whole<'_> {
     /// Shows what is not as the last diff showed it, else the diff where it fits the screen, and asks.
     pub(super) async fn ask(&self) -> Result<Reply> {
         let notice = self.workspace.since_shown(self.changes, self.is_all)?.summary();
+        let summary = self.summary()?;
         match notice {
             Some(notice) => self.show_again(&notice)?,
             None => {
-                if let Some(diff) = self.short_diff()? {
+                if let Some(diff) = self.short_diff(&summary)? {
                     self.say(&diff);
                     self.workspace.record_shown(self.changes, self.is_all)?;
                 }
             }
         }
-        self.say(&self.summary()?);
-        let colours = Colours::of(&io::stderr());
-        self.say(&format!("{}\n", colours.paint(DIM, hanging(HINT, 0, columns_of(&io::stderr())))));
+        self.say(&summary);
         loop {
-            match reply(self.dialogue.progress, "Apply?", &CHOICES, &KEYS).await? {
+            match reply(self.dialogue.progress, QUESTION, &CHOICES, &KEYS).await? {
                 Reply::Chosen("diff") => {
                     let mut text = Vec::new();
                     self.write_diff(self.changes, &mut text)?;
@@ -78,14 +75,10 @@ impl Whole<'_> {
         self.workspace.record_shown(&since.changed, false)
     }
 
-    /// The diff, if it and the question fit the screen.
-    fn short_diff(&self) -> Result<Option<String>> {
+    /// The diff, if it, the summary and the question fit the screen.
+    fn short_diff(&self, summary: &str) -> Result<Option<String>> {
         let stderr = io::stderr();
-        let mut screen = Screenful {
-            text: String::new(),
-            counter: RowCounter::new(terminal_columns(&stderr)),
-            rows: terminal_rows(&stderr).saturating_sub(ROWS_OF_QUESTION),
-        };
+        let mut screen = Screenful::above(summary, terminal_columns(&stderr), terminal_rows(&stderr));
         match self.write_diff(self.changes, &mut screen) {
             Ok(()) => Ok(Some(screen.text)),
             Err(_) if screen.is_full() => Ok(None),
@@ -97,13 +90,15 @@ impl Whole<'_> {
         diff::write_text(out, changes, self.workspace.store(), Colours::of(&io::stderr()).0)
     }
 
-    /// The files and what is risky about them, as lines for the user.
+    /// The files, what is risky about them and the hint, as lines for the user.
     fn summary(&self) -> Result<String> {
         let mut shown = Vec::new();
         diff::write_stat(&mut shown, self.changes, self.workspace.store())?;
         if let Some(risks) = risks::summary(self.changes) {
             writeln!(shown, "{risks}")?;
         }
+        let stderr = io::stderr();
+        writeln!(shown, "{}", Colours::of(&stderr).paint(DIM, hanging(HINT, 0, columns_of(&stderr))))?;
         Ok(String::from_utf8_lossy(&shown).into_owned())
     }
 
@@ -120,6 +115,16 @@ struct Screenful {
 }
 
 impl Screenful {
+    /// The rows that a window has above `summary` and the question with an answer to it.
+    fn above(summary: &str, columns: usize, rows: usize) -> Self {
+        let mut below = RowCounter::new(columns);
+        below.push(summary);
+        below.push(&prompt(QUESTION, &CHOICES.map(|choice| choice.word)));
+        below.push(CHOICES[0].word);
+        let counter = RowCounter::new(columns);
+        Self { text: String::new(), counter, rows: rows.saturating_sub(below.rows()) }
+    }
+
     fn is_full(&self) -> bool {
         self.counter.rows() >= self.rows
     }
@@ -152,5 +157,16 @@ mod tests {
         assert!(screen().write_all("short\n".repeat(15).as_bytes()).is_ok());
         assert!(screen().write_all("short\n".repeat(16).as_bytes()).is_err());
         assert!(screen().write_all("long".repeat(320).as_bytes()).is_err());
+    }
+
+    /// A list of many files, or a line of risks that is wider than the window, moved the diff out of sight, which counted as seen.
+    #[test]
+    fn the_diff_has_the_rows_that_the_summary_and_the_question_leave() {
+        let rows = |summary: &str| Screenful::above(summary, 80, 24).rows;
+        assert_eq!(rows(&"a file\n".repeat(3)), 20);
+        assert_eq!(rows(&"a file\n".repeat(13)), 10);
+        assert_eq!(rows(&format!("1 file\n{}\nhint\n", "risk".repeat(100))), 16);
+        assert_eq!(rows(&"a file\n".repeat(40)), 0);
+        assert!(Screenful::above(&"a file\n".repeat(40), 80, 24).write_all(b"x\n").is_err());
     }
 }

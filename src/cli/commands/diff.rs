@@ -132,7 +132,7 @@ fn to_json(id: &SessionId, changes: &ChangeSet, store: &Store) -> Result<Value> 
             (_, false) => "deleted",
             _ => "modified",
         };
-        let lines = diff::lines(path, change, store)?;
+        let lines = diff::lines(changes, path, change, store)?;
         files.push(json!({
             "path": path.to_string(),
             "change": kind,

@@ -232,7 +232,7 @@ fn attack_27_well_known_secret_files_stay_on_the_host() {
 /// A NUL byte anywhere made `(binary)` of a script in the review.
 #[test]
 fn attack_28_a_nul_byte_does_not_hide_a_script_from_the_review() {
-    let make = "printf '#!/bin/sh\\necho C4NARY\\n#\\000\\n' > tool.sh; printf 'echo C4NARY2\\n#\\000\\n' > other; { printf '\\177ELF\\001\\000C4NARY3'; head -c 100 /dev/zero; } > program; chmod +x program";
+    let make = "printf '#!/bin/sh\\necho C4NARY\\n#\\000\\n' > tool.sh; printf 'echo C4NARY2\\n#\\000\\n' > other; cp /bin/true program; printf C4NARY3 >> program";
     let model = endpoint().tool_call("run_commands", json!({ "command": make })).text("Done.").start();
     let done = agent().endpoint(&model).args(["run", "go"]).run().expect_code(0);
     let diff = done.again().args(["diff"]).run().expect_code(0);

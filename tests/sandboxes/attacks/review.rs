@@ -105,7 +105,7 @@ fn attack_60_a_later_prompt_does_not_change_what_was_shown_unseen() {
 fn attack_61_single_bytes_do_not_hide_a_script_from_the_review() {
     let make = r"printf '# caf\351\necho C4NARY1\n#\000\n' > a.sh; printf '# \000\377\nall:\n\techo C4NARY2\n' > Makefile
         printf '// \000\377\nconsole.log(\047C4NARY3\047)\n' > a.js; printf '# \000\377\nprint \047C4NARY4\047;\n' > a.pl
-        printf '# \000\377\nputs \047C4NARY5\047\n' > a.rb; head -c 3000 /dev/urandom > random.bin; head -c 3000 /bin/bash > program; chmod +x program";
+        printf '# \000\377\nputs \047C4NARY5\047\n' > a.rb; { printf '\037\213\010'; head -c 3000 /dev/urandom; } > random.gz; head -c 3000 /bin/bash > program; chmod +x program";
     let diff = diff_of(make);
     for canary in 1..=5 {
         assert!(diff.contains(&format!("C4NARY{canary}")), "{canary}: {diff}");
@@ -124,7 +124,7 @@ fn attack_61_no_padding_and_no_encoding_hides_what_a_shell_or_an_interpreter_run
         { echo 'C4NARY5'; pad; } > settings; { printf 'echo C4NARY6 \n#'; wide; } > b.sh; printf '\377\376\necho C4NARY7 \n' > c.sh
         printf 'echo \203\177\203T\203|C4NARY8\203\\ \202\240\202\242\202\244\202\246\202\250\202\251\202\252\n' > d.sh
         { printf 'echo C4NARY9 \n#'; wide; } > e.js; printf 'echo \033$B$3$s$K$A;C4NARY10$O\033(B\n' > f.sh
-        { printf '%%PDF-1.4\n'; head -c 3000 /dev/urandom; } > random.pdf; cp /bin/true program; mkdir -p .vscode; head -c 3000 /dev/urandom > .vscode/icon.png";
+        { printf '%%PDF-1.4\n'; head -c 3000 /dev/urandom; } > random.pdf; cp /bin/true program; { printf '\211PNG\r\n\032\n'; head -c 3000 /dev/urandom; } > icon.png";
     let model = endpoint().tool_call("run_commands", json!({ "command": make })).text("Done.").start();
     let done = agent().endpoint(&model).file("settings", "fine\n").args(["run", "go"]).run().expect_code(0);
     let diff = done.again().args(["diff"]).run().expect_code(0).stdout;

@@ -118,8 +118,8 @@ async fn measure(rules: &Rules, session: &Session, record: &mut AttemptRecord, p
     let files = changes.changes.iter().filter(|(_, change)| !change.is_directory_only());
     for (path, change) in files {
         // What is not text counts as one line.
-        record.lines +=
-            diff::lines(path, change, ready.workspace.store())?.map_or(1, |(added, removed)| added + removed);
+        record.lines += diff::lines(&changes, path, change, ready.workspace.store())?
+            .map_or(1, |(added, removed)| added + removed);
     }
     if passed && rules.keeps_home {
         home::save(&ready.sandbox, &rules.store.dir(session.id())).await?;

@@ -11,7 +11,7 @@ use agent_workspace::changes::Change;
 use agent_workspace::diff::{self, Side};
 use agent_workspace::manifest::Node;
 use agent_workspace::notices::listed;
-use agent_workspace::tree_path::TreePath;
+use agent_workspace::reviewed::Reviewed;
 use agent_workspace::{ChangeSet, risks};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -153,12 +153,9 @@ pub(super) fn text_of(side: &Side) -> Option<String> {
     }
 }
 
-/// A content as the editor shows it: an editor's diff hides what other reviews show. Line ends are the editor's to show.
-fn visible_text(path: &TreePath, node: Option<&Node>, side: &Side) -> Option<String> {
-    match side {
-        Side::Content(_) => Some(visible_bytes(&side.shown_bytes(path, node)).replace("␍\n", "\r\n")),
-        _ => None,
-    }
+/// A text as the editor shows it: an editor's diff hides what other reviews show. Line ends are the editor's to show.
+fn visible_text(text: &[u8]) -> String {
+    visible_bytes(text).replace("␍\n", "\r\n")
 }
 
 /// `Apply 3 files (+41 −7)`
@@ -166,7 +163,7 @@ fn title(changes: &ChangeSet, ready: &Ready) -> Result<String> {
     let (mut files, mut added, mut removed) = (0, 0, 0);
     for (path, change) in changes.changes.iter().filter(|(_, change)| !change.is_directory_only()) {
         files += 1;
-        if let Some((plus, minus)) = diff::lines(path, change, ready.workspace.store())? {
+        if let Some((plus, minus)) = diff::lines(changes, path, change, ready.workspace.store())? {
             (added, removed) = (added + plus, removed + minus);
         }
     }
@@ -184,22 +181,26 @@ fn blocks(changes: &ChangeSet, ready: &Ready, root: &Path) -> Result<(Vec<Value>
     let files = changes.changes.iter().filter(|(_, change)| !change.is_directory_only());
     for (path, change) in files {
         let has_room = blocks.len() < MAX_FILES && bytes < MAX_ALL;
-        let shown = if has_room { shown(path, change, ready, root)? } else { ShownFile::No };
-        let in_words = match shown {
-            ShownFile::Diff(block, size) => {
+        let reviewed = Reviewed::new(changes, path, change);
+        let shown = if has_room { shown(reviewed, ready, root)? } else { ShownFile::No };
+        let remarks = match shown {
+            ShownFile::Diff(block, size, remarks) => {
                 bytes += size;
                 blocks.push(block);
-                change.changes_mode() && change.before.is_some() && change.after.is_some()
+                let changes_mode = change.changes_mode() && change.before.is_some() && change.after.is_some();
+                if remarks.is_empty() && !changes_mode {
+                    continue;
+                }
+                remarks
             }
-            ShownFile::InWords => true,
+            ShownFile::InWords(remarks) => remarks,
             ShownFile::No => {
                 left_out.changes.insert(path.clone(), change.clone());
-                true
+                Vec::new()
             }
         };
-        if in_words {
-            words += &format!("{}\n", diff::in_words(path, change));
-        }
+        words += &format!("{}\n", diff::in_words(path, change));
+        remarks.iter().for_each(|remark| words += &format!("  ({remark})\n"));
     }
     let directories = changes.changes.iter().filter(|(_, change)| change.is_directory_only());
     if let Some(names) = listed(directories.map(|(path, change)| diff::in_words(path, change)), NAMED) {
@@ -215,44 +216,44 @@ fn blocks(changes: &ChangeSet, ready: &Ready, root: &Path) -> Result<(Vec<Value>
 
 /// The form in which one file is shown.
 enum ShownFile {
-    /// By its diff, and the bytes of that.
-    Diff(Value, usize),
+    /// By its diff, the bytes of that, and remarks about it.
+    Diff(Value, usize, Vec<String>),
     /// As much as there is to say of what is not text.
-    InWords,
+    InWords(Vec<String>),
     /// By its name alone: it is too large.
     No,
 }
 
-fn shown(path: &TreePath, change: &Change, ready: &Ready, root: &Path) -> Result<ShownFile> {
-    let store = ready.workspace.store();
+fn shown(reviewed: Reviewed<'_>, ready: &Ready, root: &Path) -> Result<ShownFile> {
+    let (store, Change { before, after }) = (ready.workspace.store(), reviewed.change);
     // An editor shows a target as the text of a file.
     let is_symlink = |node: &Option<Node>| matches!(node, Some(Node::Symlink { .. }));
-    if is_symlink(&change.before) || is_symlink(&change.after) {
-        return Ok(ShownFile::InWords);
+    if is_symlink(before) || is_symlink(after) {
+        return Ok(ShownFile::InWords(Vec::new()));
     }
-    let old = Side::load(change.before.as_ref(), store, MAX_SHOWN)?;
-    let new = Side::load(change.after.as_ref(), store, MAX_SHOWN)?;
-    if old == Side::NotShown || new == Side::NotShown {
+    let old = Side::load(before.as_ref(), store, MAX_SHOWN)?;
+    let new = Side::load(after.as_ref(), store, MAX_SHOWN)?;
+    let texts = reviewed.texts(&old, &new, store);
+    let is_removal = new == Side::Absent;
+    if new == Side::NotShown || old == Side::NotShown && is_removal {
         return Ok(ShownFile::No);
     }
-    if old == new || !diff::is_shown_as_text(path, change, &old, &new) {
-        return Ok(ShownFile::InWords);
-    }
+    let (Some(new_text), false) = (texts.new, texts.old.is_none() && is_removal || old == new) else {
+        return Ok(ShownFile::InWords(texts.remarks));
+    };
     let kind = match (&old, &new) {
         (Side::Absent, _) => "add",
         (_, Side::Absent) => "delete",
         _ => "modify",
     };
-    let (old, new) = (
-        visible_text(path, change.before.as_ref(), &old),
-        visible_text(path, change.after.as_ref(), &new).unwrap_or_default(),
-    );
-    let size = old.as_ref().map_or(0, String::len) + new.len();
+    let old_text = texts.old.filter(|_| old != Side::Absent).map(|text| visible_text(&text));
+    let new_text = visible_text(&new_text);
+    let size = old_text.as_ref().map_or(0, String::len) + new_text.len();
     let block = json!({
-        "type": "diff", "path": root.join(path.as_path()), "oldText": old, "newText": new,
+        "type": "diff", "path": root.join(reviewed.path.as_path()), "oldText": old_text, "newText": new_text,
         "_meta": { "kind": kind },
     });
-    Ok(ShownFile::Diff(block, size))
+    Ok(ShownFile::Diff(block, size, texts.remarks))
 }
 
 fn locations(changes: &ChangeSet, root: &Path) -> Vec<Value> {

@@ -96,7 +96,7 @@ impl Proposal {
 /// The first files with their counts, and how many more there are.
 fn listed(changes: &ChangeSet, store: &agent_workspace::store::Store) -> Result<String> {
     let first = changes.changes.iter().take(LISTED).map(|(path, change)| (path.clone(), change.clone()));
-    let first = ChangeSet { changes: first.collect(), ..ChangeSet::default() };
+    let first = ChangeSet { changes: first.collect(), ..changes.without_changes() };
     let mut list = HeadWriter::new(MAX_LIST);
     diff::write_stat(&mut list, &first, store)?;
     let list = list.into_text();

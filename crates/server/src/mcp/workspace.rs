@@ -251,7 +251,7 @@ fn shown(place: &ClientSandbox, ready: &Ready, changes: &ChangeSet) -> Result<Re
             (_, false) => "deleted",
             _ => "modified",
         };
-        let lines = diff::lines(path, change, store)?;
+        let lines = diff::lines(changes, path, change, store)?;
         files.push(json!({
             "path": path.to_string(), "change": kind,
             "lines_added": lines.map(|(added, _)| added), "lines_removed": lines.map(|(_, removed)| removed),

@@ -84,7 +84,7 @@ pub fn to_json(changes: &ChangeSet, store: &Store, decisions: &Decisions) -> Res
         None => risk.kind.to_owned(),
     };
     let risks = risks::risks(changes).into_iter().map(|risk| (risk.path.clone(), kind(&risk))).collect();
-    let mut page = Page { store, decisions, risks, room: MAX_LINES };
+    let mut page = Page { changes, store, decisions, risks, room: MAX_LINES };
     let mut files = Vec::new();
     let items = parts::items(changes, store)?;
     let count = items.len();
@@ -107,6 +107,7 @@ pub fn to_json(changes: &ChangeSet, store: &Store, decisions: &Decisions) -> Res
 
 /// The state that the files of one answer share.
 struct Page<'a> {
+    changes: &'a ChangeSet,
     store: &'a Store,
     decisions: &'a Decisions,
     /// By path, who executes it.
@@ -143,12 +144,13 @@ impl Page<'_> {
         let content = content_key(&file.path, &file.change)?;
         let taken = (is_shown || self.decisions.of(&content) == Some(true))
             && (!fits || hunks.iter().any(|hunk| hunk["taken"] == true));
-        let headline = diff::headline_text(&file.path, &file.change, false);
-        let counts = diff::lines(&file.path, &file.change, self.store)?;
+        let headlines = file.headlines(false);
+        let headline = headlines.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+        let counts = diff::lines(self.changes, &file.path, &file.change, self.store)?;
         Ok(json!({
             "name": visible(&file.path.to_string()),
             "path": file.path.to_string(),
-            "headline": visible(headline.trim_end()),
+            "headline": visible(&headline),
             "added": counts.map(|(added, _)| added),
             "removed": counts.map(|(_, removed)| removed),
             "risk": self.risks.get(&file.path.to_string()),
@@ -167,7 +169,7 @@ impl Page<'_> {
     fn whole_file(&mut self, changes: &ChangeSet) -> Result<Value> {
         let Some((path, change)) = named(changes) else { return Ok(json!({"name": "", "hunks": []})) };
         let counts = match changes.changes.len() {
-            1 => diff::lines(path, change, self.store)?,
+            1 => diff::lines(self.changes, path, change, self.store)?,
             _ => None,
         };
         let room = self.room.min(MAX_FILE_LINES);

@@ -135,7 +135,7 @@ pub struct Whole {
 /// # Errors
 /// A content is missing.
 pub fn whole(changes: &ChangeSet, store: &Store, has_colours: bool) -> Result<Whole> {
-    let changes = &ChangeSet { changes: changes.changes.clone(), ..ChangeSet::default() };
+    let changes = &ChangeSet { refused: Vec::new(), remarks: Vec::new(), ..changes.clone() };
     let mut text = Vec::new();
     diff::write_text(&mut text, changes, store, has_colours)?;
     let text = String::from_utf8_lossy(&text);
