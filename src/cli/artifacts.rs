@@ -1,10 +1,10 @@
 //! The pictures and files that the tools of a session produced: found, listed, copied, drawn and opened.
 
-use crate::cli::repl::transfer::check_destination;
 use crate::cli::ui::host_programs::HostPrograms;
 use crate::cli::ui::pictures::{ArtifactFiles, Pictures, is_drawable, path_line};
 use crate::cli::ui::stderr;
 use crate::cli::ui::style::Colours;
+use crate::cli::unreviewed::check_destination;
 use crate::error::{Error, Result};
 use crate::event::Artifact;
 use crate::log::report::{Produced, Report};

@@ -32,6 +32,7 @@ mod serving;
 mod session_end;
 mod signals;
 mod startup;
+mod unreviewed;
 pub mod usage;
 mod working_directory;
 

@@ -177,7 +177,7 @@ fn the_review_points_at_what_other_programs_will_execute() {
 
 #[test]
 fn scripts_get_json() {
-    let command = "echo new > added.txt && printf '\\0' > blob.bin && chmod 755 run.sh && rm gone.txt; ln -s /etc/passwd out";
+    let command = "echo new > added.txt && printf '\\377\\330\\377\\0' > blob.jpg && chmod 755 run.sh && rm gone.txt; ln -s /etc/passwd out";
     let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("ok").start();
     let call = agent().endpoint(&model).file("gone.txt", "x\n").file("run.sh", "true\n");
     let ran = call.args(["run", "-q", "change"]).run().expect_code(0);

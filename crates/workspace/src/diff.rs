@@ -200,7 +200,8 @@ fn renamed<'a>(rename: &'a Rename, changes: &'a ChangeSet) -> Option<ShownFile<'
     let is_executable =
         |node: &Option<Node>| node.as_ref().and_then(Node::mode).is_some_and(|mode| mode & 0o111 != 0);
     let becomes_executable = is_executable(&change.after) && !is_executable(&change.before);
-    if becomes_executable || risks::is_obeyed_text(changes, &rename.to) {
+    let is_obeyed = |path: &TreePath| risks::is_obeyed_text(changes, path);
+    if becomes_executable || is_obeyed(&rename.to) && !is_obeyed(&rename.from) {
         change.before = None;
     }
     Some(ShownFile { changes, path: &rename.to, source: Some(&rename.from), headline, change })

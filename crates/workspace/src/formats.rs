@@ -74,7 +74,7 @@ const FORMATS: &[Format] = &[
     format("lzma", 0, &[b"\x5d\0\0"]),
     format("7z", 0, &[b"7z\xbc\xaf\x27\x1c"]),
     format("rar", 0, &[b"Rar!\x1a\x07"]),
-    format("tar", 257, &[b"ustar"]),
+    format("tar", 257, &[b"ustar\0", b"ustar  \0"]),
     format("cab", 0, &[b"MSCF"]),
     format("a deb rlib", 0, &[b"!<arch>\n", b"!<thin>\n"]),
     format("rpm", 0, &[b"\xed\xab\xee\xdb"]),
@@ -130,12 +130,24 @@ const FORMATS: &[Format] = &[
 
 /// Returns whether `bytes` begin as files of the format do that `ending`, in small letters, stands for.
 pub(crate) fn is_data(ending: &str, bytes: &[u8]) -> bool {
-    let begins = |format: &Format| {
+    let begins = |format: &Format, is_enough: fn(&[u8]) -> bool| {
         let from = bytes.get(format.at..).unwrap_or_default();
-        format.magic.iter().any(|magic| from.starts_with(magic))
+        format.magic.iter().any(|magic| is_enough(magic) && from.starts_with(magic))
     };
     let is_meant = |format: &&Format| format.endings.split(' ').any(|other| other == ending);
-    !ending.is_empty() && FORMATS.iter().filter(is_meant).any(begins)
+    if ending.is_empty() || !FORMATS.iter().any(|format| is_meant(&format)) {
+        return false;
+    }
+    // A favicon may be a PNG, and a picture of the camera may have got another ending.
+    let is_of_any = FORMATS.iter().any(|format| begins(format, is_no_word));
+    let is_of_own = || FORMATS.iter().filter(is_meant).any(|format| begins(format, |_| true));
+    // Words as `GIF89a` may begin a source of JavaScript, and no picture is UTF-8.
+    is_of_any || is_of_own() && std::str::from_utf8(bytes).is_err()
+}
+
+/// Returns whether no source of a program can begin with these bytes.
+fn is_no_word(magic: &[u8]) -> bool {
+    magic.iter().any(|byte| !(b' '..=b'~').contains(byte) && !byte.is_ascii_whitespace())
 }
 
 #[cfg(test)]
@@ -149,7 +161,9 @@ mod tests {
             ("png", &b"\x89PNG\r\n\x1a\n\0"[..]),
             ("docx", b"PK\x03\x04\0"),
             ("db", b"SQLite format 3\0"),
-            ("mp4", b"\0\0\0\x20ftypisom"),
+            ("mp4", b"\0\0\0\x20ftypisom\xff"),
+            ("ico", b"\x89PNG\r\n\x1a\n"),
+            ("gif", b"GIF89a\x01\0\xff"),
             ("tar", &tar),
             ("so", b"\x7fELF"),
         ] {
@@ -157,6 +171,8 @@ mod tests {
             assert!(!is_data(ending, b"") && !is_data(ending, b"#") && !is_data("txt", bytes), "{ending}");
             assert!(!is_data(ending, &[b" ", bytes].concat()), "{ending}");
         }
+        // node ran such a picture.
+        assert!(!is_data("gif", b"GIF89a=1//\x01\nrequire('fs')") && !is_data("bmp", b"BM:=1\n"));
         for ending in "bin class dat dump lib out pkl plist pt pth".split(' ') {
             assert!(!FORMATS.iter().any(|format| is_data(ending, format.magic[0])), "{ending}");
         }

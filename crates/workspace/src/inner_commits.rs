@@ -491,7 +491,7 @@ impl Quarantine {
     fn is_head(&self, mode: &str, id: &str) -> Result<bool> {
         let content = || self.git_bytes(&["cat-file", "blob", id], b"");
         Ok(match mode {
-            GONE => false,
+            GONE | SUBMODULE => false,
             SYMLINK => bare_repository::is_head_target(&content()?),
             _ => bare_repository::is_head(&content()?),
         })

@@ -9,6 +9,17 @@ pub(crate) fn is_run_by_kernel(bytes: &[u8]) -> bool {
     }
 }
 
+/// Returns whether it begins as a program of some machine does: of Linux, of macOS, of Windows.
+pub(crate) fn has_header(bytes: &[u8]) -> bool {
+    let is_windows = || {
+        let start = bytes.get(60..64).map(|at| u32::from_le_bytes([at[0], at[1], at[2], at[3]]) as usize);
+        bytes.starts_with(b"MZ")
+            && start.and_then(|at| bytes.get(at..)).is_some_and(|rest| rest.starts_with(b"PE\0\0"))
+    };
+    let others = [&b"\x7fELF\x01"[..], b"\x7fELF\x02", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe"];
+    others.iter().any(|start| bytes.starts_with(start)) || is_windows()
+}
+
 /// `load_elf_binary` in the kernel's fs/binfmt_elf.c, for a machine of 64 bits: what it refuses before it gives up the calling program.
 fn is_elf(bytes: &[u8]) -> Option<bool> {
     const HEADER: usize = 64;

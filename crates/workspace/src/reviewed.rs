@@ -3,7 +3,7 @@
 use crate::changes::{Change, ChangeSet};
 use crate::diff::{MAX_SHOWN, Side};
 use crate::manifest::Node;
-use crate::scripts::NamedFile;
+use crate::scripts::{self, NamedFile};
 use crate::store::{MAX_IN_MEMORY, Store};
 use crate::tree_path::TreePath;
 use agent_base::error::Result;
@@ -11,6 +11,10 @@ use agent_base::hash::Hash;
 use agent_base::text_encoding::Encoding;
 use agent_diff::hunks;
 use std::borrow::Cow;
+
+/// What is said of a file that is hidden because of its length alone.
+const OF_NO_FORMAT: &str =
+    ", of no format that is known: a program may read lines of it (`agent exec -- cat -v FILE` shows them)";
 
 /// A change of one file under review.
 #[derive(Clone, Copy)]
@@ -75,14 +79,18 @@ impl<'a> Reviewed<'a> {
         let is_removed = self.change.after.is_none() && old.is_unreadable();
         let old_text = match old {
             Side::NotShown => None,
-            _ if is_removed => None,
+            // Alone it would look removed.
+            _ if is_removed || *new == Side::NotShown => None,
             side => side.as_shown(self.before(), None),
         };
         let like = old_text.as_ref().map(|(encoding, _)| *encoding).filter(|encoding| !encoding.is_plain());
         let new_text = match new {
             Side::NotShown => None,
-            // What was text is shown as text, whatever it has become.
-            side => side.as_shown(self.after(), like).or_else(|| was_text.then(|| side.read(like))),
+            // What was text is shown as text, unless it is data now.
+            side => side.as_shown(self.after(), like).or_else(|| {
+                let is_text = was_text && !scripts::is_of_known_format(self.after(), side);
+                is_text.then(|| side.read(like))
+            }),
         };
         let of_old = old_text.as_ref().filter(|_| *old != Side::Absent).map(|(encoding, _)| *encoding);
         let of_new = new_text.as_ref().filter(|_| *new != Side::Absent);
@@ -121,7 +129,10 @@ impl<'a> Reviewed<'a> {
             (Side::NotShown, _) if is_shown_as_new && is_known(before) => {
                 remarks.push(format!("the former content is too large to show{place}"));
             }
-            (_, Side::Content(_)) if is_new_hidden => remarks.push(self.binary()),
+            (_, Side::Content(_)) if is_new_hidden && scripts::is_of_known_format(self.after(), new) => {
+                remarks.push(self.binary());
+            }
+            (_, Side::Content(_)) if is_new_hidden => remarks.push(self.binary() + OF_NO_FORMAT),
             (Side::Content(_), Side::Absent) if is_old_hidden => remarks.push(self.binary()),
             (_, Side::NotShown) if is_known(after) => remarks.push(format!("too large to show{place}")),
             (Side::NotShown, Side::Absent) if is_known(before) => {

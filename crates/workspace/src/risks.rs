@@ -20,8 +20,10 @@ const NAMED: usize = 3;
 /// The control files, by kind, with where they are described.
 const CONTROL_FILES: &str = include_str!("risks/control_files.txt");
 
-/// Names through symlinks that are looked at in all changes.
+/// Names through symlinks that are looked at in all changes, beside some for each of them, and of one file.
 const MAX_OTHER_NAMES: usize = 5_000;
+const NAMES_OF_EACH: usize = 8;
+const MAX_NAMES_OF_ONE: usize = 200;
 
 const GIT_HOOK: &str = "git hook";
 /// The kind of what the settings of the user's git name.
@@ -54,7 +56,7 @@ impl Risk {
 
 /// The risks in `changes`, by path. A deletion is not a risk.
 pub fn risks(changes: &ChangeSet) -> Vec<Risk> {
-    let mut room = MAX_OTHER_NAMES;
+    let mut room = MAX_OTHER_NAMES + NAMES_OF_EACH * changes.changes.len();
     let risk = |(shown, change): (&TreePath, &Change)| {
         let (place, path) = Place::of(changes, shown);
         let (kind, through) = place.kind(&path, change, &mut room)?;
@@ -179,7 +181,7 @@ pub fn is_control_file(path: &TreePath) -> bool {
 
 /// Returns whether other programs read a file of `changes` as text to execute or obey it, under any name that it has.
 pub(crate) fn is_obeyed_text(changes: &ChangeSet, path: &TreePath) -> bool {
-    let ((place, path), mut room) = (Place::of(changes, path), MAX_OTHER_NAMES);
+    let ((place, path), mut room) = (Place::of(changes, path), MAX_NAMES_OF_ONE);
     let is_obeyed = |name: &TreePath| place.obeyed(name, false).filter(|kind| *kind != LIBRARY).map(|_| ());
     let by_link = || place.symlinks.find(&path, &mut room, is_obeyed).unwrap_or(Some(()));
     is_obeyed(&path).or_else(by_link).is_some()

@@ -14,6 +14,9 @@ const SHELLS: &str = " ash bash bat bats cmd command csh dash env envrc fish ksh
 /// reads otherwise.
 const WIDE: &str = " cs htm html inf ini json resx rst strings svg txt vb vbs xaml xhtml xml xsd xsl ";
 
+/// Bytes of a file that are shown as escapes although most of it cannot be read and nothing obeys it by its name: nobody reads more.
+const MAX_ESCAPED: usize = 64 << 10;
+
 /// A side of a change by its name.
 #[derive(Clone, Copy)]
 pub(crate) struct NamedFile<'a> {
@@ -23,16 +26,30 @@ pub(crate) struct NamedFile<'a> {
     pub(crate) node: Option<&'a Node>,
 }
 
-/// Returns whether a program may read a file as text, whatever is in it: all but data whose ending and first bytes are those of one format,
-/// and programs that the kernel runs. Of what is found by its name and obeyed, the first bytes say nothing, and of what is executable
-/// and no program neither.
+/// Returns whether a file is to be shown although it may be no text, because a program may read it as one: all but data, programs that the
+/// kernel runs, and much that cannot be read. Of what is found by its name and obeyed, the first bytes say nothing, and of what
+/// is executable and no program neither.
 pub(crate) fn may_be_read_as_text(file: NamedFile<'_>, content: &Side) -> bool {
+    let is_shown = !is_of_known_format(file, content) && !is_much_without_text(content);
+    let is_script = is_run_as_script(file.node, content) && !is_program_of_another_machine(content);
+    is_shown || is_script || risks::is_obeyed_text(file.changes, file.path)
+}
+
+/// Returns whether the ending and the first bytes of a file are those of one format of data, or it is a program that the kernel runs.
+pub(crate) fn is_of_known_format(file: NamedFile<'_>, content: &Side) -> bool {
     let ending = ending(file.path);
     // `tool`, `tool_1.2_linux_amd64`, and the tests of Go, `tool.test`.
     let is_of_program = ending.is_empty() || ending.contains(['_', '-']) || ending == "test";
     let is_program = is_of_program && is_executable(file.node) && is_run_by_kernel(content);
-    let is_data = is_program || formats::is_data(&ending, content.bytes());
-    !is_data || is_run_as_script(file.node, content) || risks::is_obeyed_text(file.changes, file.path)
+    is_program || formats::is_data(&ending, content.bytes())
+}
+
+fn is_much_without_text(content: &Side) -> bool {
+    content.bytes().len() > MAX_ESCAPED && content.is_unreadable()
+}
+
+fn is_program_of_another_machine(content: &Side) -> bool {
+    is_much_without_text(content) && programs::has_header(content.bytes())
 }
 
 /// Returns whether `encoding` may hide from a user what a program reads in the file: a shell and most interpreters take each byte for

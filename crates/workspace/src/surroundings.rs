@@ -8,10 +8,11 @@ use crate::tree_path::TreePath;
 use rustix::fs::FileType;
 use std::collections::BTreeSet;
 
-/// Directories that are looked at, the upper ones first.
+/// Directories of the host that are looked at, the upper ones first, and those that are looked for.
 const MAX_DIRECTORIES: usize = 1_000;
+const MAX_LOOKED_FOR: usize = 50_000;
 /// Entries of them all.
-const MAX_ENTRIES: usize = 200_000;
+const MAX_ENTRIES: usize = 20_000;
 
 /// What was found there.
 #[derive(Debug, Default)]
@@ -26,16 +27,18 @@ impl Surroundings {
     /// Looks at the top, at the directories above each of `changed`, and at directories in those that programs obey by their name.
     pub fn of<'p>(host: &HostDir, changed: impl Iterator<Item = &'p TreePath>) -> Self {
         let above: BTreeSet<TreePath> = changed.flat_map(TreePath::ancestors).collect();
-        let mut above: Vec<TreePath> = above.into_iter().collect();
-        above.sort_by_key(|path| path.names().count());
+        let mut upper_first: Vec<&TreePath> = above.iter().collect();
+        upper_first.sort_by_key(|path| path.names().count());
+        // Most of them are new where a session has made them.
+        let is_there = |path: &&&TreePath| host.stamp(path).is_ok_and(|stamp| stamp.is_some());
+        let there = upper_first.iter().take(MAX_LOOKED_FOR).filter(is_there).take(MAX_DIRECTORIES);
         let mut found = Self::default();
         let mut room = MAX_ENTRIES;
         let mut obeyed = found.look(host, None, &mut room);
-        for directory in above.iter().take(MAX_DIRECTORIES) {
+        for directory in there {
             obeyed.extend(found.look(host, Some(directory), &mut room));
         }
-        for directory in obeyed.iter().filter(|path| above.binary_search(path).is_err()).take(MAX_DIRECTORIES)
-        {
+        for directory in obeyed.iter().filter(|path| !above.contains(*path)).take(MAX_DIRECTORIES) {
             found.look(host, Some(directory), &mut room);
         }
         found

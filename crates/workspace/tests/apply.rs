@@ -529,8 +529,6 @@ fn each_side_is_shown_where_it_can_be() {
       (binary, 12008 → 0 bytes)
     modified grown
       (too large to show: `agent diff --patch` has it)
-    @@ -1 +0,0 @@
-    -small
     modified tool.png
       (the former content is binary, 12008 bytes)
     @@ -0,0 +1,2 @@

@@ -19,7 +19,7 @@ mod rewind;
 mod shell;
 mod slash;
 mod status;
-pub(super) mod transfer;
+mod transfer;
 mod written_commands;
 
 use super::console::Console;

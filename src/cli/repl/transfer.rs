@@ -1,6 +1,7 @@
 //! `/upload` and `/download`: single files and whole directories, in and out of the sandbox.
 
 use super::{Flow, Repl};
+use crate::cli::unreviewed::check_destination;
 use crate::count_text::counted;
 use crate::error::{Error, Result};
 use crate::plain_file::{self, Links};
@@ -167,28 +168,6 @@ impl Repl<'_> {
     }
 }
 
-/// Checks that what is written at `destination`, which is called `name`, would not be part of a repository, with what the host has there.
-pub(in crate::cli) fn check_destination(destination: &Path, name: &TreePath) -> Result<()> {
-    let parent = destination.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let parent = parent.unwrap_or(Path::new(".")).canonicalize().map_err(unwritable(destination))?;
-    let place = parent.join(name.as_path());
-    let refused = |why: &str| Error::usage(format!("{} {why}", shown(destination))).hint("name another DEST");
-    let path = TreePath::new(place.as_os_str().as_bytes().strip_prefix(b"/").unwrap_or_default())
-        .map_err(|why| refused(&format!("cannot be written: {why}")))?;
-    if path.is_git_internal() {
-        return Err(refused("would be a file of git's own, whose settings run programs"));
-    }
-    // What cannot be looked at may be there.
-    let is_there = |path: &TreePath| {
-        let found = Path::new("/").join(path.as_path()).symlink_metadata();
-        !found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
-    };
-    match repositories([&path], is_there).is_empty() {
-        true => Ok(()),
-        false => Err(refused(&format!("is not written: {}", bare_repository::REASON))),
-    }
-}
-
 /// The entries that may be written to the host: no symlinks, because the sandbox chooses their targets, and nothing that
 /// configures git. `None` if the directory itself is a repository.
 fn safe_entries(
@@ -325,33 +304,5 @@ mod tests {
         assert_eq!(below(None, OsStr::new("f")), Path::new("f"));
         assert_eq!(below(Some(PathBuf::from("d/")), OsStr::new("f")), Path::new("d/f"));
         assert_eq!(below(Some(PathBuf::from("g")), OsStr::new("f")), Path::new("g"));
-    }
-
-    /// A file beside what the host has made a repository, and one below `.git` was written.
-    #[test]
-    fn no_download_makes_a_repository_or_changes_one() {
-        let directory = tempfile::tempdir().expect("a directory");
-        for path in
-            ["r/objects", "r/refs", "bare/objects", "bare/refs", "bare/hooks", "w/.git/hooks", "plain"]
-        {
-            fs::create_dir_all(directory.path().join(path)).expect("a directory");
-        }
-        fs::write(directory.path().join("bare/HEAD"), "ref: refs/heads/main\n").expect("a file");
-        std::os::unix::fs::symlink("w/.git/hooks", directory.path().join("link")).expect("a link");
-        for (path, is_written) in [
-            ("r/HEAD", false),
-            ("r/config", true),
-            ("bare/config", false),
-            ("bare/hooks/post-checkout", false),
-            ("w/.git/hooks/post-checkout", false),
-            ("link/post-checkout", false),
-            ("w/.git", false),
-            ("plain/HEAD", true),
-            ("plain/objects", true),
-        ] {
-            let destination = directory.path().join(path);
-            let name = TreePath::new(destination.file_name().expect("a name").as_bytes()).expect("a name");
-            assert_eq!(check_destination(&destination, &name).is_ok(), is_written, "{path}");
-        }
     }
 }

@@ -218,6 +218,7 @@ impl Workspace {
     /// Writes once more what [`Workspace::own_undo_apply`] has taken back.
     pub(super) async fn apply_again(&self, record: AppliedRecord, accepted: Delta) -> Result<()> {
         let mut state = self.state().await?;
+        let _lock = self.lock().await?;
         let (host, store, written) = (self.host(), self.store.clone(), record.written.clone());
         let plan = blocking(move || Plan::check(&host()?, &written, &store, None)).await?;
         self.write(plan.restoring()).await?;
