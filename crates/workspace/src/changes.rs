@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Most paths that may differ. More is refused as a whole: it cannot be reviewed, and `--exclude` helps.
 pub const MAX_CHANGES: usize = 100_000;
@@ -127,7 +128,7 @@ pub struct ChangeSet {
     pub build_files: BuildFiles,
     /// The files of the workspace that the user's git executes or obeys.
     #[serde(skip)]
-    pub git_files: GitFiles,
+    pub git_files: Arc<GitFiles>,
     /// The symlinks of the tree, through which a path may have the name of a control file.
     #[serde(skip)]
     pub symlinks: Symlinks,
@@ -142,7 +143,7 @@ pub struct AddedRoot {
     /// Its path on the host.
     pub path: PathBuf,
     /// As [`ChangeSet::git_files`].
-    pub git_files: GitFiles,
+    pub git_files: Arc<GitFiles>,
     /// As [`ChangeSet::symlinks`].
     pub symlinks: Symlinks,
 }

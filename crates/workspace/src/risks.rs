@@ -358,7 +358,7 @@ mod tests {
         let changes = changed.into_iter().map(|name| (path(name), change.clone())).collect();
         let symlinks = Symlinks::of(&["/tree".into()], links);
         let git_files = GitFiles { hooks: [b"hk".to_vec()].into(), ..GitFiles::default() };
-        let changes = ChangeSet { changes, symlinks, git_files, ..ChangeSet::default() };
+        let changes = ChangeSet { changes, symlinks, git_files: git_files.into(), ..ChangeSet::default() };
         assert_eq!(
             summary(&changes).as_deref(),
             Some(

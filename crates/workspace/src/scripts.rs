@@ -200,7 +200,7 @@ mod tests {
             assert!(shown(path, 0o755, &padded(&program())).is_some(), "{path}");
         }
         let git_files = GitFiles { hooks: [b"tools".to_vec()].into(), ..GitFiles::default() };
-        let hooks = ChangeSet { git_files, ..ChangeSet::default() };
+        let hooks = ChangeSet { git_files: git_files.into(), ..ChangeSet::default() };
         assert!(shown_in(&hooks, "tools/pre-push", 0o755, &padded(&program())).is_some());
         assert_eq!(shown_in(&hooks, "other/pre-push", 0o755, &padded(&program())), None);
     }

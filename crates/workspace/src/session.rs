@@ -17,7 +17,6 @@ use crate::build_files::Trees;
 use crate::changes::{ChangeSet, Exclusions};
 use crate::entries::Rejected;
 use crate::file_system;
-use crate::git_files::GitFiles;
 use crate::git_settings;
 use crate::history::Checkpoint;
 use crate::history::History;
@@ -34,7 +33,7 @@ use crate::select::{self, select};
 use crate::selection::{LeftOut, Selection};
 use crate::shown::{SHOWN, Shown, SinceShown};
 use crate::store::Store;
-use crate::surroundings::Surroundings;
+use crate::surroundings::{self, Around};
 use crate::symlinks::{self, Symlinks};
 use crate::tree_path::TreePath;
 use crate::withheld::Search;
@@ -109,6 +108,8 @@ pub struct Workspace {
     /// The directory of the session that this is restored from, which may have a saved `$HOME` beside it.
     restored_from: Option<PathBuf>,
     state: Mutex<SessionState>,
+    /// What was found around the changes last.
+    around: Arc<Lock<Option<Around>>>,
 }
 
 struct SessionState {
@@ -336,6 +337,7 @@ impl Workspace {
             is_added: false,
             restored_from: None,
             state: Mutex::new(state),
+            around: Arc::default(),
         }
     }
 
@@ -516,14 +518,17 @@ impl Workspace {
         }
         let links = symlinks::links(&state.base.nodes, state.history.delta());
         let (root, host, machine) = (self.root.clone(), self.host(), Arc::clone(&self.options.machine));
+        let around = Arc::clone(&self.around);
         blocking(move || {
             // A workspace that was moved away gets nothing, and its changes can still be looked at.
             let host = host().ok();
-            let around = host.as_ref().map(|host| Surroundings::of(host, changes.changes.keys()));
-            let around = around.unwrap_or_default();
+            let above = surroundings::directories_above(changes.changes.keys());
+            let found = around.lock().clone().filter(|found| found.is_of(&above));
+            let found = found.unwrap_or_else(|| Around::look(&root, host.as_ref(), above, &machine));
             let roots = symlinks::names_of(&root, &machine);
-            changes.symlinks = Symlinks::of(&roots, links.into_iter().chain(around.links));
-            changes.git_files = GitFiles::of(&root, &around.repositories, &machine);
+            changes.symlinks = Symlinks::of(&roots, links.into_iter().chain(found.links.iter().cloned()));
+            changes.git_files = Arc::clone(&found.git_files);
+            *around.lock() = Some(found);
             if let (false, Some(host)) = (changes.in_place, host) {
                 changes.refuse_repositories(changes.repositories_with(&host));
             }

@@ -1,18 +1,25 @@
 //! The directories of the host in which changed paths lie: links of the user's in them that no manifest has, because git ignores
 //! them, and repositories.
 
+use crate::git_files::GitFiles;
 use crate::host_dir::HostDir;
 use crate::manifest::Target;
 use crate::risks::is_control_directory;
 use crate::tree_path::TreePath;
+use agent_base::machine::Machine;
 use rustix::fs::FileType;
 use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Directories of the host that are looked at, the upper ones first, and those that are looked for.
 const MAX_DIRECTORIES: usize = 1_000;
 const MAX_LOOKED_FOR: usize = 50_000;
 /// Entries of them all.
 const MAX_ENTRIES: usize = 20_000;
+/// The time for which what was found counts.
+const FRESH: Duration = Duration::from_secs(2);
 
 /// What was found there.
 #[derive(Debug, Default)]
@@ -23,10 +30,38 @@ pub(crate) struct Surroundings {
     pub repositories: Vec<TreePath>,
 }
 
+/// The directories above each of `changed`.
+pub(crate) fn directories_above<'p>(changed: impl Iterator<Item = &'p TreePath>) -> BTreeSet<TreePath> {
+    changed.flat_map(TreePath::ancestors).collect()
+}
+
+/// Facts about the directories above changes that hold for a moment: a prompt's end asks for them several times.
+#[derive(Debug, Clone)]
+pub(crate) struct Around {
+    above: BTreeSet<TreePath>,
+    at: Instant,
+    /// As in [`Surroundings`].
+    pub links: Arc<Vec<(TreePath, Target)>>,
+    pub git_files: Arc<GitFiles>,
+}
+
+impl Around {
+    /// Looks around changes below the directories `above` of the workspace `root`. Blocking.
+    pub fn look(root: &Path, host: Option<&HostDir>, above: BTreeSet<TreePath>, machine: &Machine) -> Self {
+        let found = host.map(|host| Surroundings::of(host, &above)).unwrap_or_default();
+        let git_files = Arc::new(GitFiles::of(root, &found.repositories, machine));
+        Self { above, at: Instant::now(), links: Arc::new(found.links), git_files }
+    }
+
+    /// Returns whether it was found just now, around changes in the same directories.
+    pub fn is_of(&self, above: &BTreeSet<TreePath>) -> bool {
+        self.at.elapsed() < FRESH && self.above == *above
+    }
+}
+
 impl Surroundings {
-    /// Looks at the top, at the directories above each of `changed`, and at directories in those that programs obey by their name.
-    pub fn of<'p>(host: &HostDir, changed: impl Iterator<Item = &'p TreePath>) -> Self {
-        let above: BTreeSet<TreePath> = changed.flat_map(TreePath::ancestors).collect();
+    /// Looks at the top, at the directories `above` changes, and at directories in those that programs obey by their name.
+    fn of(host: &HostDir, above: &BTreeSet<TreePath>) -> Self {
         let mut upper_first: Vec<&TreePath> = above.iter().collect();
         upper_first.sort_by_key(|path| path.names().count());
         // Most of them are new where a session has made them.
@@ -72,7 +107,7 @@ impl Surroundings {
 
 #[cfg(test)]
 mod tests {
-    use super::Surroundings;
+    use super::{Surroundings, directories_above};
     use crate::host_dir::HostDir;
     use crate::tree_path::TreePath;
     use std::fs;
@@ -89,7 +124,7 @@ mod tests {
         }
         let host = HostDir::open(root.path()).expect("a directory");
         let changed = [TreePath::new(b"a/b/c/file").expect("a path")];
-        let found = Surroundings::of(&host, changed.iter());
+        let found = Surroundings::of(&host, &directories_above(changed.iter()));
         let mut links: Vec<String> = found.links.iter().map(|(link, _)| link.to_string()).collect();
         links.sort();
         assert_eq!(links, [".vscode/tasks.json", "a/.claude/z", "a/b/y", "a/x", "top"]);

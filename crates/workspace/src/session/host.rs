@@ -15,6 +15,7 @@ use agent_base::error::{Error, Kind, Result};
 use agent_event::Changes;
 use agent_sandbox::Sandbox;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 impl Workspace {
     /// Opens the workspace on the host, which may have moved since. A directory that was added was named by its resolved path: a symlink
@@ -175,10 +176,12 @@ impl Workspace {
         Ok((changes, record, accepted))
     }
 
-    /// Keeps other sessions from writing to the directory between the look at it and the end of the writing.
+    /// Keeps other sessions from writing to the directory between the look at it and the end of the writing. What was found around earlier
+    /// changes counts no longer.
     async fn lock(&self) -> Result<WriteLock> {
-        let host = self.host();
+        let (host, around) = (self.host(), Arc::clone(&self.around));
         blocking(move || {
+            *around.lock() = None;
             host()?.lock().map_err(|error| {
                 let error =
                     Error::new(Kind::Conflict, "another session writes to the workspace").caused_by(error);
