@@ -36,7 +36,7 @@ const FILES: [&str; 7] = [
     "format.signaturefile",
 ];
 /// The last part of settings that hold a command, whatever is before it.
-const COMMANDS: [&str; 23] = [
+const COMMANDS: [&str; 28] = [
     "alternaterefscommand",
     "askpass",
     "cccmd",
@@ -52,14 +52,19 @@ const COMMANDS: [&str; 23] = [
     "gitproxy",
     "headercmd",
     "helper",
+    "packobjectshook",
     "pager",
     "process",
     "program",
+    "receivepack",
+    "recentobjectshook",
+    "sendmailcmd",
     "smudge",
     "sshcommand",
     "textconv",
     "tocmd",
-    "packobjectshook",
+    "tunnel",
+    "uploadpack",
 ];
 /// Sections in which `path` is a program, and sections in which a value is a command that begins with `!`.
 const OF_PROGRAMS: [&str; 4] = ["browser", "difftool", "man", "mergetool"];

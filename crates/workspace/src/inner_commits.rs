@@ -62,6 +62,8 @@ const MAX_REFERENCE: u64 = 4096;
 /// Modes of git for what is not a regular file.
 const SYMLINK: &str = "120000";
 const SUBMODULE: &str = "160000";
+/// Changes of files that are called `HEAD` and are read; more are refused unread.
+const MAX_HEADS: usize = 200;
 /// In place of the mode of a file that a commit removes.
 const GONE: &str = "000000";
 
@@ -448,6 +450,7 @@ impl Quarantine {
         let mut fields =
             listed.split(|&b| b == 0).map(<[u8]>::trim_ascii_start).filter(|field| !field.is_empty());
         let mut written = BTreeSet::new();
+        let mut heads = 0;
         while let Some(field) = fields.next() {
             let (Some(header), Some(path)) = (field.strip_prefix(b":"), fields.next()) else {
                 return Err(failed());
@@ -461,17 +464,17 @@ impl Quarantine {
                 Error::usage(format!("the commits of the sandbox are refused: {name} {why}"))
                     .hint("apply the files without --branch, and commit them")
             };
+            let is_new_head = path.as_ref().is_ok_and(bare_repository::is_named_head) && {
+                heads += 1;
+                heads > MAX_HEADS || self.is_head(mode, id)? && !self.is_head(former_mode, former)?
+            };
             match (&path, mode) {
                 (Err(why), _) => return Err(refused(&format!("cannot be written: {why}"))),
                 (Ok(path), _) if path.is_git_internal() => {
                     return Err(refused("may be taken for git's own directory"));
                 }
                 (Ok(_), SUBMODULE) => return Err(refused("is a submodule")),
-                (Ok(path), _)
-                    if bare_repository::is_named_head(path)
-                        && self.is_head(mode, id)?
-                        && !self.is_head(former_mode, former)? =>
-                {
+                (Ok(_), _) if is_new_head => {
                     return Err(refused(&format!("is not written: {}", bare_repository::HEAD_REASON)));
                 }
                 (Ok(path), SYMLINK) => {

@@ -208,10 +208,10 @@ impl Workspace {
                 None => Plan::check(&host, &back, &store, None),
                 Some(directory) => {
                     let (name, reason) = (bare_repository::shown(&directory), bare_repository::REASON);
-                    Err(Error::new(
-                        Kind::Conflict,
-                        format!("{name} is not put back: with what came into it since, {reason}"),
-                    ))
+                    let why = format!(
+                        "{name} is not put back, because it holds settings that are not part of the change: {reason}"
+                    );
+                    Err(Error::new(Kind::Conflict, why))
                 }
             }
         };
