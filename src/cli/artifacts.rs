@@ -27,6 +27,9 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// Directories above a file that decide together with its name what obeys it.
+const MAX_DEPTH: usize = 6;
+
 /// The artifacts of the user's sessions, for the screen.
 pub struct StoredArtifacts(Arc<Machine>);
 
@@ -259,12 +262,24 @@ pub fn check_target(path: &Path, is_named: bool) -> Result<()> {
     if shown.as_bytes() != name.as_bytes() {
         return Err(refused("not all characters of its name are seen"));
     }
-    if !is_named && risks::is_control_file(&name) {
+    if !is_named && is_control_file(path) {
         return Err(refused("other programs execute or obey a file of this name"));
     }
     // A directory that is not there yet holds no part of a repository, but may be below one.
     let there = path.ancestors().skip(1).find(|above| above.is_dir()).unwrap_or(Path::new("."));
     check_destination(&there.join(name.as_path()), &name)
+}
+
+/// Returns whether a file would be obeyed at its place, whatever directory is the top for a program.
+fn is_control_file(path: &Path) -> bool {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let place = parent
+        .canonicalize()
+        .unwrap_or_else(|_| parent.to_owned())
+        .join(path.file_name().unwrap_or_default());
+    let names: Vec<&[u8]> = place.iter().map(OsStrExt::as_bytes).collect();
+    let ends = (1..=names.len().min(MAX_DEPTH)).map(|count| names[names.len() - count..].join(&b'/'));
+    ends.filter_map(|end| TreePath::new(&end).ok()).any(|end| risks::is_control_file(&end))
 }
 
 fn exists(path: &Path) -> Error {

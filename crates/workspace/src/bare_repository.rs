@@ -22,7 +22,8 @@ const OBJECTS: &[u8] = b"objects";
 const REFS: &[u8] = b"refs";
 /// In place of objects and refs: where they are.
 const COMMON: &[u8] = b"commondir";
-const OBEYED: [&[u8]; 3] = [b"config", b"config.worktree", b"hooks"];
+const OBEYED: [&[u8]; 7] =
+    [b"config", b"config.worktree", b"hooks", b"info", b"rebase-apply", b"rebase-merge", b"sequencer"];
 
 /// As much of a `HEAD` as git reads.
 pub const HEAD_LENGTH: u64 = 255;
@@ -44,15 +45,24 @@ pub fn is_named_head(path: &TreePath) -> bool {
     HEAD.eq_ignore_ascii_case(&folded(path.name()))
 }
 
-/// The directories that hold one of the `written` paths and are repositories once all of them are written; the root itself
-/// is the empty path. `is_there`: whether something else is at a path.
+/// The directories that one of the `written` paths is in and that are repositories once all of them are written; the root, which the user
+/// named, is the empty path, and counts only where something of those is written that git knows. `is_there`: whether something else is at
+/// a path.
 pub fn repositories<'p>(
     written: impl IntoIterator<Item = &'p TreePath>,
     is_there: impl Fn(&TreePath) -> bool,
 ) -> BTreeSet<Vec<u8>> {
     let mut touched: BTreeMap<&[u8], BTreeSet<&'static [u8]>> = BTreeMap::new();
-    for (directory, known) in candidates(written) {
-        touched.entry(directory).or_default().insert(known);
+    let mut seen = BTreeSet::new();
+    for path in written {
+        for (directory, known) in candidates([path]) {
+            touched.entry(directory).or_default().insert(known);
+        }
+        let mut above = path.parent_bytes();
+        while !above.is_empty() && seen.insert(above) {
+            touched.entry(above).or_default();
+            above = &above[..above.iter().rposition(|byte| *byte == b'/').unwrap_or(0)];
+        }
     }
     let is_one = |(directory, changed): &(&[u8], BTreeSet<&'static [u8]>)| {
         is_repository(directory, |name, path| changed.contains(name) || is_there(path))
@@ -129,6 +139,8 @@ mod tests {
         assert_eq!(found(&["HEAD", "objects/a", "refs/a"], &[]), [""]);
         assert_eq!(found(&["a/b/objects/k"], &["a/b/HEAD", "a/b/refs"]), ["a/b"]);
         assert_eq!(found(&["x/config"], &["x/HEAD", "x/objects", "x/refs"]), ["x"]);
+        assert_eq!(found(&["x/rebase-merge/git-rebase-todo"], &["x/HEAD", "x/objects", "x/refs"]), ["x"]);
+        assert_eq!(found(&["a/x/y/packed"], &["a/x/HEAD", "a/x/objects", "a/x/refs"]), ["a/x"]);
         assert_eq!(found(&["x/head", "x/Objects/a", "x/REFS/b"], &[]), ["x"]);
         assert_eq!(found(&["x/HEAD", "x/commondir"], &[]), ["x"]);
         assert_eq!(found(&["x/HE\u{34f}AD", "x/common\u{ad}dir"], &[]), ["x"]);
@@ -177,6 +189,7 @@ mod tests {
     fn what_only_looks_a_little_like_one_is_none() {
         assert!(found(&["HEAD", "objects/a", "config", "hooks/pre-commit"], &[]).is_empty());
         assert!(found(&["refs/a", "objects/a"], &["sub/HEAD"]).is_empty());
-        assert!(found(&["x/y.txt"], &["x/HEAD", "x/objects", "x/refs"]).is_empty());
+        assert!(found(&["y.txt"], &["HEAD", "objects", "refs"]).is_empty());
+        assert!(found(&["x.txt"], &["x/HEAD", "x/objects", "x/refs"]).is_empty());
     }
 }

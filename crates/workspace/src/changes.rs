@@ -272,16 +272,27 @@ impl ChangeSet {
     }
 
     /// Finds a directory that the change makes a repository on `host`, where the host has something that git obeys in such a one and that
-    /// is not part of the change.
-    pub(crate) fn repository_with_settings(&self, host: &HostDir) -> Option<Vec<u8>> {
+    /// neither is part of the change nor is as it was in the tree `former`.
+    pub(crate) fn repository_with_settings(&self, host: &HostDir, former: &Manifest) -> Option<Vec<u8>> {
         let is_on_host = |path: &TreePath| !matches!(host.stamp(path), Ok(None));
         let found = self.repositories(is_on_host);
         let complete = bare_repository::complete(&found, is_on_host);
-        let is_others = |path: &TreePath| !self.changes.contains_key(path) && is_on_host(path);
-        found
-            .difference(&complete)
-            .find(|directory| bare_repository::obeyed(directory).any(|path| is_others(&path)))
-            .cloned()
+        let is_as_before = |path: &TreePath| {
+            former.get(path).is_some_and(|node| {
+                host.observe(path).is_ok_and(|found| found.node.is_some_and(|found| found.same_content(node)))
+            })
+        };
+        let is_others = |path: &TreePath| {
+            let within = host.list(Some(path)).unwrap_or_default();
+            let within = within.iter().filter_map(|name| path.join(name).ok());
+            let files: Vec<TreePath> = within.collect();
+            let files = if files.is_empty() { vec![path.clone()] } else { files };
+            files
+                .iter()
+                .any(|path| !self.changes.contains_key(path) && is_on_host(path) && !is_as_before(path))
+        };
+        let mut made = found.difference(&complete);
+        made.find(|directory| bare_repository::obeyed(directory).any(|path| is_others(&path))).cloned()
     }
 
     /// Without each new file that git would accept as the `HEAD` of a repository: the rest of one may be there already, on another branch of

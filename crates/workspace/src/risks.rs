@@ -23,7 +23,7 @@ const CONTROL_FILES: &str = include_str!("risks/control_files.txt");
 /// Names through symlinks that are looked at in all changes, beside some for each of them, and of one file.
 const MAX_OTHER_NAMES: usize = 5_000;
 const NAMES_OF_EACH: usize = 8;
-const MAX_NAMES_OF_ONE: usize = 200;
+const MAX_NAMES_OF_ONE: usize = 64;
 
 const GIT_HOOK: &str = "git hook";
 /// The kind of what the settings of the user's git name.

@@ -31,7 +31,9 @@ pub(crate) struct NamedFile<'a> {
 /// is executable and no program neither.
 pub(crate) fn may_be_read_as_text(file: NamedFile<'_>, content: &Side) -> bool {
     let is_shown = !is_of_known_format(file, content) && !is_much_without_text(content);
-    let is_script = is_run_as_script(file.node, content) && !is_program_of_another_machine(content);
+    // Disks of Windows give each file the mode of a program.
+    let is_other = is_of_known_format(file, content) || programs::has_header(content.bytes());
+    let is_script = is_run_as_script(file.node, content) && !(is_other && is_much_without_text(content));
     is_shown || is_script || risks::is_obeyed_text(file.changes, file.path)
 }
 
@@ -46,10 +48,6 @@ pub(crate) fn is_of_known_format(file: NamedFile<'_>, content: &Side) -> bool {
 
 fn is_much_without_text(content: &Side) -> bool {
     content.bytes().len() > MAX_ESCAPED && content.is_unreadable()
-}
-
-fn is_program_of_another_machine(content: &Side) -> bool {
-    is_much_without_text(content) && programs::has_header(content.bytes())
 }
 
 /// Returns whether `encoding` may hide from a user what a program reads in the file: a shell and most interpreters take each byte for

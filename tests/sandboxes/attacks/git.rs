@@ -177,7 +177,7 @@ fn attack_21_undo_completes_no_repository_with_settings_of_another_session() {
     let root = call.workspace().to_owned();
     bash(
         &root,
-        "mkdir -p sub/objects sub/refs; touch sub/objects/k sub/refs/k; echo 'ref: refs/heads/main' > sub/HEAD",
+        "mkdir -p sub/objects sub/refs sub/hooks; touch sub/objects/k sub/refs/k sub/hooks/own; echo 'ref: refs/heads/main' > sub/HEAD",
     );
     let first = call.run().expect_code(0);
     let session = first.events()[0]["session"].as_str().expect("a session").to_owned();

@@ -5,7 +5,7 @@ use crate::apply::Plan;
 use crate::bare_repository;
 use crate::changes::{Change, ChangeSet};
 use crate::host_dir::{HostDir, WriteLock};
-use crate::manifest::{Delta, Node};
+use crate::manifest::{Delta, Manifest, Node};
 use crate::merge::{self, Merged, Ours};
 use crate::resolution::{Resolutions, Undecided};
 use crate::store::Store;
@@ -163,7 +163,7 @@ impl Workspace {
             return Err(Error::unexpected("the record of the last apply is gone"));
         };
         let _lock = self.lock().await?;
-        let plan = self.undo_plan(&record).await?;
+        let plan = self.undo_plan(&record, settings(&state)).await?;
         let changes = plan.record().counts();
         self.write(plan.restoring()).await?;
         state.applied.pop();
@@ -193,18 +193,21 @@ impl Workspace {
 
     /// Refuses what [`Workspace::own_undo_apply`] would.
     pub(super) async fn can_undo_apply(&self) -> Result<()> {
-        let record = self.state().await?.applied.last().cloned();
+        let (record, former) = {
+            let state = self.state().await?;
+            (state.applied.last().cloned(), settings(&state))
+        };
         match record {
-            Some(record) => self.undo_plan(&record).await.map(drop),
+            Some(record) => self.undo_plan(&record, former).await.map(drop),
             None => Ok(()),
         }
     }
 
-    async fn undo_plan(&self, record: &AppliedRecord) -> Result<Plan> {
+    async fn undo_plan(&self, record: &AppliedRecord, former: Manifest) -> Result<Plan> {
         let (host, store, back) = (self.host(), self.store.clone(), record.written.reversed());
         let check = move || {
             let host = host()?;
-            match back.repository_with_settings(&host) {
+            match back.repository_with_settings(&host, &former) {
                 None => Plan::check(&host, &back, &store, None),
                 Some(directory) => {
                     let (name, reason) = (bare_repository::shown(&directory), bare_repository::REASON);
@@ -287,6 +290,13 @@ pub(super) fn undo_hint(error: Error) -> Error {
         Kind::Conflict => error.hint("nothing was reverted: move these files away and try again"),
         _ => error,
     }
+}
+
+/// What the tree had, when the session began, of names that git knows in a repository.
+fn settings(state: &SessionState) -> Manifest {
+    let nodes = state.base.nodes.iter();
+    let known = nodes.filter(|(path, _)| bare_repository::candidates([*path]).next().is_some());
+    known.map(|(path, node)| (path.clone(), node.clone())).collect()
 }
 
 /// Refuses a change that makes a repository with what the host has by now.
