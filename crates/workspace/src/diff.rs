@@ -192,7 +192,8 @@ fn each(
 }
 
 /// From the content under the former name to that under the new one. What programs begin to execute or obey with its new name is shown
-/// as a new file: the lines that it had before were perhaps never looked at.
+/// as a new file, and so is what gets another ending, which may be collected or included by that: the lines that it had before were perhaps
+/// never looked at.
 fn renamed<'a>(rename: &'a Rename, changes: &'a ChangeSet) -> Option<ShownFile<'a>> {
     let before = changes.changes.get(&rename.from)?.before.clone();
     let mut change = Change { before, after: changes.changes.get(&rename.to)?.after.clone() };
@@ -201,7 +202,8 @@ fn renamed<'a>(rename: &'a Rename, changes: &'a ChangeSet) -> Option<ShownFile<'
         |node: &Option<Node>| node.as_ref().and_then(Node::mode).is_some_and(|mode| mode & 0o111 != 0);
     let becomes_executable = is_executable(&change.after) && !is_executable(&change.before);
     let is_obeyed = |path: &TreePath| risks::is_obeyed_text(changes, path);
-    if becomes_executable || is_obeyed(&rename.to) && !is_obeyed(&rename.from) {
+    let becomes_obeyed = is_obeyed(&rename.to) && !is_obeyed(&rename.from);
+    if becomes_executable || becomes_obeyed || scripts::ending(&rename.from) != scripts::ending(&rename.to) {
         change.before = None;
     }
     Some(ShownFile { changes, path: &rename.to, source: Some(&rename.from), headline, change })

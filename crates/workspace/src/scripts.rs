@@ -64,7 +64,7 @@ pub(crate) fn may_not_be_decoded(file: NamedFile<'_>, content: &Side, encoding: 
 }
 
 /// The ending of a name in small letters, without the version of `libx.so.1.2`.
-fn ending(path: &TreePath) -> String {
+pub(crate) fn ending(path: &TreePath) -> String {
     let name = String::from_utf8_lossy(path.name()).to_lowercase();
     let is_version = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     let mut parts = name.rsplit('.').skip_while(is_version);

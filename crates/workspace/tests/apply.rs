@@ -597,6 +597,7 @@ fn a_renamed_file_that_is_executed_or_obeyed_from_now_on_is_shown_as_a_whole() {
             ("a/text", file("an instruction\n")),
             ("a/script", file(script)),
             ("a/same", file("the same\n")),
+            ("a/notes.txt", file("def test(): pass\n")),
         ]),
         &tree_of([
             (".husky/pre-commit", Entry::File(png(), 0o755)),
@@ -604,6 +605,7 @@ fn a_renamed_file_that_is_executed_or_obeyed_from_now_on_is_shown_as_a_whole() {
             ("b/AGENTS.md", file("an instruction\n")),
             ("b/script", Entry::File(script.as_bytes().to_vec(), 0o755)),
             ("b/same", file("the same\n")),
+            ("b/test_a.py", file("def test(): pass\n")),
         ]),
     );
     let shown = shown(&fixture.changes(), &fixture.store);
@@ -622,7 +624,6 @@ fn a_renamed_file_that_is_executed_or_obeyed_from_now_on_is_shown_as_a_whole() {
     @@ -0,0 +1 @@
     +an instruction
     renamed a/other.png → b/other (100 % the same)
-      (the former content is binary, 12009 bytes)
     @@ -0,0 +1,3 @@
     +\x89PNG␍
     +\u{1a}
@@ -633,6 +634,9 @@ fn a_renamed_file_that_is_executed_or_obeyed_from_now_on_is_shown_as_a_whole() {
     @@ -0,0 +1,2 @@
     +echo 1
     +echo 2
+    renamed a/notes.txt → b/test_a.py (100 % the same)
+    @@ -0,0 +1 @@
+    +def test(): pass
     ");
 }
 
