@@ -7,6 +7,7 @@
 
 mod awk;
 mod built_ins;
+mod clients;
 mod code;
 mod constructs;
 mod go;

@@ -3,7 +3,7 @@
 //! Everything else may run any program. A program is added here only where its manual names every way in which it starts another.
 
 use super::super::findings::{Becomes, Word};
-use super::{awk, sed};
+use super::{awk, clients, sed};
 
 /// Where a program's file may lie for its name to mean what it usually means.
 const DIRECTORIES: [&str; 4] = ["/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/"];
@@ -100,38 +100,6 @@ const EXCEPT: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Commands of clients and of other programs that only read, obey nothing of the project's, and start no program but with these options: of
-/// another configuration, another host, or a browser.
-const READING: &[(&str, &[&str])] = &[
-    ("docker ps", &["-H", "--host", "-c", "--context", "--config"]),
-    ("docker images", &["-H", "--host", "-c", "--context", "--config"]),
-    ("docker logs", &["-H", "--host", "-c", "--context", "--config"]),
-    ("docker inspect", &["-H", "--host", "-c", "--context", "--config"]),
-    ("kubectl get", &KUBECTL),
-    ("kubectl describe", &KUBECTL),
-    ("kubectl logs", &["--kubeconfig", "--kuberc"]),
-    ("kubectl config current-context", &["--kubeconfig", "--kuberc"]),
-    ("gh pr list", &["-w", "--web"]),
-    ("gh pr view", &["-w", "--web"]),
-    ("gh issue list", &["-w", "--web"]),
-    ("gh issue view", &["-w", "--web"]),
-    ("gh run list", &["-w", "--web"]),
-    ("gh run view", &["-w", "--web"]),
-    (
-        "openssl rand",
-        &["-engine", "--engine", "-provider", "--provider", "--provider-", "-config", "--config"],
-    ),
-    ("aws s3 ls", &["--cli-"]),
-    ("aws sts get-caller-identity", &["--cli-"]),
-    ("systemctl status", &["-H", "--host", "-M", "--machine", "--image"]),
-    ("systemctl list-units", &["-H", "--host", "-M", "--machine", "--image"]),
-    ("systemctl is-active", &["-H", "--host", "-M", "--machine", "--image"]),
-    ("journalctl", &["-M", "--machine", "--image"]),
-    ("nm", &["--plugin"]),
-    ("objdump", &["--plugin"]),
-    ("readelf", &["--plugin"]),
-];
-const KUBECTL: [&str; 6] = ["--kubeconfig", "--kuberc", "-f", "--filename", "-k", "--kustomize"];
 /// Commands that run nothing with these arguments and no others.
 const WHOLE_COMMANDS: [&str; 7] =
     ["alias", "history", "crontab -l", "top -bn1", "top -b -n 1", "stty size", "redis-cli ping"];
@@ -348,7 +316,7 @@ pub fn known(words: &[Word]) -> Known {
             let is_command = matches!(word.text.as_str(), "init" | "reset");
             word.fixed && !is_command && !word.text.starts_with('-')
         })),
-        _ if is_in(PLAIN, name) || only_reads(name, arguments) => Known::Plain,
+        _ if is_in(PLAIN, name) || clients::only_reads(name, arguments) => Known::Plain,
         _ if is_in(PROJECT, name) => Known::Project,
         _ => plain_if(is_plain_built_in(name, arguments)),
     }
@@ -386,26 +354,12 @@ fn is_whole(name: &str, arguments: &[Word]) -> bool {
 }
 
 /// Returns how many arguments stand in a command with which this one begins.
-fn begins(command: &str, name: &str, arguments: &[Word]) -> Option<usize> {
+pub fn begins(command: &str, name: &str, arguments: &[Word]) -> Option<usize> {
     let mut words = command.split(' ');
     let is_program = words.next() == Some(name);
     let mut given = arguments.iter();
     let is_same = words.clone().all(|word| given.next().is_some_and(|next| next.fixed && next.text == word));
     (is_program && is_same).then(|| words.count())
-}
-
-/// Returns whether a command is one that only reads. What is read in a pager may be a command to it.
-fn only_reads(name: &str, arguments: &[Word]) -> bool {
-    let row =
-        READING.iter().find_map(|(command, options)| Some((begins(command, name, arguments)?, options)));
-    let Some((at, options)) = row else { return false };
-    let is_paged = name == "journalctl" || name == "systemctl" && arguments[0].text != "is-active";
-    // Some take options from a file behind an at sign.
-    let may_name_options = matches!(name, "nm" | "objdump" | "readelf")
-        && arguments.iter().any(|word| !word.fixed || word.text.starts_with('@'));
-    lacks(name, &arguments[at..], options)
-        && !may_name_options
-        && (!is_paged || arguments.iter().any(|word| word.fixed && word.text == "--no-pager"))
 }
 
 /// `find …`: no word may become `-exec`, but for one where nothing ends a command behind it.
@@ -532,7 +486,7 @@ pub fn is_filter(words: &[Word]) -> bool {
     words.iter().all(|word| word.fixed) && flags.iter().all(is_plain) && operands.len() <= *most
 }
 
-fn is_in(list: &str, name: &str) -> bool {
+pub fn is_in(list: &str, name: &str) -> bool {
     list.split_ascii_whitespace().any(|known| known == name)
 }
 
