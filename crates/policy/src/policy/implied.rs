@@ -55,9 +55,9 @@ const LONG: [&str; 8] = [
 const VALUED: &str = "AbcCdDeEFhHKmoPQrtTuUwxXyYz";
 
 /// Returns the option of a rule with such a value that others among the arguments stand for.
-pub fn implied(program: &str, value: &str, arguments: &[Word]) -> Option<&'static Implied> {
-    let option = |flag| Flag { program, subcommand: "", flag };
-    let is_given = |flag: &&str| option(flag).likeness(arguments) == Likeness::Yes;
+pub fn implied<'p>(program: &'p str, value: &str, arguments: &[Word]) -> Option<&'static Implied> {
+    let option = |flag: &'static str| Flag { program, subcommand: "", flag };
+    let is_given = |flag: &&'static str| option(flag).likeness(arguments) == Likeness::Yes;
     let rows = IMPLIED.iter().filter(|row| row.program == program && row.value == value);
     let is_off = |row: &Implied| {
         row.unless.iter().any(|&(flag, is_valued)| is_sure(option(flag), is_valued, row, arguments))
@@ -89,10 +89,13 @@ fn is_sure(option: Flag<'_>, is_valued: bool, row: &Implied, arguments: &[Word])
 
 /// Returns whether a word takes no value from the next one.
 fn takes_none(word: &Word) -> bool {
-    let is_switch = |letters: &str| letters.chars().all(|letter| LETTERS.contains(letter));
+    let is_whole = |letters: &str| {
+        let rest = letters.trim_start_matches(|letter| LETTERS.contains(letter));
+        rest.is_empty() || rest.starts_with(|letter| VALUED.contains(letter)) && rest.len() > 1
+    };
     match word.text.strip_prefix('-').filter(|rest| !rest.is_empty()) {
         None => !word.may_be_option(),
-        Some(letters) => word.fixed && (LONG.contains(&word.text.as_str()) || is_switch(letters)),
+        Some(letters) => word.fixed && (LONG.contains(&word.text.as_str()) || is_whole(letters)),
     }
 }
 
