@@ -55,6 +55,11 @@ impl Shared {
         };
         let all: Vec<Vec<Word>> = self.commands.iter().map(|command| words(&command.words)).collect();
         let output = Output { shared: &self, words: &all, value_of: &value_of };
+        // What a function runs, it may run wherever it is called.
+        let calls = |words: &Vec<Word>| words.first().is_some_and(|name| self.functions.contains(&name.text));
+        let mut commands = self.commands.iter().zip(&all);
+        let everywhere =
+            self.has_background || commands.any(|(command, words)| command.has_company && calls(words));
         let mut runs = Vec::new();
         for (at, command) in self.commands.iter().enumerate() {
             let targets: Vec<Word> =
@@ -68,21 +73,23 @@ impl Shared {
                 return refuse("another name of a file of a process");
             }
             let stdin = output.stdin(&command.input, 0);
+            let has_company = everywhere || command.has_company;
             runs.push(Run {
                 has_more: command.has_more,
                 words: all[at].clone(),
                 // What a shell prints, or another command writes, may become a part of the script that it reads.
-                stdin: match is_shell(&all[at]) && (self.has_background || !targets.iter().all(is_nowhere)) {
+                stdin: match is_shell(&all[at]) && (has_company || !targets.iter().all(is_nowhere)) {
                     true => stdin.inexact(),
                     false => stdin,
                 },
                 written: output.written(at, &targets),
                 targets,
                 is_read: command.is_read,
+                has_company,
             });
         }
         let assigned = self.values.into_keys().chain(self.passed).collect();
-        Ok(Proven { runs, alters: self.alters, has_background: self.has_background, assigned })
+        Ok(Proven { runs, alters: self.alters, assigned })
     }
 }
 

@@ -211,8 +211,8 @@ impl CommandReader {
             Ok(script) => {
                 self.findings.is_altered |= script.alters;
                 let mut piece = piece.within(script.assigned);
-                piece.shell.has_company = script.has_background;
                 for run in script.runs {
+                    piece.shell.has_company = run.has_company;
                     self.proven(run, &piece);
                 }
             }

@@ -33,8 +33,6 @@ pub struct Proven {
     pub runs: Vec<Run>,
     /// Set if it sets variables, defines functions or writes to files.
     pub alters: bool,
-    /// Set if commands of it, or around it, may run at the same time.
-    pub has_background: bool,
     /// Variables that it gives values, to its programs too.
     pub assigned: HashSet<String>,
 }
@@ -119,6 +117,20 @@ pub(super) struct Command {
     pub(super) is_read: bool,
     /// Set if more lines come after the one that it begins in.
     pub(super) has_more: bool,
+    /// Set if it stands in a pipeline of which other stages may do more at the same time than print a text.
+    pub(super) has_company: bool,
+}
+
+impl Command {
+    /// Returns whether it writes to its standard output and nowhere else.
+    fn only_prints(&self) -> bool {
+        let program = self.words.first().and_then(Draft::fixed);
+        program.is_some_and(|program| match program.as_str() {
+            "echo" | "printf" | "cat" => true,
+            "tee" => self.words.len() == 1,
+            _ => false,
+        })
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -454,6 +466,7 @@ impl<'s> Reader<'s, '_> {
             }
         }
         let (mut before, set) = (None, self.shared.set.len());
+        let (first, mut only_prints) = (self.shared.commands.len(), true);
         for stage in 0.. {
             let start = self.shared.commands.len();
             let own = self.command()?;
@@ -464,8 +477,12 @@ impl<'s> Reader<'s, '_> {
             before = own;
             self.blanks()?;
             if self.peek() != Some(b'|') || self.peek_at(1) == Some(b'|') {
+                // The last stage runs beside all others.
+                let accompanied = if only_prints { first..start } else { first..self.shared.commands.len() };
+                self.shared.commands[accompanied].iter_mut().for_each(|command| command.has_company = true);
                 break;
             }
+            only_prints &= own.is_some() && self.shared.commands[start..].iter().all(Command::only_prints);
             self.at += 1;
             self.shared.set.truncate(set);
             if self.peek() == Some(b'&') {
