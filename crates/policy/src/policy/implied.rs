@@ -55,7 +55,7 @@ const LONG: [&str; 8] = [
 const VALUED: &str = "AbcCdDeEFhHKmoPQrtTuUwxXyYz";
 
 /// Returns the option of a rule with such a value that others among the arguments stand for.
-pub fn implied<'p>(program: &'p str, value: &str, arguments: &[Word]) -> Option<&'static Implied> {
+pub fn implied(program: &str, value: &str, arguments: &[Word]) -> Option<&'static Implied> {
     let option = |flag: &'static str| Flag { program, subcommand: "", flag };
     let is_given = |flag: &&'static str| option(flag).likeness(arguments) == Likeness::Yes;
     let rows = IMPLIED.iter().filter(|row| row.program == program && row.value == value);

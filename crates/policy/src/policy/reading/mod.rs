@@ -14,6 +14,7 @@ mod go;
 mod heredocs;
 mod javascript;
 mod judgement;
+mod kernel;
 mod names;
 mod outputs;
 mod plain;

@@ -294,7 +294,11 @@ pub fn known(words: &[Word]) -> Known {
         });
     }
     if let Some((_, options)) = EXCEPT.iter().find(|(known, _)| *known == name) {
-        return plain_if(lacks(name, arguments, options) && (name != "tar" || is_local_archive(arguments)));
+        return plain_if(
+            lacks(name, arguments, options)
+                && (name != "tar" || is_local_archive(arguments))
+                && (name != "curl" || !may_write_by_url(arguments)),
+        );
     }
     match name {
         "find" => plain_if(is_plain_find(arguments)),
@@ -680,6 +684,36 @@ fn is_local_archive(arguments: &[Word]) -> bool {
                 && !may_name_host
                 && (at > 0 || is_bundle || word.fixed || !first.text.contains('f'))
         })
+}
+
+/// Returns whether curl may send a file to another one of this machine, whose path a URL may spell otherwise: `-T f file:///%70roc/…`.
+fn may_write_by_url(arguments: &[Word]) -> bool {
+    let sends = |word: &Word| {
+        let text = word.text.split('=').next().unwrap_or_default();
+        let is_long = text.len() > 2 && "--upload-file".starts_with(text);
+        is_long || text.starts_with('-') && !text.starts_with("--") && text.contains('T')
+    };
+    let is_file = |word: &Word| {
+        let value = word.text.split_once('=').filter(|(option, _)| option.starts_with("--"));
+        let text = value.map_or(word.text.as_str(), |(_, value)| value);
+        let text = text.trim_start().to_ascii_lowercase();
+        // What the shell, or curl itself, puts in begins there.
+        let head = text.split(['$', '`', '*', '?', '[', '{', '\\']).next().unwrap_or_default();
+        head.starts_with("file:") || head.len() < text.len() && "file:".starts_with(head)
+    };
+    let switches = OPTIONS.iter().find(|row| row.of == "curl").map_or("", |row| row.switches);
+    let is_switch = |word: &Word| word.text[1..].chars().all(|letter| switches.contains(letter));
+    // The option is none where it is a value itself.
+    let is_sent = |at: usize| {
+        let is_option = at > 0 && matches!(arguments[at - 1].text.as_str(), "-T" | "--upload-file");
+        is_option
+            && arguments[at].is_one()
+            && (at < 2 || !arguments[at - 2].is_flag() || is_switch(&arguments[at - 2]))
+    };
+    // Another option says what a URL without a scheme is, and where one may lead.
+    let is_doubtful =
+        |at: usize| arguments[at].text.starts_with("--prot") || !is_sent(at) && is_file(&arguments[at]);
+    arguments.iter().any(sends) && (0..arguments.len()).any(is_doubtful)
 }
 
 /// `git [-C DIR] [--no-pager] SUBCOMMAND`
