@@ -53,7 +53,8 @@ impl Shared {
             command.targets.iter().map(|draft| draft.word(&value_of, false)).collect()
         };
         let targets: Vec<Vec<Word>> = self.commands.iter().map(targets_of).collect();
-        kernel::check(&all, &targets)?;
+        let given: Vec<Word> = self.given.iter().map(|draft| draft.word(&value_of, false)).collect();
+        kernel::check(&all, &targets, &given)?;
         let mut runs = Vec::new();
         for ((at, command), targets) in self.commands.iter().enumerate().zip(targets) {
             let stdin = output.stdin(&command.input, 0);

@@ -1,6 +1,7 @@
 //! Files of the kernel that it obeys, and those through which a process can be written to: no word of a script leads there.
 
 use super::super::findings::Word;
+use super::judgement::is_nowhere;
 use super::plain;
 use super::proven::{Read, refuse};
 
@@ -20,9 +21,10 @@ const ABOUT_MACHINE: [&str; 9] = [
     "/proc/sys/kernel/osrelease",
 ];
 
-/// Refuses commands with these words, whose output goes to these targets, where they may write to such a file.
-pub fn check(commands: &[Vec<Word>], targets: &[Vec<Word>]) -> Read<()> {
-    let (mut is_at_root, mut writes_here) = (false, false);
+/// Refuses commands with these words, whose output goes to these targets, where they may write to such a file; so they may to one that a
+/// variable is given.
+pub fn check(commands: &[Vec<Word>], targets: &[Vec<Word>], given: &[Word]) -> Read<()> {
+    let (mut is_at_root, mut writes_here, mut writes) = (false, false, false);
     for (words, targets) in commands.iter().zip(targets) {
         let may_write = words.first().is_some_and(|program| !plain::writes_nothing(&program.text));
         let mut written = words.iter().filter(|_| may_write).chain(targets);
@@ -32,12 +34,21 @@ pub fn check(commands: &[Vec<Word>], targets: &[Vec<Word>]) -> Read<()> {
         if may_link(words) {
             return refuse("another name of a file of a process");
         }
+        writes |= may_write && words.len() > 1 || targets.iter().any(|target| !is_nowhere(target));
         is_at_root |= goes_to_root(words);
         let operands = words.iter().skip(1).filter(|_| may_write && !changes_place(words));
         writes_here |= operands.chain(targets).any(is_relative);
     }
     if is_at_root && writes_here {
         return refuse("a relative path that may lead to a file of a process");
+    }
+    let is_root = |word: &Word| {
+        !word.text.is_empty()
+            && word.text.bytes().all(|byte| matches!(byte, b'/' | b'.'))
+            && word.text.starts_with('/')
+    };
+    if writes && given.iter().any(|word| is_root(word) || is_of_process(word) || is_of_kernel(word)) {
+        return refuse("a variable that may lead to a file of a process");
     }
     Ok(())
 }
@@ -126,7 +137,10 @@ fn is_of_kernel(word: &Word) -> bool {
         Some(["fd", file]) => file.len() > 1 || !is_digits(file),
         Some(rest) => is(rest[0], "fd") || rest.contains(&".."),
     };
+    let is_computed_at_root =
+        !word.fixed && parts[0].is_empty() && parts.get(1).is_some_and(|part| part.contains('$'));
     is_device
+        || is_computed_at_root
         || below_root(text, |part| is(part, "sys") || is_glob(part) && is(part, "proc")).is_some()
         || (1..parts.len()).any(|at| is_open_file(at - 1))
         || matches!(parts.as_slice(), ["fd", file] if is_number(file))

@@ -79,6 +79,8 @@ pub struct Shared {
     /// Variables that are given lists, and those whose value a declaration may read again as one.
     pub(super) lists: HashSet<String>,
     pub(super) declared: HashSet<String>,
+    /// Texts that variables are given.
+    pub(super) given: Vec<Draft>,
     /// Variables that the script itself reads, or takes back.
     pub(super) read: HashSet<String>,
     /// Variables that expressions evaluate.
@@ -576,6 +578,7 @@ impl<'s> Reader<'s, '_> {
 
     /// The same of a word, or of what it is divided into.
     pub fn bind_draft(&mut self, name: &str, draft: &Draft, is_divided: bool) -> Read<()> {
+        self.shared.given.push(draft.clone());
         let reads = draft.parts.iter().any(|part| matches!(part, WordPart::Name { is_set: true, .. }));
         if !reads || variables::is_integer(name) {
             return self.bind(name, draft.value(&|_| Value::Any, is_divided));
