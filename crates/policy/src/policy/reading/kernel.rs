@@ -47,7 +47,9 @@ pub fn check(commands: &[Vec<Word>], targets: &[Vec<Word>], given: &[Word]) -> R
             && word.text.bytes().all(|byte| matches!(byte, b'/' | b'.'))
             && word.text.starts_with('/')
     };
-    if writes && given.iter().any(|word| is_root(word) || is_of_process(word) || is_of_kernel(word)) {
+    let is_set = |words: &&Vec<Word>| words.first().is_some_and(|program| program.text == "set");
+    let mut given = given.iter().chain(commands.iter().filter(is_set).flatten());
+    if writes && given.any(|word| is_root(word) || is_of_process(word) || is_of_kernel(word)) {
         return refuse("a variable that may lead to a file of a process");
     }
     Ok(())

@@ -194,7 +194,10 @@ impl<'s> Reader<'s, '_> {
             match self.peek() {
                 Some(b')') => break,
                 Some(b'[') => return refuse("an assignment to a part of a list"),
-                _ => drop(self.word()?),
+                _ => {
+                    let item = self.word()?;
+                    self.shared.given.push(item);
+                }
             }
         }
         self.at += 1;
