@@ -222,8 +222,11 @@ impl Wrapper {
 
     /// Returns whether words are operands before its command. Older versions of busybox take the program there.
     fn takes_before(&self, operands: &[Word]) -> bool {
-        let is_plain =
-            |word: &Word| self.name != "timeout" || word.text.starts_with(|c: char| c.is_ascii_digit());
+        let is_time = |text: &str| {
+            let number = text.strip_suffix(['s', 'm', 'h', 'd']).unwrap_or(text);
+            !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
+        };
+        let is_plain = |word: &Word| self.name != "timeout" || word.fixed && is_time(&word.text);
         operands.iter().all(|word| word.is_one() && is_plain(word))
     }
 }
