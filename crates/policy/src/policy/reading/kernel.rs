@@ -31,6 +31,9 @@ pub fn check(commands: &[Vec<Word>], targets: &[Vec<Word>], given: &[Word]) -> R
         if words.iter().chain(targets).any(is_of_process) || written.any(is_of_kernel) {
             return refuse("a file of a process");
         }
+        if fills_root(words) {
+            return refuse("a command that may write anywhere below the root");
+        }
         if may_link(words) {
             return refuse("another name of a file of a process");
         }
@@ -42,14 +45,9 @@ pub fn check(commands: &[Vec<Word>], targets: &[Vec<Word>], given: &[Word]) -> R
     if is_at_root && writes_here {
         return refuse("a relative path that may lead to a file of a process");
     }
-    let is_root = |word: &Word| {
-        !word.text.is_empty()
-            && word.text.bytes().all(|byte| matches!(byte, b'/' | b'.'))
-            && word.text.starts_with('/')
-    };
     let is_set = |words: &&Vec<Word>| words.first().is_some_and(|program| program.text == "set");
     let mut given = given.iter().chain(commands.iter().filter(is_set).flatten());
-    if writes && given.any(|word| is_root(word) || is_of_process(word) || is_of_kernel(word)) {
+    if writes && given.any(|word| is_root(&word.text) || is_of_process(word) || is_of_kernel(word)) {
         return refuse("a variable that may lead to a file of a process");
     }
     Ok(())
@@ -172,6 +170,29 @@ fn goes_to_root(words: &[Word]) -> bool {
             || word.text.starts_with('~') && has_above
     };
     changes_place(words) && words.iter().any(is_there)
+}
+
+fn is_root(text: &str) -> bool {
+    text.starts_with('/') && text.bytes().all(|byte| matches!(byte, b'/' | b'.'))
+}
+
+/// Returns whether a command may write files below the root whose names stand elsewhere: `tar -C / -xf a.tar`, `find / … -exec cp f {} ;`.
+fn fills_root(words: &[Word]) -> bool {
+    let is_there = |word: &Word| {
+        let value = match word.text.split_once('=') {
+            Some((_, value)) => value,
+            None => word.text.trim_start_matches(|c: char| c == '-' || c.is_ascii_alphabetic()),
+        };
+        is_root(&word.text) || word.is_flag() && is_root(value)
+    };
+    let runs =
+        || words.iter().any(|word| matches!(word.text.as_str(), "-exec" | "-execdir" | "-ok" | "-okdir"));
+    let may_fill = match words.first().map_or("", |program| program.text.as_str()) {
+        "cp" | "mv" | "tar" | "unzip" | "install" => true,
+        "find" => runs(),
+        _ => false,
+    };
+    may_fill && words.iter().any(is_there)
 }
 
 fn changes_place(words: &[Word]) -> bool {
