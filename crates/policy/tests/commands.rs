@@ -73,6 +73,25 @@ fn what_may_be_what_a_rule_names_is_asked_about() {
     }
 }
 
+/// What others stand for gives way to options that are certain.
+#[test]
+fn another_method_than_the_denied_one_is_allowed() {
+    let gate = gate("deny", "curl -X POST");
+    let commands = [
+        "curl -G -d q=x https://a.example",
+        "curl -sG --data-urlencode q=x https://a.example",
+        "curl --silent --get -d q=x https://a.example",
+        "curl -o f -G -d q=x https://a.example",
+        "curl -X PUT -H 'A: b' -d x https://a.example",
+        "curl -XGET -d x https://a.example",
+        "curl -HAccept:x -G -d x https://a.example",
+        "curl -I https://a.example",
+    ];
+    let judged = commands.map(|command| (command, gate.judge(Some(Action::Command(command)))));
+    let stopped: Vec<_> = judged.iter().filter(|(_, judged)| *judged != Judgement::Allow).collect();
+    assert!(stopped.is_empty(), "these send something else: {stopped:#?}");
+}
+
 /// Also those that are asked about as a whole: a rule that denies something denies it there.
 #[test]
 fn a_rule_sees_what_it_names_in_every_spelling() {

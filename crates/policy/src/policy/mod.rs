@@ -7,6 +7,7 @@
 //! reason to ask with [`Approve::Risky`] and never one to deny.
 
 pub mod findings;
+mod implied;
 mod modes;
 mod pattern;
 #[cfg(feature = "grammars")]

@@ -1,6 +1,7 @@
 //! The pattern of a rule: a program with words it is called with, or a module or built-in.
 
 use super::findings::Word;
+use super::implied::implied;
 use super::modes::is_same_mode;
 use super::spellings::{Flag, is_signal_value};
 use serde::Deserialize;
@@ -30,34 +31,6 @@ struct Operand {
     /// The flag that it stands behind.
     flag: Option<String>,
 }
-
-/// An option with a value for which others stand, where none of a third kind is given.
-struct Implied {
-    program: &'static str,
-    option: &'static str,
-    value: &'static str,
-    by: &'static [&'static str],
-    unless: &'static [&'static str],
-}
-
-const IMPLIED: [Implied; 4] = [
-    Implied {
-        program: "curl",
-        option: "-X",
-        value: "POST",
-        by: &["-d", "-F"],
-        unless: &["-X", "-G", "-I", "-T"],
-    },
-    Implied { program: "curl", option: "-X", value: "PUT", by: &["-T"], unless: &["-X", "-I"] },
-    Implied { program: "curl", option: "-X", value: "HEAD", by: &["-I"], unless: &["-X"] },
-    Implied {
-        program: "wget",
-        option: "--method",
-        value: "POST",
-        by: &["--post-data", "--post-file"],
-        unless: &["--method"],
-    },
-];
 
 /// Operands of a pattern that may be values of flags; further ones are operands alone.
 const MAX_VALUES: usize = 6;
@@ -99,7 +72,7 @@ impl TryFrom<String> for CommandPattern {
             ));
         }
         let words: Vec<Word> = words.iter().map(Word::fixed).collect();
-        let words = with_words_of_tar(program, &words);
+        let words = with_words_of_old(program, &words);
         // `--name=value` is `--name value`.
         let divided = |word: &Word| match word.text.split_once('=').filter(|(name, _)| name.starts_with("--"))
         {
@@ -152,22 +125,16 @@ impl CommandPattern {
             Some((first, rest)) if names_toolchain(first) => rest,
             _ => arguments,
         };
-        let arguments = self.with_implied(with_words_of_tar(&self.program, arguments));
+        let arguments = self.with_implied(with_words_of_old(&self.program, arguments));
         let flags = self.flags.iter().map(|flag| self.option(flag).likeness(&arguments));
         flags.chain([self.operands_likeness(&arguments)]).min().unwrap_or(Likeness::No)
     }
 
     /// The arguments with an option that this pattern names and others stand for: `curl -d x` is `curl -X POST -d x`.
     fn with_implied<'w>(&self, arguments: Cow<'w, [Word]>) -> Cow<'w, [Word]> {
-        let is_given = |flag: &&str| self.option(flag).likeness(&arguments) == Likeness::Yes;
-        let names = |implied: &&Implied| {
-            let is_value = |operand: &Operand| operand.text == implied.value && operand.flag.is_some();
-            implied.program == self.program && self.operands.iter().any(is_value)
-        };
-        let implied = IMPLIED.iter().filter(names);
-        let mut stands =
-            implied.filter(|row| row.by.iter().any(is_given) && !row.unless.iter().any(is_given));
-        let Some(row) = stands.next() else { return arguments };
+        let values = self.operands.iter().filter(|operand| operand.flag.is_some());
+        let mut rows = values.filter_map(|operand| implied(&self.program, &operand.text, &arguments));
+        let Some(row) = rows.next() else { return arguments };
         [row.option, row.value].into_iter().map(Word::fixed).chain(arguments.iter().cloned()).collect()
     }
 
@@ -249,10 +216,21 @@ fn all_operands(wanted: &[&str], arguments: &[Word]) -> Likeness {
     wanted.iter().map(among).min().unwrap_or(Likeness::Yes)
 }
 
-/// The arguments of a program; where the first word of tar has no dash, with each option in it as a word of its own, and its value behind it.
-/// The values come in the order of their letters.
-fn with_words_of_tar<'w>(program: &str, arguments: &'w [Word]) -> Cow<'w, [Word]> {
+/// The arguments of a program whose first word is of an old syntax, in the usual one: of tar, each option in it as a word of its own, and its
+/// value behind it, in the order of their letters; `tail +1f` follows the file.
+fn with_words_of_old<'w>(program: &str, arguments: &'w [Word]) -> Cow<'w, [Word]> {
     let Some((first, rest)) = arguments.split_first() else { return Cow::Borrowed(arguments) };
+    let follows = |count: &str| {
+        count.trim_start_matches(|c: char| c.is_ascii_digit()).trim_end_matches(['b', 'c', 'l']).is_empty()
+    };
+    if program == "tail"
+        && first.text.strip_prefix('+').and_then(|text| text.strip_suffix('f')).is_some_and(follows)
+    {
+        return [Word { text: "-f".to_owned(), ..first.clone() }]
+            .into_iter()
+            .chain(rest.iter().cloned())
+            .collect();
+    }
     if program != "tar" || first.text.starts_with('-') {
         return Cow::Borrowed(arguments);
     }
@@ -285,6 +263,8 @@ pub fn without_version(base: &str) -> &str {
 /// program that another one runs with its directory.
 pub(super) fn is_same(program: &str, given: &str, wanted: &str) -> bool {
     given == wanted
+        // Some servers take a method in any case.
+        || program == "curl" && given.eq_ignore_ascii_case(wanted)
         || TAKE_MODES.contains(&program) && is_same_mode(given, wanted)
         || WRAP.contains(&program) && base_name(given) == wanted
         || !given.is_empty() && is_same_path(given, wanted)

@@ -211,6 +211,34 @@ impl Flag<'_> {
         })
     }
 
+    /// Returns whether a word may hold it, in any of its spellings.
+    pub fn is_in(self, word: &Word) -> bool {
+        self.spellings().any(|spelling| is_written(word, spelling))
+    }
+
+    /// Returns what is joined to it in a word that it is for sure: written whole, or behind no letters but `switches`.
+    pub fn joined<'w>(self, text: &'w str, switches: &str) -> Option<&'w str> {
+        self.spellings().find_map(|spelling| match single_letters(spelling) {
+            Some(letter) => {
+                let (before, joined) = text.strip_prefix('-')?.split_once(letter)?;
+                before.chars().all(|letter| switches.contains(letter)).then_some(joined)
+            }
+            None => {
+                let (name, value) = text.split_once('=').unwrap_or((text, ""));
+                (name == spelling).then_some(value)
+            }
+        })
+    }
+
+    /// Returns whether a word takes it back: `--no-get`.
+    pub fn is_taken_back(self, text: &str) -> bool {
+        let is_it = |spelling: &str| {
+            text.strip_prefix("--no-")
+                .is_some_and(|name| spelling.strip_prefix("--").is_some_and(|of| of.starts_with(name)))
+        };
+        self.spellings().any(is_it)
+    }
+
     fn spellings(&self) -> impl Iterator<Item = &str> {
         let is_of = |row: &&Row| {
             row.program == self.program

@@ -1,8 +1,9 @@
 //! The judgement of a script that was read to its end: what its words are, given the values of variables, and what its commands read and print.
 
 use super::super::findings::{Language, Word};
+use super::kernel;
 use super::plain;
-use super::proven::{Input, Proven, Read, Shared, refuse};
+use super::proven::{Command, Input, Proven, Read, Shared, refuse};
 use super::shell::{self, Run, Stdin};
 use super::tokens::Draft;
 use super::values::{self, Value};
@@ -11,18 +12,6 @@ use super::wrappers;
 
 /// Stages between a text and the command that reads it.
 const MAX_STAGES: usize = 16;
-/// Files whose text tells about the machine, below `/proc`.
-const ABOUT_MACHINE: [&str; 9] = [
-    "/proc/cpuinfo",
-    "/proc/meminfo",
-    "/proc/version",
-    "/proc/mounts",
-    "/proc/loadavg",
-    "/proc/uptime",
-    "/proc/self/status",
-    "/proc/self/cgroup",
-    "/proc/sys/kernel/osrelease",
-];
 
 impl Shared {
     /// Judges what waited for the whole script: the values of variables.
@@ -55,34 +44,37 @@ impl Shared {
         };
         let all: Vec<Vec<Word>> = self.commands.iter().map(|command| words(&command.words)).collect();
         let output = Output { shared: &self, words: &all, value_of: &value_of };
+        // What a function runs, it may run wherever it is called.
+        let calls = |words: &Vec<Word>| words.first().is_some_and(|name| self.functions.contains(&name.text));
+        let mut commands = self.commands.iter().zip(&all);
+        let everywhere =
+            self.has_background || commands.any(|(command, words)| command.has_company && calls(words));
+        let targets_of = |command: &Command| -> Vec<Word> {
+            command.targets.iter().map(|draft| draft.word(&value_of, false)).collect()
+        };
+        let targets: Vec<Vec<Word>> = self.commands.iter().map(targets_of).collect();
+        let given: Vec<Word> = self.given.iter().map(|draft| draft.word(&value_of, false)).collect();
+        kernel::check(&all, &targets, &given)?;
         let mut runs = Vec::new();
-        for (at, command) in self.commands.iter().enumerate() {
-            let targets: Vec<Word> =
-                command.targets.iter().map(|draft| draft.word(&value_of, false)).collect();
-            let may_write = all[at].first().is_some_and(|program| !plain::writes_nothing(&program.text));
-            let written = all[at].iter().filter(|_| may_write).chain(&targets);
-            if all[at].iter().chain(&targets).any(is_of_process) || written.clone().any(is_of_kernel) {
-                return refuse("a file of a process");
-            }
-            if may_link(&all[at]) {
-                return refuse("another name of a file of a process");
-            }
+        for ((at, command), targets) in self.commands.iter().enumerate().zip(targets) {
             let stdin = output.stdin(&command.input, 0);
+            let has_company = everywhere || command.has_company;
             runs.push(Run {
                 has_more: command.has_more,
                 words: all[at].clone(),
                 // What a shell prints, or another command writes, may become a part of the script that it reads.
-                stdin: match is_shell(&all[at]) && (self.has_background || !targets.iter().all(is_nowhere)) {
+                stdin: match is_shell(&all[at]) && (has_company || !targets.iter().all(is_nowhere)) {
                     true => stdin.inexact(),
                     false => stdin,
                 },
                 written: output.written(at, &targets),
                 targets,
                 is_read: command.is_read,
+                has_company,
             });
         }
         let assigned = self.values.into_keys().chain(self.passed).collect();
-        Ok(Proven { runs, alters: self.alters, has_background: self.has_background, assigned })
+        Ok(Proven { runs, alters: self.alters, assigned })
     }
 }
 
@@ -93,74 +85,6 @@ pub(super) fn is_nowhere(target: &Word) -> bool {
 
 fn is_shell(words: &[Word]) -> bool {
     words.iter().any(|word| wrappers::language_of(&word.text) == Some(Language::Shell))
-}
-
-/// The parts of a path.
-fn parts(text: &str) -> Vec<&str> {
-    let is_part = |(at, part): &(usize, &str)| *at == 0 || !matches!(*part, "" | ".");
-    text.split('/').enumerate().filter(is_part).map(|(_, part)| part).collect()
-}
-
-/// The parts of a path below a directory that lies at the root, or may lie there.
-fn below_root<'t>(text: &'t str, name: &str) -> Option<Vec<&'t str>> {
-    let parts = parts(text);
-    let is_root = |at: usize| {
-        let before = parts[at];
-        before == ".."
-            || before.ends_with(['=', ':'])
-            || at == 0 && (before.is_empty() || before.starts_with('-'))
-    };
-    let at = (1..parts.len()).find(|&at| parts[at] == name && is_root(at - 1))?;
-    Some(parts[at + 1..].to_vec())
-}
-
-/// Returns whether a word names a file of `/proc` through which a process can be written to, or may do so.
-fn is_of_process(word: &Word) -> bool {
-    let text = word.text.as_str();
-    let is_glob_at_root = !word.fixed && text.starts_with('/') && {
-        let first = text.trim_start_matches('/').split('/').next().unwrap_or_default();
-        first.contains(['*', '?', '[', '{'])
-    };
-    let is_memory = text == "mem" || text.ends_with("/mem") || text.ends_with("=mem");
-    (below_root(text, "proc").is_some() && !ABOUT_MACHINE.contains(&text))
-        || is_glob_at_root
-        || is_memory
-        || text == "proc"
-        || text.starts_with("proc/")
-}
-
-/// Returns whether a word leads to what the kernel obeys, or to the files that a process has open: `/dev/fd` is a directory of `/proc`, and so
-/// is what lies above it.
-fn is_of_kernel(word: &Word) -> bool {
-    let text = word.text.as_str();
-    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    let is_process = |part: &str| is_number(part) || part.contains('$') || part.ends_with("self");
-    let is_open_file = |pair: &[&str]| match pair {
-        [process, "fd"] => is_process(process),
-        ["fd", file] => *file == "..",
-        _ => false,
-    };
-    let parts = parts(text);
-    let is_device = match below_root(text, "dev").as_deref() {
-        None => false,
-        Some([]) => true,
-        Some(["fd", file]) => file.len() > 1 || !is_number(file),
-        Some(rest) => rest[0] == "fd" || rest.contains(&".."),
-    };
-    is_device
-        || below_root(text, "sys").is_some()
-        || parts.windows(2).any(is_open_file)
-        || matches!(parts.as_slice(), ["fd", file] if is_number(file))
-}
-
-/// Returns whether a command may give another name to a file that a process has open, which no word leads to any more.
-fn may_link(words: &[Word]) -> bool {
-    let is_link = |word: &Word| {
-        let rest = below_root(&word.text, "dev");
-        rest.is_some_and(|rest| rest.first().is_some_and(|file| *file == "fd" || file.starts_with("std")))
-    };
-    words.first().is_some_and(|program| matches!(program.text.as_str(), "ln" | "cp" | "mv"))
-        && words.iter().any(is_link)
 }
 
 /// The inputs and outputs of commands, where they stand in the script.

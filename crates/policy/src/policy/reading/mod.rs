@@ -7,12 +7,14 @@
 
 mod awk;
 mod built_ins;
+mod clients;
 mod code;
 mod constructs;
 mod go;
 mod heredocs;
 mod javascript;
 mod judgement;
+mod kernel;
 mod names;
 mod outputs;
 mod plain;
@@ -210,8 +212,8 @@ impl CommandReader {
             Ok(script) => {
                 self.findings.is_altered |= script.alters;
                 let mut piece = piece.within(script.assigned);
-                piece.shell.has_company = script.has_background;
                 for run in script.runs {
+                    piece.shell.has_company = run.has_company;
                     self.proven(run, &piece);
                 }
             }

@@ -3,7 +3,7 @@
 //! Everything else may run any program. A program is added here only where its manual names every way in which it starts another.
 
 use super::super::findings::{Becomes, Word};
-use super::{awk, sed};
+use super::{awk, clients, sed};
 
 /// Where a program's file may lie for its name to mean what it usually means.
 const DIRECTORIES: [&str; 4] = ["/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/"];
@@ -100,38 +100,6 @@ const EXCEPT: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Commands of clients and of other programs that only read, obey nothing of the project's, and start no program but with these options: of
-/// another configuration, another host, or a browser.
-const READING: &[(&str, &[&str])] = &[
-    ("docker ps", &["-H", "--host", "-c", "--context", "--config"]),
-    ("docker images", &["-H", "--host", "-c", "--context", "--config"]),
-    ("docker logs", &["-H", "--host", "-c", "--context", "--config"]),
-    ("docker inspect", &["-H", "--host", "-c", "--context", "--config"]),
-    ("kubectl get", &KUBECTL),
-    ("kubectl describe", &KUBECTL),
-    ("kubectl logs", &["--kubeconfig", "--kuberc"]),
-    ("kubectl config current-context", &["--kubeconfig", "--kuberc"]),
-    ("gh pr list", &["-w", "--web"]),
-    ("gh pr view", &["-w", "--web"]),
-    ("gh issue list", &["-w", "--web"]),
-    ("gh issue view", &["-w", "--web"]),
-    ("gh run list", &["-w", "--web"]),
-    ("gh run view", &["-w", "--web"]),
-    (
-        "openssl rand",
-        &["-engine", "--engine", "-provider", "--provider", "--provider-", "-config", "--config"],
-    ),
-    ("aws s3 ls", &["--cli-"]),
-    ("aws sts get-caller-identity", &["--cli-"]),
-    ("systemctl status", &["-H", "--host", "-M", "--machine", "--image"]),
-    ("systemctl list-units", &["-H", "--host", "-M", "--machine", "--image"]),
-    ("systemctl is-active", &["-H", "--host", "-M", "--machine", "--image"]),
-    ("journalctl", &["-M", "--machine", "--image"]),
-    ("nm", &["--plugin"]),
-    ("objdump", &["--plugin"]),
-    ("readelf", &["--plugin"]),
-];
-const KUBECTL: [&str; 6] = ["--kubeconfig", "--kuberc", "-f", "--filename", "-k", "--kustomize"];
 /// Commands that run nothing with these arguments and no others.
 const WHOLE_COMMANDS: [&str; 7] =
     ["alias", "history", "crontab -l", "top -bn1", "top -b -n 1", "stty size", "redis-cli ping"];
@@ -254,8 +222,11 @@ impl Wrapper {
 
     /// Returns whether words are operands before its command. Older versions of busybox take the program there.
     fn takes_before(&self, operands: &[Word]) -> bool {
-        let is_plain =
-            |word: &Word| self.name != "timeout" || word.text.starts_with(|c: char| c.is_ascii_digit());
+        let is_time = |text: &str| {
+            let number = text.strip_suffix(['s', 'm', 'h', 'd']).unwrap_or(text);
+            !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
+        };
+        let is_plain = |word: &Word| self.name != "timeout" || word.fixed && is_time(&word.text);
         operands.iter().all(|word| word.is_one() && is_plain(word))
     }
 }
@@ -326,7 +297,11 @@ pub fn known(words: &[Word]) -> Known {
         });
     }
     if let Some((_, options)) = EXCEPT.iter().find(|(known, _)| *known == name) {
-        return plain_if(lacks(name, arguments, options) && (name != "tar" || is_local_archive(arguments)));
+        return plain_if(
+            lacks(name, arguments, options)
+                && (name != "tar" || is_local_archive(arguments))
+                && (name != "curl" || !may_write_by_url(arguments)),
+        );
     }
     match name {
         "find" => plain_if(is_plain_find(arguments)),
@@ -348,7 +323,7 @@ pub fn known(words: &[Word]) -> Known {
             let is_command = matches!(word.text.as_str(), "init" | "reset");
             word.fixed && !is_command && !word.text.starts_with('-')
         })),
-        _ if is_in(PLAIN, name) || only_reads(name, arguments) => Known::Plain,
+        _ if is_in(PLAIN, name) || clients::only_reads(name, arguments) => Known::Plain,
         _ if is_in(PROJECT, name) => Known::Project,
         _ => plain_if(is_plain_built_in(name, arguments)),
     }
@@ -386,26 +361,12 @@ fn is_whole(name: &str, arguments: &[Word]) -> bool {
 }
 
 /// Returns how many arguments stand in a command with which this one begins.
-fn begins(command: &str, name: &str, arguments: &[Word]) -> Option<usize> {
+pub fn begins(command: &str, name: &str, arguments: &[Word]) -> Option<usize> {
     let mut words = command.split(' ');
     let is_program = words.next() == Some(name);
     let mut given = arguments.iter();
     let is_same = words.clone().all(|word| given.next().is_some_and(|next| next.fixed && next.text == word));
     (is_program && is_same).then(|| words.count())
-}
-
-/// Returns whether a command is one that only reads. What is read in a pager may be a command to it.
-fn only_reads(name: &str, arguments: &[Word]) -> bool {
-    let row =
-        READING.iter().find_map(|(command, options)| Some((begins(command, name, arguments)?, options)));
-    let Some((at, options)) = row else { return false };
-    let is_paged = name == "journalctl" || name == "systemctl" && arguments[0].text != "is-active";
-    // Some take options from a file behind an at sign.
-    let may_name_options = matches!(name, "nm" | "objdump" | "readelf")
-        && arguments.iter().any(|word| !word.fixed || word.text.starts_with('@'));
-    lacks(name, &arguments[at..], options)
-        && !may_name_options
-        && (!is_paged || arguments.iter().any(|word| word.fixed && word.text == "--no-pager"))
 }
 
 /// `find …`: no word may become `-exec`, but for one where nothing ends a command behind it.
@@ -532,7 +493,7 @@ pub fn is_filter(words: &[Word]) -> bool {
     words.iter().all(|word| word.fixed) && flags.iter().all(is_plain) && operands.len() <= *most
 }
 
-fn is_in(list: &str, name: &str) -> bool {
+pub fn is_in(list: &str, name: &str) -> bool {
     list.split_ascii_whitespace().any(|known| known == name)
 }
 
@@ -726,6 +687,36 @@ fn is_local_archive(arguments: &[Word]) -> bool {
                 && !may_name_host
                 && (at > 0 || is_bundle || word.fixed || !first.text.contains('f'))
         })
+}
+
+/// Returns whether curl may send a file to another one of this machine, whose path a URL may spell otherwise: `-T f file:///%70roc/…`.
+fn may_write_by_url(arguments: &[Word]) -> bool {
+    let sends = |word: &Word| {
+        let text = word.text.split('=').next().unwrap_or_default();
+        let is_long = text.len() > 2 && "--upload-file".starts_with(text);
+        is_long || text.starts_with('-') && !text.starts_with("--") && text.contains('T')
+    };
+    let is_file = |word: &Word| {
+        let value = word.text.split_once('=').filter(|(option, _)| option.starts_with("--"));
+        let text = value.map_or(word.text.as_str(), |(_, value)| value);
+        let text = text.trim_start().to_ascii_lowercase();
+        // What the shell, or curl itself, puts in begins there.
+        let head = text.split(['$', '`', '*', '?', '[', '{', '\\']).next().unwrap_or_default();
+        head.starts_with("file:") || head.len() < text.len() && "file:".starts_with(head)
+    };
+    let switches = OPTIONS.iter().find(|row| row.of == "curl").map_or("", |row| row.switches);
+    let is_switch = |word: &Word| word.text[1..].chars().all(|letter| switches.contains(letter));
+    // The option is none where it is a value itself.
+    let is_sent = |at: usize| {
+        let is_option = at > 0 && matches!(arguments[at - 1].text.as_str(), "-T" | "--upload-file");
+        is_option
+            && arguments[at].is_one()
+            && (at < 2 || !arguments[at - 2].is_flag() || is_switch(&arguments[at - 2]))
+    };
+    // Another option says what a URL without a scheme is, and where one may lead.
+    let is_doubtful =
+        |at: usize| arguments[at].text.starts_with("--prot") || !is_sent(at) && is_file(&arguments[at]);
+    arguments.iter().any(sends) && (0..arguments.len()).any(is_doubtful)
 }
 
 /// `git [-C DIR] [--no-pager] SUBCOMMAND`

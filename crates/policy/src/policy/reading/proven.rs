@@ -33,8 +33,6 @@ pub struct Proven {
     pub runs: Vec<Run>,
     /// Set if it sets variables, defines functions or writes to files.
     pub alters: bool,
-    /// Set if commands of it, or around it, may run at the same time.
-    pub has_background: bool,
     /// Variables that it gives values, to its programs too.
     pub assigned: HashSet<String>,
 }
@@ -81,6 +79,8 @@ pub struct Shared {
     /// Variables that are given lists, and those whose value a declaration may read again as one.
     pub(super) lists: HashSet<String>,
     pub(super) declared: HashSet<String>,
+    /// Texts that variables are given.
+    pub(super) given: Vec<Draft>,
     /// Variables that the script itself reads, or takes back.
     pub(super) read: HashSet<String>,
     /// Variables that expressions evaluate.
@@ -119,6 +119,20 @@ pub(super) struct Command {
     pub(super) is_read: bool,
     /// Set if more lines come after the one that it begins in.
     pub(super) has_more: bool,
+    /// Set if it stands in a pipeline of which other stages may do more at the same time than print a text.
+    pub(super) has_company: bool,
+}
+
+impl Command {
+    /// Returns whether it writes to its standard output and nowhere else.
+    fn only_prints(&self) -> bool {
+        let program = self.words.first().and_then(Draft::fixed);
+        program.is_some_and(|program| match program.as_str() {
+            "echo" | "printf" | "cat" => true,
+            "tee" => self.words.len() == 1,
+            _ => false,
+        })
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -454,6 +468,7 @@ impl<'s> Reader<'s, '_> {
             }
         }
         let (mut before, set) = (None, self.shared.set.len());
+        let (first, mut only_prints) = (self.shared.commands.len(), true);
         for stage in 0.. {
             let start = self.shared.commands.len();
             let own = self.command()?;
@@ -464,8 +479,12 @@ impl<'s> Reader<'s, '_> {
             before = own;
             self.blanks()?;
             if self.peek() != Some(b'|') || self.peek_at(1) == Some(b'|') {
+                // The last stage runs beside all others.
+                let accompanied = if only_prints { first..start } else { first..self.shared.commands.len() };
+                self.shared.commands[accompanied].iter_mut().for_each(|command| command.has_company = true);
                 break;
             }
+            only_prints &= own.is_some() && self.shared.commands[start..].iter().all(Command::only_prints);
             self.at += 1;
             self.shared.set.truncate(set);
             if self.peek() == Some(b'&') {
@@ -559,6 +578,7 @@ impl<'s> Reader<'s, '_> {
 
     /// The same of a word, or of what it is divided into.
     pub fn bind_draft(&mut self, name: &str, draft: &Draft, is_divided: bool) -> Read<()> {
+        self.shared.given.push(draft.clone());
         let reads = draft.parts.iter().any(|part| matches!(part, WordPart::Name { is_set: true, .. }));
         if !reads || variables::is_integer(name) {
             return self.bind(name, draft.value(&|_| Value::Any, is_divided));

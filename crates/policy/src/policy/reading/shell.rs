@@ -24,6 +24,8 @@ pub struct Run {
     pub has_more: bool,
     /// Set if what it runs is among the commands of a proven script.
     pub is_read: bool,
+    /// Set if other commands may run at the same time.
+    pub has_company: bool,
 }
 
 /// The source of a command's standard input.

@@ -63,7 +63,15 @@ impl<'s> Reader<'s, '_> {
         let has_more = !self.is_whole || !after.trim().is_empty();
         let words = simple.words.into_iter().map(|(draft, _)| draft).collect();
         let targets = simple.targets;
-        self.shared.commands.push(Command { words, input, targets, is_joined, is_read, has_more });
+        self.shared.commands.push(Command {
+            words,
+            input,
+            targets,
+            is_joined,
+            is_read,
+            has_more,
+            has_company: false,
+        });
         Ok(Some(self.shared.commands.len() - 1))
     }
 
@@ -186,7 +194,10 @@ impl<'s> Reader<'s, '_> {
             match self.peek() {
                 Some(b')') => break,
                 Some(b'[') => return refuse("an assignment to a part of a list"),
-                _ => drop(self.word()?),
+                _ => {
+                    let item = self.word()?;
+                    self.shared.given.push(item);
+                }
             }
         }
         self.at += 1;
