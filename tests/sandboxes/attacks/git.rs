@@ -196,23 +196,23 @@ fn attack_21_undo_completes_no_repository_with_settings_of_another_session() {
     assert!(root.join("sub/HEAD").exists());
 }
 
-/// The fixture of a test may be removed, or made something else; what git would obey in it is not written, because it may be put back.
+/// The fixture of a test may be removed. Nothing is written in one, not even where it loses its `HEAD`, which may be put back.
 #[test]
 fn a_repository_of_the_users_is_removed_where_the_session_removes_it() {
     let model = endpoint()
         .tool_call(
             "run_commands",
-            json!({ "command": "rm -r old; mv kept/HEAD kept/HEAD.txt; mv sub/HEAD sub/HEAD.txt; echo x > sub/config" }),
+            json!({ "command": "rm -r old; mv kept/HEAD kept/HEAD.txt; echo x > kept/config" }),
         )
         .text("Done.")
         .start();
     let call = agent().endpoint(&model).args(["run", "--apply", "go"]);
-    let make = "git init -q .; for d in old kept sub; do mkdir -p $d/objects $d/refs; touch $d/objects/k $d/refs/k $d/HEAD; done; git add .";
+    let make = "git init -q .; for d in old kept; do mkdir -p $d/objects $d/refs; touch $d/objects/k $d/refs/k $d/HEAD; done; git add .";
     bash(call.workspace(), make);
     let root = call.workspace().to_owned();
     let done = call.run().expect_code(0);
-    assert!(!root.join("old/HEAD").exists() && root.join("kept/HEAD.txt").exists(), "{}", done.stderr);
-    assert!(root.join("sub/HEAD").exists() && !root.join("sub/config").exists(), "{}", done.stderr);
+    assert!(!root.join("old/HEAD").exists() && root.join("kept/HEAD").exists(), "{}", done.stderr);
+    assert!(!root.join("kept/config").exists() && !root.join("kept/HEAD.txt").exists(), "{}", done.stderr);
 }
 
 /// With such a `PATH`, git and the pager were looked up in the repository.
