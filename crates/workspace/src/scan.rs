@@ -262,10 +262,10 @@ pub struct ScanContext<'a> {
 }
 
 impl ScanContext<'_> {
-    /// Returns whether the sandbox is known to have a file of its own at a path of an overlay. One of the host's that was written within the
-    /// same tick of the clock has the same stamp.
+    /// Returns whether the sandbox is known to have a file of its own at a path: a copy, or what lies in an overlay above the host's. One of
+    /// the host's that was written within the same tick of the clock has the same stamp.
     fn has_own(&self, path: &TreePath) -> bool {
-        self.overlay.is_some_and(|known| known.contains_key(path))
+        !self.in_place && self.overlay.is_none_or(|known| known.contains_key(path))
     }
 }
 
@@ -523,5 +523,7 @@ mod tests {
         let scanner = Scanner::default();
         assert!(scanner.known(&path("own"), &base, &places).stamp.is_none());
         assert!(scanner.known(&path("other"), &base, &places).stamp.is_some());
+        let copy = ScanContext { overlay: None, ..places };
+        assert!(scanner.known(&path("other"), &base, &copy).stamp.is_none());
     }
 }
