@@ -1,6 +1,7 @@
 //! A made-up Daytona, after what its own SDK sends and expects: the control plane and the toolbox at one address.
 
 use crate::machines::{Machine, parts, status};
+use crate::provider;
 use agent_sandbox::Network;
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -39,20 +40,10 @@ pub fn shared() -> Arc<Daytona> {
 
 /// A provider without sandboxes.
 pub fn start() -> Arc<Daytona> {
-    let (sender, receiver) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-        runtime.expect("a runtime").block_on(async move {
-            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-            let url = format!("http://{}", listener.local_addr().expect("an address"));
-            let daytona = Daytona { url, sandboxes: Mutex::default(), requests: Mutex::default() };
-            let daytona = Arc::new(daytona);
-            sender.send(Arc::clone(&daytona)).expect("somebody waits");
-            let router = Router::new().fallback(answer).with_state(daytona);
-            axum::serve(listener, router).await.expect("it serves");
-        });
-    });
-    receiver.recv().expect("it starts")
+    provider::start(
+        |url| Daytona { url, sandboxes: Mutex::default(), requests: Mutex::default() },
+        |daytona| Router::new().fallback(answer).with_state(daytona),
+    )
 }
 
 async fn answer(State(daytona): State<Arc<Daytona>>, request: Request) -> Response {

@@ -12,6 +12,7 @@ pub mod e2b;
 pub mod engine;
 mod machines;
 pub mod modal;
+mod provider;
 pub mod runloop;
 pub mod serve;
 pub mod terminal;

@@ -1,6 +1,7 @@
 //! A made-up Modal, after what its own SDK sends and expects: the control plane and the routers of all sandboxes at one address.
 
 use crate::machines::Machine;
+use crate::provider;
 use agent_cloud::modal::messages::*;
 use agent_envd::envelope::{Decoder, encode};
 use agent_event::Stream;
@@ -101,27 +102,18 @@ pub fn shared() -> Arc<Modal> {
 
 /// A provider without sandboxes.
 pub fn start() -> Arc<Modal> {
-    let (sender, receiver) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-        runtime.expect("a runtime").block_on(async move {
-            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-            let url = format!("http://{}", listener.local_addr().expect("an address"));
-            let modal = Arc::new(Modal {
-                url,
-                sandboxes: Mutex::default(),
-                creations: Mutex::default(),
-                requests: Mutex::default(),
-                images: Mutex::default(),
-                refuses_images: AtomicBool::default(),
-                cuts: watch::Sender::new(0),
-            });
-            sender.send(Arc::clone(&modal)).expect("somebody waits");
-            let router = Router::new().fallback(answer).with_state(modal);
-            axum::serve(listener, router).await.expect("it serves");
-        });
-    });
-    receiver.recv().expect("it starts")
+    provider::start(
+        |url| Modal {
+            url,
+            sandboxes: Mutex::default(),
+            creations: Mutex::default(),
+            requests: Mutex::default(),
+            images: Mutex::default(),
+            refuses_images: AtomicBool::default(),
+            cuts: watch::Sender::new(0),
+        },
+        |modal| Router::new().fallback(answer).with_state(modal),
+    )
 }
 
 async fn answer(State(modal): State<Arc<Modal>>, request: Request) -> Response {

@@ -2,6 +2,7 @@
 //! releases of which differ: what any of them refuses is refused.
 
 use crate::machines::{Machine, parts};
+use crate::provider;
 use agent_sandbox::Network;
 use agent_testing::fields::{Field, Kind, check, optional, required};
 use axum::Router;
@@ -133,26 +134,17 @@ pub fn shared() -> Arc<Runloop> {
 
 /// A provider without devboxes.
 pub fn start() -> Arc<Runloop> {
-    let (sender, receiver) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-        runtime.expect("a runtime").block_on(async move {
-            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-            let url = format!("http://{}", listener.local_addr().expect("an address"));
-            let runloop = Arc::new(Runloop {
-                url,
-                devboxes: Mutex::default(),
-                policies: Mutex::default(),
-                executions: Mutex::default(),
-                requests: Mutex::default(),
-                refuses_lists: AtomicBool::new(false),
-            });
-            sender.send(Arc::clone(&runloop)).expect("somebody waits");
-            let router = Router::new().fallback(answer).with_state(runloop);
-            axum::serve(listener, router).await.expect("it serves");
-        });
-    });
-    receiver.recv().expect("it starts")
+    provider::start(
+        |url| Runloop {
+            url,
+            devboxes: Mutex::default(),
+            policies: Mutex::default(),
+            executions: Mutex::default(),
+            requests: Mutex::default(),
+            refuses_lists: AtomicBool::new(false),
+        },
+        |runloop| Router::new().fallback(answer).with_state(runloop),
+    )
 }
 
 fn header<'a>(request: &'a Request, name: &str) -> &'a str {

@@ -315,12 +315,15 @@ impl ChangeSet {
                 heads.push(path.clone());
             }
         }
-        for path in heads {
-            self.changes.remove(&path);
-            let reason = bare_repository::HEAD_REASON.to_owned();
-            self.refused.push(Refused { name: path.to_string(), reason });
-        }
+        self.refuse(heads, bare_repository::HEAD_REASON);
         Ok(self)
+    }
+
+    fn refuse(&mut self, paths: Vec<TreePath>, reason: &str) {
+        for path in paths {
+            self.changes.remove(&path);
+            self.refused.push(Refused { name: path.to_string(), reason: reason.to_owned() });
+        }
     }
 
     /// Refuses what is in these repositories.
@@ -373,11 +376,7 @@ impl ChangeSet {
                 pointers.push(path.clone());
             }
         }
-        for path in pointers {
-            self.changes.remove(&path);
-            let reason = "it is a pointer of Git LFS in place of its content".to_owned();
-            self.refused.push(Refused { name: path.to_string(), reason });
-        }
+        self.refuse(pointers, "it is a pointer of Git LFS in place of its content");
         Ok(self)
     }
 

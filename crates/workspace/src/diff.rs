@@ -198,8 +198,7 @@ fn renamed<'a>(rename: &'a Rename, changes: &'a ChangeSet) -> Option<ShownFile<'
     let before = changes.changes.get(&rename.from)?.before.clone();
     let mut change = Change { before, after: changes.changes.get(&rename.to)?.after.clone() };
     let headline = rename_headline(rename, &change);
-    let is_executable =
-        |node: &Option<Node>| node.as_ref().and_then(Node::mode).is_some_and(|mode| mode & 0o111 != 0);
+    let is_executable = |node: &Option<Node>| node.as_ref().is_some_and(Node::is_executable);
     let becomes_executable = is_executable(&change.after) && !is_executable(&change.before);
     let is_obeyed = |path: &TreePath| risks::is_obeyed_text(changes, path);
     let becomes_obeyed = is_obeyed(&rename.to) && !is_obeyed(&rename.from);
@@ -255,9 +254,7 @@ fn headline(path: &TreePath, change: &Change) -> String {
     let mut line = format!("{} {path}", verb(change));
     if let Some(modes) = modes(change) {
         line.push_str(&format!(" ({modes})"));
-    } else if let (None, Some(Node::File { mode, .. })) = (&change.before, &change.after)
-        && mode & 0o111 != 0
-    {
+    } else if change.before.is_none() && change.after.as_ref().is_some_and(Node::is_executable) {
         line.push_str(" (executable)");
     }
     line

@@ -37,6 +37,11 @@ pub enum Node {
 }
 
 impl Node {
+    /// Returns whether it is a file that somebody may execute.
+    pub fn is_executable(&self) -> bool {
+        matches!(self, Node::File { mode, .. } if mode & 0o111 != 0)
+    }
+
     /// Returns whether it is a directory.
     pub fn is_directory(&self) -> bool {
         matches!(self, Node::Directory { .. })

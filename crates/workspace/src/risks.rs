@@ -141,12 +141,10 @@ impl<'a> Place<'a> {
         if let Some(found) = self.symlinks.find(path, room, by_link).unwrap_or(Some((MANY_NAMES, None))) {
             return Some(found);
         }
-        let is_executable = |node: &Node| node.mode().is_some_and(|mode| mode & 0o111 != 0);
-        let was_executable =
-            change.before.as_ref().is_some_and(|node| !node.is_directory() && is_executable(node));
+        let was_executable = change.before.as_ref().is_some_and(Node::is_executable);
         match is_symlink {
             true => Some(("symlink", None)),
-            false => (is_executable(after) && !was_executable).then_some(("new executable", None)),
+            false => (after.is_executable() && !was_executable).then_some(("new executable", None)),
         }
     }
 

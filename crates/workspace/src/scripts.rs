@@ -30,11 +30,12 @@ pub(crate) struct NamedFile<'a> {
 /// kernel runs, and much that cannot be read. Of what is found by its name and obeyed, the first bytes say nothing, and of what
 /// is executable and no program neither.
 pub(crate) fn may_be_read_as_text(file: NamedFile<'_>, content: &Side) -> bool {
-    let is_shown = !is_of_known_format(file, content) && !is_much_without_text(content);
+    let is_known = is_of_known_format(file, content);
+    let is_much = content.bytes().len() > MAX_ESCAPED && content.is_unreadable();
     // Disks of Windows give each file the mode of a program.
-    let is_other = is_of_known_format(file, content) || programs::has_header(content.bytes());
-    let is_script = is_run_as_script(file.node, content) && !(is_other && is_much_without_text(content));
-    is_shown || is_script || risks::is_obeyed_text(file.changes, file.path)
+    let is_other = is_known || programs::has_header(content.bytes());
+    let is_script = is_run_as_script(file.node, content) && !(is_other && is_much);
+    !is_known && !is_much || is_script || risks::is_obeyed_text(file.changes, file.path)
 }
 
 /// Returns whether the ending and the first bytes of a file are those of one format of data, or it is a program that the kernel runs.
@@ -44,10 +45,6 @@ pub(crate) fn is_of_known_format(file: NamedFile<'_>, content: &Side) -> bool {
     let is_of_program = ending.is_empty() || ending.contains(['_', '-']) || ending == "test";
     let is_program = is_of_program && is_executable(file.node) && is_run_by_kernel(content);
     is_program || formats::is_data(&ending, content.bytes())
-}
-
-fn is_much_without_text(content: &Side) -> bool {
-    content.bytes().len() > MAX_ESCAPED && content.is_unreadable()
 }
 
 /// Returns whether `encoding` may hide from a user what a program reads in the file: a shell and most interpreters take each byte for
@@ -84,7 +81,7 @@ fn is_run_as_script(node: Option<&Node>, content: &Side) -> bool {
 }
 
 fn is_executable(node: Option<&Node>) -> bool {
-    matches!(node, Some(Node::File { mode, .. }) if mode & 0o111 != 0)
+    node.is_some_and(Node::is_executable)
 }
 
 fn is_run_by_kernel(content: &Side) -> bool {

@@ -33,7 +33,7 @@ use crate::select::{self, select};
 use crate::selection::{LeftOut, Selection};
 use crate::shown::{SHOWN, Shown, SinceShown};
 use crate::store::Store;
-use crate::surroundings::{self, Around};
+use crate::surroundings::{self, Surroundings};
 use crate::symlinks::{self, Symlinks};
 use crate::tree_path::TreePath;
 use crate::withheld::Search;
@@ -109,7 +109,7 @@ pub struct Workspace {
     restored_from: Option<PathBuf>,
     state: Mutex<SessionState>,
     /// What was found around the changes last.
-    around: Arc<Lock<Option<Around>>>,
+    around: Arc<Lock<Option<Surroundings>>>,
 }
 
 struct SessionState {
@@ -524,7 +524,7 @@ impl Workspace {
             let host = host().ok();
             let above = surroundings::directories_above(changes.changes.keys());
             let found = around.lock().clone().filter(|found| found.is_of(&above));
-            let found = found.unwrap_or_else(|| Around::look(&root, host.as_ref(), above, &machine));
+            let found = found.unwrap_or_else(|| Surroundings::look(&root, host.as_ref(), above, &machine));
             let roots = symlinks::names_of(&root, &machine);
             changes.symlinks = Symlinks::of(&roots, links.into_iter().chain(found.links.iter().cloned()));
             changes.git_files = Arc::clone(&found.git_files);

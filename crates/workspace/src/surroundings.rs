@@ -21,15 +21,6 @@ const MAX_ENTRIES: usize = 20_000;
 /// The time for which what was found counts.
 const FRESH: Duration = Duration::from_secs(2);
 
-/// What was found there.
-#[derive(Debug, Default)]
-pub(crate) struct Surroundings {
-    /// Symlinks with their targets.
-    pub links: Vec<(TreePath, Target)>,
-    /// The directories with a repository of their own. That of the top is not among them.
-    pub repositories: Vec<TreePath>,
-}
-
 /// The directories above each of `changed`.
 pub(crate) fn directories_above<'p>(changed: impl Iterator<Item = &'p TreePath>) -> BTreeSet<TreePath> {
     changed.flat_map(TreePath::ancestors).collect()
@@ -37,18 +28,18 @@ pub(crate) fn directories_above<'p>(changed: impl Iterator<Item = &'p TreePath>)
 
 /// Facts about the directories above changes that hold for a moment: a prompt's end asks for them several times.
 #[derive(Debug, Clone)]
-pub(crate) struct Around {
+pub(crate) struct Surroundings {
     above: BTreeSet<TreePath>,
     at: Instant,
-    /// As in [`Surroundings`].
+    /// Symlinks with their targets.
     pub links: Arc<Vec<(TreePath, Target)>>,
     pub git_files: Arc<GitFiles>,
 }
 
-impl Around {
+impl Surroundings {
     /// Looks around changes below the directories `above` of the workspace `root`. Blocking.
     pub fn look(root: &Path, host: Option<&HostDir>, above: BTreeSet<TreePath>, machine: &Machine) -> Self {
-        let found = host.map(|host| Surroundings::of(host, &above)).unwrap_or_default();
+        let found = host.map(|host| HostListing::of(host, &above)).unwrap_or_default();
         let git_files = Arc::new(GitFiles::of(root, &found.repositories, machine));
         Self { above, at: Instant::now(), links: Arc::new(found.links), git_files }
     }
@@ -59,7 +50,15 @@ impl Around {
     }
 }
 
-impl Surroundings {
+/// What directories of the host hold.
+#[derive(Debug, Default)]
+struct HostListing {
+    links: Vec<(TreePath, Target)>,
+    /// The directories with a repository of their own. That of the top is not among them.
+    repositories: Vec<TreePath>,
+}
+
+impl HostListing {
     /// Looks at the top, at the directories `above` changes, and at directories in those that programs obey by their name.
     fn of(host: &HostDir, above: &BTreeSet<TreePath>) -> Self {
         let mut upper_first: Vec<&TreePath> = above.iter().collect();
@@ -107,7 +106,7 @@ impl Surroundings {
 
 #[cfg(test)]
 mod tests {
-    use super::{Surroundings, directories_above};
+    use super::{HostListing, directories_above};
     use crate::host_dir::HostDir;
     use crate::tree_path::TreePath;
     use std::fs;
@@ -124,7 +123,7 @@ mod tests {
         }
         let host = HostDir::open(root.path()).expect("a directory");
         let changed = [TreePath::new(b"a/b/c/file").expect("a path")];
-        let found = Surroundings::of(&host, &directories_above(changed.iter()));
+        let found = HostListing::of(&host, &directories_above(changed.iter()));
         let mut links: Vec<String> = found.links.iter().map(|(link, _)| link.to_string()).collect();
         links.sort();
         assert_eq!(links, [".vscode/tasks.json", "a/.claude/z", "a/b/y", "a/x", "top"]);

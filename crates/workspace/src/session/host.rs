@@ -163,7 +163,7 @@ impl Workspace {
             return Err(Error::unexpected("the record of the last apply is gone"));
         };
         let _lock = self.lock().await?;
-        let plan = self.undo_plan(&record, settings(&state)).await?;
+        let plan = self.undo_plan(&record, settings(&state, &record)).await?;
         let changes = plan.record().counts();
         self.write(plan.restoring()).await?;
         state.applied.pop();
@@ -193,14 +193,11 @@ impl Workspace {
 
     /// Refuses what [`Workspace::own_undo_apply`] would.
     pub(super) async fn can_undo_apply(&self) -> Result<()> {
-        let (record, former) = {
-            let state = self.state().await?;
-            (state.applied.last().cloned(), settings(&state))
-        };
-        match record {
-            Some(record) => self.undo_plan(&record, former).await.map(drop),
-            None => Ok(()),
-        }
+        let state = self.state().await?;
+        let Some(record) = state.applied.last().cloned() else { return Ok(()) };
+        let former = settings(&state, &record);
+        drop(state);
+        self.undo_plan(&record, former).await.map(drop)
     }
 
     async fn undo_plan(&self, record: &AppliedRecord, former: Manifest) -> Result<Plan> {
@@ -292,8 +289,11 @@ pub(super) fn undo_hint(error: Error) -> Error {
     }
 }
 
-/// What the tree had, when the session began, of names that git knows in a repository.
-fn settings(state: &SessionState) -> Manifest {
+/// What the tree had, when the session began, of names that git knows in a repository; nothing where the record has none of them.
+fn settings(state: &SessionState, record: &AppliedRecord) -> Manifest {
+    if bare_repository::candidates(record.written.changes.keys()).next().is_none() {
+        return Manifest::new();
+    }
     let nodes = state.base.nodes.iter();
     let known = nodes.filter(|(path, _)| bare_repository::candidates([*path]).next().is_some());
     known.map(|(path, node)| (path.clone(), node.clone())).collect()
