@@ -2,8 +2,9 @@
 
 use crate::ToolSpec;
 use crate::tool_calls::body::CallReader;
+use crate::tool_calls::fence::closing_fence;
 pub use crate::tool_calls::scan::MAX_LOOKAHEAD;
-use crate::tool_calls::scan::{Found, Scan, closing_fence};
+use crate::tool_calls::scan::{Found, Scan};
 use std::cell::Cell;
 
 /// Bytes that are examined for calls over one answer; beyond them the end of the answer decides, too.

@@ -3,14 +3,13 @@
 //! Marks count anywhere but in code and in quotation marks. A call without marks (JSON, a fence, Python) counts where nothing
 //! stands before it or nothing behind it: in the middle of an answer it is an example.
 
-use crate::ToolSpec;
 use crate::tool_calls::body::CallReader;
+use crate::tool_calls::fence::FENCE;
 use crate::tool_calls::harmony;
-use crate::tool_calls::json_calls::{
-    ARGUMENT_KEYS, Calls, NAME_KEYS, balanced, is_definition, json_at, known,
-};
+use crate::tool_calls::json_calls::{Calls, NAME_KEYS, balanced, json_at, known};
 use crate::tool_calls::marks::{Mark, Role, mark, may_become_mark};
-use crate::tool_calls::{names, python};
+use crate::tool_calls::python;
+use crate::tool_calls::unreadable::{broken_object, unreadable};
 use serde_json::Value;
 
 /// Bytes from a possible beginning of a call in which it is looked for while it comes; beyond them the end of the answer decides.
@@ -19,17 +18,10 @@ pub const MAX_LOOKAHEAD: usize = 4096;
 const MAX_INDENT: usize = 256;
 /// The cost of a place, in bytes that are looked at.
 const PLACE: usize = 64;
-/// Bytes of code in a line.
-const MAX_SPAN: usize = 4096;
-/// Bytes in which an example shows that it is one.
-const LONGEST_EXAMPLE: usize = 200;
 /// Brackets that JSON may begin with.
 const MAX_BRACKETS: usize = 8;
 /// Calls in a row without marks.
-const MAX_BLOCKS: usize = 100;
-/// The language of Gemma's fences with calls in them.
-const TOOL_CODE: &str = "tool_code";
-const FENCE: &str = "```";
+pub const MAX_BLOCKS: usize = 100;
 /// Other keys that a call's JSON begins with.
 const OTHER_KEYS: &[&str] =
     &["arguments", "parameters", "args", "tool_calls", "tool_call", "tool_call_id", "type", "id"];
@@ -197,7 +189,7 @@ impl Scan<'_, '_> {
         harmony::read(rest, self.reader).map_or(Found::Text(1), Found::Spoken)
     }
 
-    fn are_of_tools(&self, calls: &Calls) -> bool {
+    pub fn are_of_tools(&self, calls: &Calls) -> bool {
         calls.iter().all(|(name, _)| self.reader.tools.iter().any(|tool| tool.name == *name))
     }
 
@@ -214,7 +206,7 @@ impl Scan<'_, '_> {
     }
 
     /// Calls without marks count in front of an answer or at its end.
-    fn block(&self, at: usize, calls: Calls, length: usize, is_first: bool) -> Found {
+    pub fn block(&self, at: usize, calls: Calls, length: usize, is_first: bool) -> Found {
         let behind = &self.text[at + length..];
         if !self.is_whole {
             let is_decided = !is_first && !behind.trim().is_empty() && !self.may_be_calls(behind);
@@ -283,11 +275,7 @@ impl Scan<'_, '_> {
                 let is_python = text.starts_with('[') && !text[1..].trim_start().starts_with(['{', '[']);
                 (!is_python || self.are_exact(&calls)).then(|| (calls, text.len() - rest.len()))
             }
-            '`' => {
-                let fence = Fence::at(text)?;
-                let calls = self.in_fence(&fence)?;
-                Some((calls, fence.length))
-            }
+            '`' => self.fenced(text),
             _ => self.named(text),
         }
     }
@@ -328,7 +316,7 @@ impl Scan<'_, '_> {
     }
 
     /// The calls at the beginning of `text`, and what follows them. They have to end where the answer was cut off.
-    fn body<'b>(&self, text: &'b str) -> Option<(Calls, &'b str)> {
+    pub fn body<'b>(&self, text: &'b str) -> Option<(Calls, &'b str)> {
         let (calls, rest, is_ended) = self.reader.body(text)?;
         (is_ended || !self.reader.is_cut_off).then_some((calls, rest))
     }
@@ -377,7 +365,7 @@ impl Scan<'_, '_> {
     }
 
     /// Returns whether JSON, as far as it has come, describes a call or may come to.
-    fn may_be_json_call(&self, text: &str) -> bool {
+    pub fn may_be_json_call(&self, text: &str) -> bool {
         let mut inner = text;
         for _ in 0..MAX_BRACKETS {
             let Some(within) = inner.strip_prefix(['{', '[']) else { break };
@@ -471,161 +459,11 @@ impl Scan<'_, '_> {
                 || may_become_mark(behind)
                 || mark(behind).is_some_and(|mark| matches!(mark.role, Role::Key | Role::Separator)))
     }
-
-    /// A fence, or code in a line.
-    fn backticks(&self, at: usize, is_first: bool) -> Found {
-        let rest = &self.text[at..];
-        let count = rest.len() - rest.trim_start_matches('`').len();
-        if begins_line(self.text, at) && (count >= FENCE.len() || count == rest.len() && !self.is_whole) {
-            return self.fence(at, is_first);
-        }
-        let line = &rest[count..boundary(rest, count + MAX_SPAN)];
-        let end = line.find("\n\n").unwrap_or(line.len());
-        let mark = "`".repeat(count);
-        let closing = line[..end].match_indices(&mark).find(|(close, _)| {
-            let is_longer = line[close + count..].starts_with('`') || line[..*close].ends_with('`');
-            !is_longer
-        });
-        let is_open = !self.is_whole && end == line.len() && line.len() == rest.len() - count;
-        match closing {
-            // More backticks may come.
-            Some((close, _)) if is_open && close + count == line.len() => Found::Span(count),
-            Some((close, _)) => Found::Text(count + close + count),
-            None if is_open => Found::Span(count),
-            None => Found::Text(count),
-        }
-    }
-
-    fn fence(&self, at: usize, is_first: bool) -> Found {
-        let rest = &self.text[at..];
-        let Some(fence) = Fence::at(rest) else {
-            return if self.is_whole { Found::Text(rest.len()) } else { Found::Open };
-        };
-        if !self.is_whole && fence.is_closed && fence.length == rest.len() && !rest.ends_with('\n') {
-            // More may stand on its last line.
-            return if self.may_hold_calls(&fence, is_first) { Found::Open } else { fence.code() };
-        }
-        if !self.may_hold_calls(&fence, is_first) {
-            return if self.is_whole { Found::Text(fence.length) } else { fence.code() };
-        }
-        if !self.is_whole && !fence.is_closed {
-            return Found::Open;
-        }
-        if self.reader.spend(fence.length).is_none() {
-            return Found::Text(fence.length);
-        }
-        let calls = self.in_fence(&fence);
-        let is_last = rest[fence.length..].trim().is_empty();
-        if mark(fence.body.trim_start()).is_some() {
-            // Marks in a fence are an example, unless the fence is all of the answer.
-            return match calls.filter(|_| is_first && is_last) {
-                Some(calls) if self.is_whole => Found::Calls(calls, fence.length),
-                _ if is_last && !self.is_whole => Found::Open,
-                _ => Found::Text(fence.length),
-            };
-        }
-        match (calls, broken_object(fence.body, self.reader.tools)) {
-            (Some(calls), _) => self.block(at, calls, fence.length, is_first),
-            (None, None) => Found::Text(fence.length),
-            (None, Some((name, arguments))) => match self.block(at, Calls::new(), fence.length, is_first) {
-                Found::Calls(..) => Found::Unreadable(name, arguments),
-                other => other,
-            },
-        }
-    }
-
-    /// Returns whether a fence may hold calls, as far as it has come.
-    fn may_hold_calls(&self, fence: &Fence<'_>, is_first: bool) -> bool {
-        let body = fence.body.trim_start();
-        if body.is_empty() {
-            return !self.is_whole && !fence.is_closed;
-        }
-        if fence.language == TOOL_CODE {
-            return true;
-        }
-        match body.starts_with(['{', '[']) {
-            true => self.may_be_json_call(body),
-            false => {
-                is_first
-                    && (mark(body).is_some_and(|mark| mark.opens())
-                        || !self.is_whole && may_become_mark(body))
-            }
-        }
-    }
-
-    /// The calls that a fence holds, if it holds nothing else.
-    fn in_fence(&self, fence: &Fence<'_>) -> Option<Calls> {
-        let mut rest = fence.body.trim();
-        let mut all = Calls::new();
-        for _ in 0..MAX_BLOCKS {
-            if rest.is_empty() {
-                return (!all.is_empty()).then_some(all);
-            }
-            let (calls, behind) = if mark(rest).is_some_and(|mark| mark.opens()) {
-                self.reader.marked(rest)?
-            } else if rest.starts_with(['{', '[']) {
-                self.body(rest)?
-            } else {
-                let (call, behind) = self.reader.python(rest).filter(|_| fence.language == TOOL_CODE)?;
-                (vec![call], behind)
-            };
-            if fence.language == TOOL_CODE && !self.are_of_tools(&calls) {
-                return None;
-            }
-            all.extend(calls);
-            rest =
-                behind.trim_start_matches(|c: char| c.is_whitespace() || matches!(c, ',' | ';' | '}' | ']'));
-        }
-        None
-    }
 }
 
 /// The name at the beginning of `text`, with a namespace and a number.
 fn word(text: &str) -> &str {
     &text[..text.find(|c: char| !(python::is_name(c) || c == ':')).unwrap_or(text.len())]
-}
-
-/// A fence at the beginning of a text, whose first line has come.
-pub struct Fence<'t> {
-    language: &'t str,
-    body: &'t str,
-    is_closed: bool,
-    length: usize,
-    ticks: usize,
-    body_at: usize,
-}
-
-impl<'t> Fence<'t> {
-    fn at(text: &'t str) -> Option<Self> {
-        let ticks = text.len() - text.trim_start_matches('`').len();
-        let line_end = text.find('\n').filter(|_| ticks >= FENCE.len())?;
-        let body_at = line_end + 1;
-        let language = text[ticks..line_end].trim();
-        let (body, length, is_closed) = match closing_fence(&text[body_at..], ticks) {
-            Some((end, behind)) => (&text[body_at..body_at + end], body_at + behind, true),
-            None => (&text[body_at..], text.len(), false),
-        };
-        Some(Self { language, body, is_closed, length, ticks, body_at })
-    }
-
-    fn code(&self) -> Found {
-        Found::Code(self.body_at, self.ticks)
-    }
-}
-
-/// Where the body of a fence ends, and where what follows it begins. Its last line may have the backticks at its end.
-pub fn closing_fence(body: &str, ticks: usize) -> Option<(usize, usize)> {
-    let mark = "`".repeat(ticks);
-    let mut at = 0;
-    for line in body.split_inclusive('\n') {
-        let trimmed = line.trim_end();
-        if trimmed.ends_with(&mark) {
-            let end = trimmed.trim_end_matches('`').len();
-            return Some((at + end, at + line.len()));
-        }
-        at += line.len();
-    }
-    None
 }
 
 /// The last character boundary up to `at`.
@@ -648,100 +486,7 @@ fn is_quoted(before: &str) -> bool {
 }
 
 /// Tags that HTML and XML have as well.
-fn is_common(mark: &Mark) -> bool {
+pub fn is_common(mark: &Mark) -> bool {
     !mark.is_token
         && matches!(mark.tag, "code" | "call" | "calls" | "user" | "tools" | "</tool>" | "function")
-}
-
-/// Tool and arguments at a mark that opens something which cannot be read, if that is a call.
-fn unreadable(text: &str, at: usize, tag: &Mark, tools: &[ToolSpec]) -> Option<(String, String)> {
-    let body = &text[at + tag.length..];
-    if let Some(broken) = broken_object(body, tools) {
-        return Some(broken);
-    }
-    // In the middle of a sentence a mark may be what the sentence is about.
-    let is_set_off = tag.is_token || begins_line(text, at);
-    if !is_set_off || is_placeholder(body) {
-        return None;
-    }
-    let is_call = match &tag.name {
-        Some(name) => names::is_identifier(name) && (tag.is_empty || is_begun(body)),
-        None => {
-            is_like_a_call(body, tools) || !is_common(tag) && is_closed_at_end(body, begins_line(text, at))
-        }
-    };
-    let named = || {
-        let places =
-            tools.iter().filter_map(|tool| Some((body.find(tool.name.as_str())?, tool.name.clone())));
-        places.min().map(|(_, name)| name)
-    };
-    let name = tag.name.as_deref().map(|name| known(name, tools).unwrap_or_else(|| name.to_owned()));
-    let arguments = if body.trim().is_empty() { &text[at..] } else { body.trim() };
-    is_call.then(|| (name.or_else(named).unwrap_or_default(), arguments.to_owned()))
-}
-
-/// Returns whether anything but a sentence stands behind the tag of a call.
-fn is_begun(body: &str) -> bool {
-    let body = body.trim_start();
-    body.starts_with(['{', '[', '<']) || body.contains("</")
-}
-
-/// Returns whether a mark closes what was opened, and the next call or nothing but marks follows. At the beginning of a line
-/// nothing at all may follow.
-fn is_closed_at_end(body: &str, begins_line: bool) -> bool {
-    let places = body.match_indices('<').chain(body.match_indices('[')).chain(body.match_indices(']'));
-    let closes = |(at, _): (usize, &str)| mark(&body[at..]).filter(Mark::closes).map(|_| at);
-    let Some(end) = places.filter_map(closes).min() else { return begins_line && body.trim().is_empty() };
-    let mut rest = &body[end..];
-    while let Some(mark) = mark(rest.trim_start()) {
-        if mark.opens() {
-            return true;
-        }
-        rest = &rest.trim_start()[mark.length..];
-    }
-    rest.trim().is_empty()
-}
-
-/// Returns whether a call is only shown as an example.
-fn is_placeholder(body: &str) -> bool {
-    let head = body[..boundary(body, LONGEST_EXAMPLE)].trim_start();
-    let line = head.lines().next().unwrap_or_default();
-    let begins = ["…", "...", "$", "<function-name>"].iter().any(|sign| head.starts_with(sign));
-    begins || ["{...}", "{…}", ": ...", ": …"].iter().any(|sign| line.contains(sign))
-}
-
-/// Tool and arguments of `{"name": "…", "arguments": …}` that is not valid JSON, with the name of an existing tool.
-pub fn broken_object(text: &str, tools: &[ToolSpec]) -> Option<(String, String)> {
-    let text = text.trim_start().trim_start_matches('[').trim_start();
-    let text = text.strip_prefix('{')?.trim_start_matches('{').trim_start();
-    let (key, rest) = quoted(text)?;
-    let (name, rest) = quoted(rest.trim_start().strip_prefix(':')?.trim_start())?;
-    let name = known(name, tools).filter(|_| NAME_KEYS.contains(&key))?;
-    let rest = rest.trim_start().strip_prefix(',')?.trim_start();
-    let (key, rest) = quoted(rest)?;
-    let arguments = rest.trim_start().strip_prefix(':')?.trim();
-    let is_definition = json_at(arguments).is_some_and(|(value, _)| is_definition(&value));
-    let is_example = is_definition
-        || is_placeholder(arguments)
-        || arguments.trim_start_matches('{').trim_start().starts_with(['…', '.']);
-    (ARGUMENT_KEYS.contains(&key) && !is_example).then(|| (name, arguments.to_owned()))
-}
-
-/// Returns whether what follows a mark is code, not a sentence.
-fn is_like_a_call(body: &str, tools: &[ToolSpec]) -> bool {
-    let body = body.trim_start();
-    let body = body.strip_prefix("call:").unwrap_or(body);
-    let end = body.find(|c: char| !python::is_name(c)).unwrap_or(body.len());
-    match (&body[..end], body[end..].trim_start().chars().next()) {
-        ("", next) => matches!(next, Some('{' | '[')) && body.contains(['"', '\'', ':']),
-        (name, next) => {
-            known(name, tools).is_some() && next.is_some() || matches!(next, Some('{' | '(' | '='))
-        }
-    }
-}
-
-/// The string at the beginning of `text` and what follows it.
-fn quoted(text: &str) -> Option<(&str, &str)> {
-    let quote = text.chars().next().filter(|c| matches!(c, '"' | '\''))?;
-    text[1..].split_once(quote)
 }
