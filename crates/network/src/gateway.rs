@@ -9,7 +9,7 @@ use super::host::Host;
 use super::list::Entry;
 use super::narrowing::Narrowing;
 use super::project::Project;
-use super::registries::REGISTRIES;
+use super::refusals::{self, Refusals};
 use super::request::Request;
 use super::rules::{Reach, Rules, Verdict};
 use super::traffic::{Limits, Meter};
@@ -22,7 +22,7 @@ use agent_policy::{Answer, Approver, Question};
 use agent_sandbox::{Network, Sandbox, Tunnels};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -31,26 +31,12 @@ use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 /// Questions that wait for the user at once. About further hosts the user is not asked.
 const MAX_QUESTIONS: usize = 8;
-/// Refusals that are kept for the model.
-const MAX_REFUSALS: usize = 10;
-/// Different refusals that get a `denied` event each; a notice says that there are more. Every connection gets its own event
-/// in any case.
-const MAX_DENIALS: usize = 100;
 /// The time for which a connection waits for the user's answer.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(120);
 /// The time for which the end of a session waits for the events of its connections.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 /// The limit on all connections, as events name it.
 const CONNECTIONS: &str = "connections";
-/// Messages of programs that cannot reach a host because the sandbox has no network.
-const NO_NETWORK: [&str; 5] = [
-    "Could not resolve host",
-    "Temporary failure in name resolution",
-    "Network is unreachable",
-    "Name or service not known",
-    "getaddrinfo EAI_AGAIN",
-];
-
 /// The permission of a connection.
 #[derive(Debug, Clone)]
 pub(super) struct Permit {
@@ -97,19 +83,11 @@ pub struct Gateway {
     connections: AtomicU64,
     bytes: Arc<AtomicU64>,
     slots: Semaphore,
-    refusals: Lock<Vec<String>>,
-    reported_limits: Lock<HashSet<&'static str>>,
-    /// Targets and reasons that have had their `denied` event.
-    reported_denials: Lock<HashSet<String>>,
+    refusals: Refusals,
     /// Set if the user is asked about every host, where no list names any.
     asks: AtomicBool,
     /// The store of the user's answers for the project.
     project: Lock<Option<Project>>,
-    /// Outputs of programs that failed because the sandbox has no network, and those of them that name a package registry.
-    without_network: AtomicU64,
-    without_registry: AtomicU64,
-    /// Refused connections to package registries.
-    refused_registries: AtomicU64,
     /// The credentials that programs inside use without holding them.
     pub(super) bindings: Bindings,
     ended: watch::Sender<bool>,
@@ -145,14 +123,9 @@ impl Gateway {
             said: Lock::default(),
             connections: AtomicU64::new(0),
             bytes: Arc::default(),
-            refusals: Lock::default(),
-            reported_limits: Lock::default(),
-            reported_denials: Lock::default(),
+            refusals: Refusals::default(),
             asks: AtomicBool::new(false),
             project: Lock::default(),
-            without_network: AtomicU64::new(0),
-            without_registry: AtomicU64::new(0),
-            refused_registries: AtomicU64::new(0),
             bindings: Bindings::default(),
             ended: watch::Sender::new(false),
             silent: Lock::new(false),
@@ -443,11 +416,11 @@ impl Gateway {
     pub fn explain(&self, output: &str) -> Option<String> {
         self.said.lock().clear();
         self.bindings.forget_said();
-        if let refusals @ [_, ..] = &std::mem::take(&mut *self.refusals.lock())[..] {
-            return Some(format!("[the network refused: {}]", refusals.join("; ")));
+        if let Some(refused) = self.refusals.take() {
+            return Some(refused);
         }
         let has_list = !self.rules.lock().allowed().is_empty();
-        if self.is_full() || has_list || !NO_NETWORK.iter().any(|message| output.contains(message)) {
+        if self.is_full() || has_list || !refusals::names_missing_network(output) {
             return None;
         }
         if self.asks_about_all() {
@@ -456,10 +429,7 @@ impl Gateway {
                     .to_owned(),
             );
         }
-        self.without_network.fetch_add(1, Relaxed);
-        if REGISTRIES.iter().any(|host| output.contains(host)) {
-            self.without_registry.fetch_add(1, Relaxed);
-        }
+        self.refusals.count_missing_network(output);
         let remedy = self.remedy();
         Some(format!("[the sandbox has no network; only the user can change that: {remedy}]"))
     }
@@ -470,31 +440,7 @@ impl Gateway {
 
     /// Returns what a user who was not asked should know at the end: what needed a network, and how it is allowed.
     pub fn missed(&self) -> Option<String> {
-        let command = self.command();
-        let counted = |count: u64, one: &str, more: &str| match count {
-            1 => format!("1 {one}"),
-            _ => format!("{count} {more}"),
-        };
-        let (refused, registry, without) = (
-            self.refused_registries.load(Relaxed),
-            self.without_registry.load(Relaxed),
-            self.without_network.load(Relaxed),
-        );
-        if refused > 0 {
-            let was = counted(
-                refused,
-                "connection to a package registry was refused",
-                "connections to a package registry were refused",
-            );
-            return Some(format!("{was}; {command} registries allows them"));
-        }
-        if registry > 0 {
-            let was =
-                counted(registry, "command needs a package registry", "commands need a package registry");
-            return Some(format!("{was} and the sandbox has none: {command} registries allows it"));
-        }
-        let was = counted(without, "command needs a network", "commands need a network");
-        (without > 0).then(|| format!("{was} and the sandbox has none: {}", self.remedy()))
+        self.refusals.missed(self.command(), &self.remedy())
     }
 
     /// Runs `work`, unless the session ends first.
@@ -636,7 +582,7 @@ impl Gateway {
     pub(super) fn report(&self, request: &Request, meter: &Meter, allowed: bool, end: Option<&CloseReason>) {
         let (host, port) = (&request.host, request.port);
         if let Some(CloseReason::Limit(limit, _)) = end {
-            match self.reported_limits.lock().insert(limit) {
+            match self.refusals.is_new_limit(limit) {
                 true => self.emit(Event::LimitReached { limit: (*limit).to_owned() }),
                 false if *limit == CONNECTIONS => return,
                 false => {}
@@ -644,7 +590,7 @@ impl Gateway {
         }
         let reason = end.and_then(CloseReason::reason).map(str::to_owned);
         if !allowed && Entry::Registries.covers(host, port) {
-            self.refused_registries.fetch_add(1, Relaxed);
+            self.refusals.count_registry();
         }
         if let (false, Some(reason)) = (allowed, &reason) {
             self.deny("connect to ", &format!("{host}:{port}"), reason);
@@ -662,26 +608,9 @@ impl Gateway {
 
     /// Keeps a refusal for the model, and emits a `denied` event for the first of its kind: programs try again and again.
     pub(super) fn deny(&self, verb: &str, target: &str, reason: &str) {
-        let refusal = format!("{target} ({reason})");
-        let mut refusals = self.refusals.lock();
-        if refusals.len() < MAX_REFUSALS && !refusals.contains(&refusal) {
-            refusals.push(refusal.clone());
+        if let Some(event) = self.refusals.denied(verb, target, reason) {
+            self.emit(event);
         }
-        drop(refusals);
-        let mut reported = self.reported_denials.lock();
-        if reported.len() > MAX_DENIALS || !reported.insert(refusal) {
-            return;
-        }
-        let is_last = reported.len() > MAX_DENIALS;
-        drop(reported);
-        self.emit(match is_last {
-            false => Event::Denied { what: format!("{verb}{target}"), rule: reason.to_owned() },
-            true => Event::Notice {
-                text: format!(
-                    "the network refused more than {MAX_DENIALS} targets; further ones appear only as connection events"
-                ),
-            },
-        });
     }
 
     pub(super) fn emit(&self, event: Event) {

@@ -21,6 +21,7 @@ mod host;
 mod list;
 mod narrowing;
 mod project;
+mod refusals;
 mod registries;
 mod request;
 mod rules;
