@@ -5,18 +5,20 @@ mod host;
 mod in_place;
 mod outside;
 mod populate;
+mod records;
 mod refresh;
+mod root;
 mod several;
+mod state;
 
 pub use branch::Merge;
 pub use outside::Outside;
 pub use refresh::Refreshed;
+pub use root::validate;
 
 use crate::base::{Base, is_own_git};
 use crate::build_files::Trees;
 use crate::changes::{ChangeSet, Exclusions};
-use crate::entries::Rejected;
-use crate::file_system;
 use crate::git_settings;
 use crate::history::Checkpoint;
 use crate::history::History;
@@ -28,15 +30,14 @@ use crate::mode::{self, Mode, ModeDecision};
 use crate::notices;
 use crate::outer_repository;
 use crate::retention;
-use crate::scan::{IgnoredEntries, Scan, ScanContext, Scanner};
+use crate::scan::{Scan, ScanContext, Scanner};
 use crate::select::{self, select};
-use crate::selection::{LeftOut, Selection};
+use crate::selection::LeftOut;
 use crate::shown::{SHOWN, Shown, SinceShown};
 use crate::store::Store;
 use crate::surroundings::{self, Surroundings};
 use crate::symlinks::{self, Symlinks};
 use crate::tree_path::TreePath;
-use crate::withheld::Search;
 use agent_base::error::Error;
 use agent_base::error::Result;
 use agent_base::lock::Lock;
@@ -46,7 +47,9 @@ use agent_event::Changes;
 use agent_sandbox::HomeFile;
 use agent_sandbox::Sandbox;
 use agent_sandbox::WorkspaceMount;
-use serde::{Deserialize, Serialize};
+use records::{ABOUT, ACCEPTED, APPLIED, About, AppliedRecord, BASE, ORIGIN, SKIPPED, Skipped};
+use serde::Serialize;
+use state::SessionState;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -112,124 +115,6 @@ pub struct Workspace {
     around: Arc<Lock<Option<Surroundings>>>,
 }
 
-struct SessionState {
-    mount: WorkspaceMount,
-    /// The directory that lies under what the sandbox writes.
-    beneath: Option<PathBuf>,
-    /// Set if the sandbox has copies of the files that git does not ignore, also where the mount shows the others.
-    copies: bool,
-    /// The look for what of the ignored files the sandbox is not to see, until it is filled.
-    search: Option<Search>,
-    /// The ignored paths that the sandbox does not see.
-    withheld: BTreeSet<TreePath>,
-    /// The host's tree as [`Workspace::reopen`] found it.
-    found: Option<Selection>,
-    /// The state of the host's tree at the last look; `None` until a process that attached to a running sandbox has
-    /// looked.
-    view: Option<HostView>,
-    base: Base,
-    /// Set if [`SessionState::base`] is still to be read: it is large, and a fork is ready before anybody needs it.
-    is_unread: bool,
-    /// Set if the base holds edits of the host's that its record does not. A process that ends before it is written finds them
-    /// again by looking at the host.
-    has_unsaved_edits: bool,
-    /// The `.git` of a fresh sandbox, where the workspace's repository does not lie in it as a whole.
-    own_git: Option<Manifest>,
-    scanner: Scanner,
-    history: History,
-    /// Differences of the sandbox from the base when the session began; empty unless it is a branch of another one.
-    origin: Delta,
-    /// Differences of the host from the base that an apply wrote.
-    accepted: Delta,
-    applied: Vec<AppliedRecord>,
-    /// The differences from the base that no prompt under way has made, where the sandbox writes straight into the host's
-    /// tree.
-    before_prompt: Delta,
-    /// The findings of the last look beside the changes.
-    skipped: Skipped,
-}
-
-/// A tree of at least this many paths is freed on a thread of its own.
-const LARGE_PATHS: usize = 10_000;
-
-impl Drop for SessionState {
-    fn drop(&mut self) {
-        // Freeing a large tree takes long, and a process that ends would wait for it.
-        if self.base.nodes.len() >= LARGE_PATHS {
-            let tree = (std::mem::take(&mut self.base), self.found.take());
-            // Where no thread can be started, it is freed here.
-            let _ = std::thread::Builder::new().spawn(move || drop(tree));
-        }
-    }
-}
-
-impl SessionState {
-    /// That of a workspace in which nothing has happened yet.
-    fn new(mount: WorkspaceMount, base: Base, scanner: Scanner) -> Self {
-        Self {
-            copies: mount == WorkspaceMount::Empty,
-            mount,
-            beneath: None,
-            search: None,
-            withheld: BTreeSet::new(),
-            found: None,
-            view: None,
-            base,
-            is_unread: false,
-            has_unsaved_edits: false,
-            own_git: None,
-            scanner,
-            history: History::new(),
-            origin: Delta::new(),
-            accepted: Delta::new(),
-            applied: Vec::new(),
-            before_prompt: Delta::new(),
-            skipped: Skipped::default(),
-        }
-    }
-}
-
-/// The findings of a look beside the changes.
-#[derive(Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Skipped {
-    /// Entries that cannot be applied.
-    #[serde(flatten)]
-    rejected: Rejected,
-    #[serde(default)]
-    ignored: IgnoredEntries,
-}
-
-/// The facts that are kept about the workspace beside its base.
-#[derive(Serialize, Deserialize)]
-struct About {
-    /// As [`crate::tree_path::to_text`] writes it.
-    root: String,
-    mount: Mode,
-    /// Set if files were copied into an overlay.
-    #[serde(default)]
-    copies: bool,
-    /// The directory that lies under what the sandbox writes.
-    #[serde(default)]
-    beneath: Option<PathBuf>,
-    include: Vec<String>,
-    exclude: Vec<String>,
-}
-
-/// An apply that can be taken back.
-#[derive(Clone, Serialize, Deserialize)]
-struct AppliedRecord {
-    /// The time when it was written, RFC 3339; empty in records of older versions.
-    #[serde(default)]
-    time: String,
-    /// The changes that were written, from what the host had.
-    written: ChangeSet,
-    /// [`SessionState::accepted`] before it.
-    accepted: Delta,
-    /// The prompt that wrote it, where the sandbox writes straight into the host's tree.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    prompt: Option<u64>,
-}
-
 /// The result of an apply.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Applied {
@@ -279,7 +164,7 @@ impl Workspace {
         for inside in own.iter().flatten().filter_map(|own| own.strip_prefix(&root).ok()) {
             options.select.exclude.push(format!("/{}", inside.display()));
         }
-        let can_overlay = options.can_overlay && can_hold_layers(session);
+        let can_overlay = options.can_overlay && root::can_hold_layers(session);
         let selection = select(&root, &options.select.looking(options.mode.shows_ignored(can_overlay)))?;
         let ModeDecision { mount, copies, notice } =
             mode::decide(options.mode, &root, &selection, can_overlay, options.is_layered)?;
@@ -669,46 +554,9 @@ impl Workspace {
     }
 }
 
-const ABOUT: &str = "about.json";
-const BASE: &str = "base.json";
-/// There while the session's sandbox has all of its files.
-const FILLED: &str = "filled.json";
-/// There until a branch has recorded what its sandbox began with.
-const UNSETTLED: &str = "unsettled.json";
-const ORIGIN: &str = "origin.json";
-const ACCEPTED: &str = "accepted.json";
-/// The file that lists the ignored paths that the sandbox does not see.
-const WITHHELD: &str = "withheld.json";
-const APPLIED: &str = "applied.json";
-const SKIPPED: &str = "skipped.json";
-
 /// Returns whether what git ignores on the host is seen inside.
 fn shows_host(mount: &WorkspaceMount) -> bool {
     matches!(mount, WorkspaceMount::Overlay { .. } | WorkspaceMount::Forked { .. })
-}
-
-fn about(root: &Path, state: &SessionState, options: &select::SelectOptions) -> About {
-    use std::os::unix::ffi::OsStrExt;
-    About {
-        root: crate::tree_path::to_text(root.as_os_str().as_bytes()),
-        mount: match &state.mount {
-            WorkspaceMount::Empty => Mode::Copy,
-            WorkspaceMount::Overlay { .. } | WorkspaceMount::Forked { .. } => Mode::Overlay,
-            WorkspaceMount::Bind(_) => Mode::Bind,
-        },
-        copies: state.copies,
-        beneath: state.beneath.clone(),
-        include: options.include.clone(),
-        exclude: options.exclude.clone(),
-    }
-}
-
-/// Returns whether the writable layer of an overlay can lie in `directory`: not on an overlay itself (that of a container's root).
-fn can_hold_layers(directory: &Path) -> bool {
-    let is_overlay =
-        |directory: &Path| file_system::kind(directory).map(|kind| kind == file_system::OVERLAYFS);
-    let mut there = directory.ancestors().filter_map(is_overlay);
-    !there.next().unwrap_or_default()
 }
 
 fn scanner(root: &Path, options: &select::SelectOptions) -> Result<Scanner> {
@@ -744,39 +592,6 @@ fn tree(base: &Base, delta: &Delta) -> Manifest {
         };
     }
     tree
-}
-
-/// The directory as it really is, if it can be a workspace. `named`: whether the user named it with `-C`.
-pub fn validate(root: &Path, named: bool, machine: &Machine) -> Result<PathBuf> {
-    let cannot = |error| {
-        Error::usage(format!("{} cannot be the workspace", root.display()))
-            .caused_by(anyhow::Error::from(error))
-    };
-    let real = root.canonicalize().map_err(cannot)?;
-    if !real.is_dir() {
-        return Err(
-            Error::usage(format!("{} is not a directory", root.display())).hint("name a directory with -C")
-        );
-    }
-    if real.to_str().is_none() {
-        // Sessions, events and engines name the workspace as text.
-        return Err(Error::usage(format!(
-            "{} cannot be the workspace: its path is not UTF-8",
-            real.display()
-        ))
-        .hint("rename the directory, or mount it at another place"));
-    }
-    if real == Path::new("/") {
-        return Err(
-            Error::usage("the whole machine cannot be the workspace").hint("name a directory with -C")
-        );
-    }
-    let home = machine.home().and_then(|home| home.canonicalize().ok());
-    if !named && home.is_some_and(|home| home == real) {
-        return Err(Error::usage("your whole home directory would be the workspace")
-            .hint(format!("change to a project's directory, or name this one: -C {}", root.display())));
-    }
-    Ok(real)
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {

@@ -1,6 +1,7 @@
 //! A second workspace that begins as a session's own is now, and its changes on their way back.
 
-use super::{ABOUT, ACCEPTED, BASE, ORIGIN, UNSETTLED, Workspace, about, blocking};
+use super::records::{ABOUT, ACCEPTED, About, BASE, ORIGIN, UNSETTLED};
+use super::{Workspace, blocking};
 use crate::apply::{Conflict, is_base, is_done, keep_host_mode};
 use crate::changes::{Change, ChangeSet};
 use crate::fetch::{Fetched, fetch_group};
@@ -51,7 +52,7 @@ impl Workspace {
                 return Err(Error::usage("the workspace is the user's own directory, of which there is one")
                     .hint("without --workspace-mode bind, the sandbox gets a copy"));
             }
-            (state.base.clone(), state.history.delta().clone(), about(&self.root, &state, &self.options))
+            (state.base.clone(), state.history.delta().clone(), About::of(&self.root, &state, &self.options))
         };
         let (from, session) = (self.store.clone(), session.to_owned());
         let machine = Arc::clone(&self.options.machine);

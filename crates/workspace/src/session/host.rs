@@ -1,6 +1,8 @@
 //! Writing a session's changes to the host, and taking that back.
 
-use super::{ACCEPTED, APPLIED, Applied, AppliedRecord, SessionState, Workspace, blocking};
+use super::records::{ACCEPTED, APPLIED, AppliedRecord};
+use super::state::SessionState;
+use super::{Applied, Workspace, blocking};
 use crate::apply::Plan;
 use crate::bare_repository;
 use crate::changes::{Change, ChangeSet};

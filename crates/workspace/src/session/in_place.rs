@@ -1,7 +1,9 @@
 //! A tree that the sandbox writes straight into: its files are kept as they were before, and what each prompt changed is recorded as an
 //! apply is, so that it is taken back like one.
 
-use super::{APPLIED, AppliedRecord, SessionState, Workspace, review};
+use super::records::{APPLIED, AppliedRecord};
+use super::state::SessionState;
+use super::{Workspace, review};
 use crate::base::Base;
 use crate::changes::{Change, ChangeSet};
 use crate::host_dir::HostDir;

@@ -1,6 +1,7 @@
 //! The files of a sandbox outside of the diff: what git ignores, and `$HOME`.
 
-use super::{Options, SessionState, Workspace, blocking};
+use super::state::SessionState;
+use super::{Options, Workspace, blocking};
 use crate::entries::validate;
 use crate::saved_tree;
 use crate::transfer::{inside, remove_directories};

@@ -1,7 +1,9 @@
 //! How a session's sandbox gets its files: a fresh one, that of a resumed session, one that has been there all the time.
 
-use super::SessionState;
-use super::{ABOUT, BASE, FILLED, WITHHELD, Workspace, about, blocking, can_hold_layers, in_place, tree};
+use super::records::{ABOUT, About, BASE, FILLED, WITHHELD};
+use super::root::can_hold_layers;
+use super::state::SessionState;
+use super::{Workspace, blocking, in_place, tree};
 use crate::base::Base;
 use crate::base::is_own_git;
 use crate::home;
@@ -74,7 +76,7 @@ impl Workspace {
         }
         (state.mount, state.copies) = (WorkspaceMount::Empty, true);
         if !self.is_transient {
-            self.save(ABOUT, about(&self.root, &state, &self.options)).await?;
+            self.save(ABOUT, About::of(&self.root, &state, &self.options)).await?;
         }
         Ok(true)
     }
@@ -118,7 +120,7 @@ impl Workspace {
             scanner.remember(sandbox, &base.nodes, false).await?;
         }
         if !self.is_transient {
-            let (store, about) = (self.store.clone(), about(&self.root, &state, &self.options));
+            let (store, about) = (self.store.clone(), About::of(&self.root, &state, &self.options));
             let base = state.base.clone();
             blocking(move || {
                 store.save_both((ABOUT, &about), (BASE, &base))?;
@@ -133,7 +135,7 @@ impl Workspace {
     pub(super) async fn record_beginning(&self) -> Result<()> {
         let state = self.state().await?;
         let (store, about, base) =
-            (self.store.clone(), about(&self.root, &state, &self.options), state.base.clone());
+            (self.store.clone(), About::of(&self.root, &state, &self.options), state.base.clone());
         blocking(move || store.save_both((ABOUT, &about), (BASE, &base))).await
     }
 

@@ -1,6 +1,8 @@
 //! Edits on the host during an open session: what the sandbox has not changed follows the host.
 
-use super::{ACCEPTED, SessionState, WITHHELD, Workspace, blocking, shows_host};
+use super::records::{ACCEPTED, WITHHELD};
+use super::state::SessionState;
+use super::{Workspace, blocking, shows_host};
 use crate::base::Base;
 use crate::changes::Change;
 use crate::host_changes::HostChanges;

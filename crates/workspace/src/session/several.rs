@@ -9,7 +9,9 @@
 //! An apply is checked in all directories before anything is written; where a write fails in one, what was written in the others is taken
 //! back. Only the workspace's own: `--branch` (commits that were made inside), delegated parts, races and batches.
 
-use super::{Applied, AppliedRecord, Options, Refreshed, Restored, SessionState, Workspace, blocking};
+use super::records::AppliedRecord;
+use super::state::SessionState;
+use super::{Applied, Options, Refreshed, Restored, Workspace, blocking};
 use crate::apply::conflicts_error;
 use crate::changes::ChangeSet;
 use crate::history::{Checkpoint, OfAdded};
