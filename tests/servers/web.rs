@@ -236,7 +236,11 @@ fn a_conversation_is_streamed_reviewed_applied_and_taken_back() {
     let stale = server.post(&at("apply"), &json!({"digest": "0".repeat(64)}), 409);
     assert_eq!(stale["diff"]["digest"], diff["digest"]);
     assert_eq!(std::fs::read_to_string(&host).expect("the file"), list);
-    let choice = json!({"digest": diff["digest"], "files": {"0": [1]}});
+    let second = &diff["files"][0]["hunks"][1]["id"];
+    let other = json!({"digest": diff["digest"], "files": {"0": [second, "8-10+8-10"]}});
+    let refused = server.post(&at("apply"), &other, 400);
+    assert!(refused["error"].as_str().is_some_and(|error| error.contains("does not have")), "{refused}");
+    let choice = json!({"digest": diff["digest"], "files": {"0": [second]}});
     assert_eq!(server.post(&at("apply"), &choice, 200)["applied"]["modified"], 1);
     assert_eq!(std::fs::read_to_string(&host).expect("the file"), list.replace("one", "ONE"));
     let (status, patch) = server.ask("GET", &at("patch"), &Value::Null);
@@ -583,7 +587,7 @@ fn what_is_refused_stays_refused_after_an_apply_a_change_and_a_restart() {
         key(&list["hunks"][0]["key"]): true, key(&list["hunks"][1]["key"]): false,
     });
     server.post(&at("decisions"), &json!({"decided": decided}), 200);
-    let choice = json!({"digest": diff["digest"], "files": {"1": [], "2": [1]}});
+    let choice = json!({"digest": diff["digest"], "files": {"1": [], "2": [list["hunks"][1]["id"]]}});
     assert_eq!(server.post(&at("apply"), &choice, 200)["applied"]["added"], 1);
     let refused = named(&[("a.txt", false), ("list.txt", false)]);
     assert_eq!(taken(&server.get(&at("diff"))), refused);
@@ -595,6 +599,34 @@ fn what_is_refused_stays_refused_after_an_apply_a_change_and_a_restart() {
     server.post(&at("command"), &json!({"text": command}), 202);
     tab.until(|name, _| name == "command_ended");
     assert_eq!(taken(&server.get(&at("diff"))), refused, "nor is what it became since");
+}
+
+/// "Take the sandbox's" wrote over whatever the host had by then.
+#[test]
+fn an_answer_about_a_conflict_holds_for_the_version_that_was_asked_about() {
+    let model = endpoint()
+        .tool_call("run_commands", json!({"command": "echo inside > list.txt"}))
+        .text("done")
+        .start();
+    let agent = agent().endpoint(&model).file("list.txt", "one\n");
+    let host = agent.workspace().join("list.txt");
+    let server = serve(agent);
+    let session = server.open();
+    let at = |path: &str| format!("/api/session/{session}/{path}");
+    let mut tab = server.tab(&session, 0);
+    server.post(&at("prompt"), &json!({"text": "change it"}), 202);
+    tab.until_idle();
+    std::fs::write(&host, "mine\n").expect("an edit");
+    let digest = server.get(&at("diff"))["digest"].clone();
+    let found = |answer: &Value| answer["details"][0]["found"].clone();
+    let asked = found(&server.post(&at("apply"), &json!({"digest": digest}), 409));
+    assert!(asked.is_string(), "{asked}");
+    server.post(&at("apply"), &json!({"digest": digest, "over": {"0": null}}), 422);
+    std::fs::write(&host, "mine, and more\n").expect("another edit");
+    let again = server.post(&at("apply"), &json!({"digest": digest, "over": {"0": asked}}), 409);
+    assert_eq!(std::fs::read_to_string(&host).expect("the file"), "mine, and more\n");
+    server.post(&at("apply"), &json!({"digest": digest, "over": {"0": found(&again)}}), 200);
+    assert_eq!(std::fs::read_to_string(&host).expect("the file"), "inside\n");
 }
 
 /// A bug: a model without a price ran without the limit.

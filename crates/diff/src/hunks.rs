@@ -1,7 +1,9 @@
 //! The lines of a unified diff, with three lines of context, as git and diff write them.
 
+use agent_base::hash::Hash;
 use agent_base::lock::Lock;
 use similar::{Algorithm, DiffOp, DiffTag, capture_diff_slices_deadline, group_diff_ops};
+use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -14,6 +16,12 @@ const COMPARE_TIMEOUT: Duration = Duration::from_secs(2);
 const BUDGET_TIME: Duration = Duration::from_secs(10);
 const BUDGET_PERIOD: Duration = Duration::from_secs(60);
 const LEAST_TIMEOUT: Duration = Duration::from_millis(20);
+
+/// Lines of both files from which on a comparison may take longer than it is given.
+const LONG_LINES: usize = 1_000;
+/// Results of such comparisons that are kept, and the operations in all of them: tens of megabytes at most.
+const MAX_KEPT: usize = 1_000;
+const MAX_KEPT_OPS: usize = 500_000;
 
 /// Lines of context around a change.
 pub const CONTEXT: usize = 3;
@@ -113,7 +121,28 @@ pub fn regions(old: &[&[u8]], new: &[&[u8]]) -> Vec<Region> {
     regions
 }
 
+/// Compares; the same lines always alike, also where less time is left than before.
 fn compare(old: &[&[u8]], new: &[&[u8]]) -> Vec<DiffOp> {
+    if old.len() + new.len() < LONG_LINES {
+        return compare_in_time(old, new);
+    }
+    let files = [old, new].map(|lines| Hash::of(lines.concat()));
+    if let Some((_, ops)) = KEPT.lock().iter().find(|(kept, _)| *kept == files) {
+        return ops.clone();
+    }
+    let ops = compare_in_time(old, new);
+    let mut kept = KEPT.lock();
+    kept.push_back((files, ops.clone()));
+    while kept.len() > MAX_KEPT || kept.iter().map(|(_, ops)| ops.len()).sum::<usize>() > MAX_KEPT_OPS {
+        kept.pop_front();
+    }
+    ops
+}
+
+/// Results of long comparisons, the newest last.
+static KEPT: Lock<VecDeque<([Hash; 2], Vec<DiffOp>)>> = Lock::new(VecDeque::new());
+
+fn compare_in_time(old: &[&[u8]], new: &[&[u8]]) -> Vec<DiffOp> {
     let started = Instant::now();
     let deadline = started + BUDGET.lock().left(started).clamp(LEAST_TIMEOUT, COMPARE_TIMEOUT);
     let ops = capture_diff_slices_deadline(Algorithm::Myers, old, new, Some(deadline));
@@ -189,6 +218,24 @@ mod tests {
         budget.spent += Duration::from_secs(9);
         assert_eq!(budget.left(now + Duration::from_secs(2)), Duration::ZERO);
         assert_eq!(budget.left(now + BUDGET_PERIOD), BUDGET_TIME);
+    }
+
+    #[test]
+    fn the_same_files_are_compared_alike_when_no_time_is_left() {
+        let file = |seed: u64| -> Vec<u8> {
+            let mut state = seed;
+            let mut bit = || {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                state >> 63
+            };
+            (0..4_000).flat_map(|_| if bit() == 0 { b"a\n" } else { b"b\n" }).copied().collect()
+        };
+        let (old, new) = (file(1), file(2));
+        let first = changed(&old, &new);
+        BUDGET.lock().spent = BUDGET_TIME;
+        let again = changed(&old, &new);
+        BUDGET.lock().spent = Duration::ZERO;
+        assert_eq!(first, again);
     }
 
     /// `similar` leaves the empty side of a moved insertion where it was; the header must not trust it.

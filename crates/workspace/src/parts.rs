@@ -327,6 +327,11 @@ impl Hunk {
     }
 
     /// Lines removed and added.
+    /// The lines that it takes away and those that it adds, by their numbers in both files: no two hunks of a file have the same.
+    pub fn ranges(&self) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
+        self.edits.iter().map(|edit| (edit.old.clone(), edit.new_start..edit.new_start + edit.new.len()))
+    }
+
     fn counts(&self) -> (usize, usize) {
         self.edits
             .iter()

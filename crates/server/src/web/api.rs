@@ -410,7 +410,10 @@ async fn write(Mine(scope): Mine, id: Path<String>, choice: AcceptedChanges) -> 
     let is_all = chosen.changes.keys().eq(all.changes.keys())
         && chosen.changes.iter().all(|(path, change)| all.changes[path].after == change.after);
     session.before_apply(&chosen).await?;
-    let applied = ready.workspace.apply(&chosen, Some(&ready.sandbox)).await?;
+    let applied = match ready.workspace.apply(&chosen, Some(&ready.sandbox)).await {
+        Ok(applied) => applied,
+        Err(error) => return Err(conflict::failed(error, &chosen, &ready.workspace).await),
+    };
     note_applied(&mut session, &chosen, !is_all)?;
     live.changed(&session).await;
     let merged: Vec<String> = applied.merged.iter().map(|path| visible(&path.to_string())).collect();

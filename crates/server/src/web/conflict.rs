@@ -9,18 +9,18 @@ use super::visitors::Mine;
 use super::work::blocking;
 use agent_base::error::{Error, Kind, Result};
 use agent_base::hash::Hash;
-use agent_workspace::ChangeSet;
 use agent_workspace::manifest::Node;
 use agent_workspace::resolution::{Decided, Resolution, Resolutions};
 use agent_workspace::tree_path::TreePath;
+use agent_workspace::{ChangeSet, Workspace};
 use axum::Json;
 use axum::extract::{Path, Query, State};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The files that are written over what the host has, with that version of the host's where the user has edited it by hand.
-pub type Over = BTreeMap<TreePath, Option<String>>;
+/// The files that are written over what the host has, with the version of the host's that the user decided about.
+pub type Over = BTreeMap<TreePath, String>;
 
 /// `GET …/diff/conflict`: both versions of a file, with conflict markers around the lines that both sides changed.
 pub async fn both(
@@ -54,17 +54,38 @@ fn version(node: Option<&Node>) -> Result<String> {
     Ok(Hash::of(&serde_json::to_vec(&node)?).to_string())
 }
 
-/// Checks that the host still has the versions that the user edited by hand: `chosen` is held against what it has now.
+/// The failure of an apply. Of each file that the host has otherwise it says which version the host has, so that an answer holds for that one.
+pub async fn failed(error: Error, chosen: &ChangeSet, workspace: &Workspace) -> FailedRequest {
+    let conflicts = error.known_details().and_then(Value::as_array).cloned();
+    let Some(mut conflicts) = conflicts.filter(|_| error.kind() == Kind::Conflict) else {
+        return error.into();
+    };
+    let undecided = match workspace.undecided(chosen).await {
+        Ok(undecided) => undecided.unwrap_or_default(),
+        Err(error) => return error.into(),
+    };
+    for conflict in &mut conflicts {
+        let file = undecided.iter().find(|file| conflict["path"] == file.path.to_string());
+        match file.map(|file| version(file.found.as_ref())).transpose() {
+            Ok(found) => conflict["found"] = found.into(),
+            Err(error) => return error.into(),
+        }
+    }
+    FailedRequest::from(error).with("details", conflicts.into())
+}
+
+/// Checks that the host still has the versions that the user decided about: `chosen` is held against what it has now.
 ///
 /// # Errors
 /// `Conflict`: it has another one.
 pub fn check(chosen: &ChangeSet, over: &Over) -> Result<(), FailedRequest> {
     for (path, seen) in over {
-        let Some((seen, change)) = seen.as_ref().zip(chosen.changes.get(path)) else { continue };
-        if *seen != version(change.before.as_ref())? {
-            let reason = "it changed on your side since you edited it here";
+        let Some(change) = chosen.changes.get(path) else { continue };
+        let found = version(change.before.as_ref())?;
+        if *seen != found {
+            let reason = "it changed on your side since you decided about it here";
             let error = Error::new(Kind::Conflict, format!("{path}: {reason}"));
-            let details = json!([{"path": visible(&path.to_string()), "reason": reason}]);
+            let details = json!([{"path": visible(&path.to_string()), "reason": reason, "found": found}]);
             return Err(FailedRequest::from(error).with("details", details));
         }
     }

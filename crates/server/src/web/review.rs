@@ -17,6 +17,7 @@ use agent_workspace::{ChangeSet, diff, git_patch, risks};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// Files that the page lists.
 pub const MAX_FILES: usize = 1_000;
@@ -34,13 +35,13 @@ const MAX_PICTURE: u64 = 16 << 20;
 pub struct AcceptedChanges {
     /// The change that was shown.
     pub digest: String,
-    /// The number of each file that is taken, with the hunks that are refused. `None`: all files, all hunks.
+    /// The number of each file that is taken, with the ids of the hunks that are refused. `None`: all files, all hunks.
     #[serde(default)]
-    pub files: Option<BTreeMap<usize, BTreeSet<usize>>>,
+    pub files: Option<BTreeMap<usize, BTreeSet<String>>>,
     /// The numbers of the files that are written over what the host has instead, because the user decided so; with the version
-    /// of the host's that they edited by hand.
+    /// of the host's that they decided about.
     #[serde(default)]
-    pub over: BTreeMap<usize, Option<String>>,
+    pub over: BTreeMap<usize, String>,
 }
 
 impl AcceptedChanges {
@@ -53,7 +54,7 @@ impl AcceptedChanges {
             return Ok(Over::new());
         }
         let items = parts::items(changes, store)?;
-        let of = |(number, seen): (&usize, &Option<String>)| {
+        let of = |(number, seen): (&usize, &String)| {
             let paths = match items.get(*number) {
                 Some(Item::Text(file)) => vec![file.path.clone()],
                 Some(Item::Whole(whole)) => whole.changes.changes.keys().cloned().collect(),
@@ -136,7 +137,9 @@ impl Page<'_> {
                 let taken = self.decisions.of(&key).unwrap_or(of_file != Some(false));
                 let lines: Vec<Value> = lines.into_iter().map(Into::into).collect();
                 hunks.push(
-                    json!({"place": visible(&file.place(hunk)), "key": key, "taken": taken, "lines": lines}),
+                    json!({
+                        "place": visible(&file.place(hunk)), "id": hunk_id(hunk), "key": key, "taken": taken, "lines": lines,
+                    }),
                 );
             }
         }
@@ -221,6 +224,14 @@ fn hunk_key(file: &TextFile, hunk: &Hunk) -> String {
         _ => {}
     });
     key(&parts.iter().map(Vec::as_slice).collect::<Vec<_>>())
+}
+
+/// Returns what tells a hunk from all others of its file, however that is divided: where its lines are.
+fn hunk_id(hunk: &Hunk) -> String {
+    let place = |(old, new): (Range<usize>, Range<usize>)| {
+        format!("{}-{}+{}-{}", old.start, old.end, new.start, new.end)
+    };
+    hunk.ranges().map(place).collect::<Vec<_>>().join(" ")
 }
 
 /// Of what a file will have.
@@ -310,7 +321,7 @@ pub fn chosen(changes: &ChangeSet, choice: &AcceptedChanges, store: &Store) -> R
             Some(Item::Whole(whole)) if refused.is_empty() => {
                 chosen.changes.extend(whole.changes.changes.clone());
             }
-            Some(Item::Text(file)) if refused.iter().all(|hunk| *hunk < file.hunks.len()) => {
+            Some(Item::Text(file)) if has_all(file, refused) => {
                 chosen.changes.extend(taken(file, refused, store)?);
             }
             _ => {
@@ -324,16 +335,21 @@ pub fn chosen(changes: &ChangeSet, choice: &AcceptedChanges, store: &Store) -> R
     Ok(chosen)
 }
 
+/// Returns whether a file has all of these hunks. It is compared anew, and may be divided in another way.
+fn has_all(file: &TextFile, ids: &BTreeSet<String>) -> bool {
+    let own: BTreeSet<String> = file.hunks.iter().map(hunk_id).collect();
+    ids.is_subset(&own)
+}
+
 /// The change of `file` without the refused hunks.
-fn taken(file: &TextFile, refused: &BTreeSet<usize>, store: &Store) -> Result<Option<(TreePath, Change)>> {
+fn taken(file: &TextFile, refused: &BTreeSet<String>, store: &Store) -> Result<Option<(TreePath, Change)>> {
     if refused.is_empty() {
         return Ok(Some((file.path.clone(), file.change.clone())));
     }
     if refused.len() == file.hunks.len() {
         return Ok(None);
     }
-    let hunks = file.hunks.iter().enumerate().filter(|(number, _)| !refused.contains(number));
-    let content = file.content(hunks.map(|(_, hunk)| hunk))?;
+    let content = file.content(file.hunks.iter().filter(|hunk| !refused.contains(&hunk_id(hunk))))?;
     let after = file.node(&content, true, store)?;
     let change = Change { before: file.change.before.clone(), after: Some(after) };
     Ok(Some((file.path.clone(), change)))

@@ -1,5 +1,5 @@
 /* The review: what changed in files and hunks, what of it the user takes, and what they say about it. Loaded when it is looked at. */
-/* By the path of a file, which version of the host's the user writes over. */
+/* By the path of a file, which version of the host's the user writes over, and whether by a version that they made by hand. */
 let remarks = [], over = new Map(), deciding = Promise.resolve(), looking = Promise.resolve();
 const PART = 2000;
 const PICTURES = { png: 'image/png', jpg: 'image/jpeg', jpeg: 'image/jpeg', gif: 'image/gif', webp: 'image/webp', svg: 'image/svg+xml' };
@@ -38,7 +38,7 @@ async function compare(isOnlyLook) {
 		}
 	}
 	/* That was decided about what was shown before. */
-	for (const [path, version] of over) if (version === null) over.delete(path);
+	for (const [path, { isByHand }] of over) if (!isByHand) over.delete(path);
 	showDiff(shown);
 }
 
@@ -104,7 +104,7 @@ export function showCall(node, { what, diffs }) {
 
 function file(shown, number) {
 	const box = el('input', { type: 'checkbox', checked: shown.taken, ariaLabel: `Apply ${shown.name}` });
-	const hunks = shown.hunks.map(({ place, lines, taken = true }) => {
+	const hunks = shown.hunks.map(({ id, place, lines, taken = true }) => {
 		const check = el('input', { type: 'checkbox' }), start = { old: 1, now: 1 };
 		const view = el('div.diff', {}, ...lineNodes(lines, start));
 		const comment = quiet('Comment', () => remark(shown, view));
@@ -113,7 +113,7 @@ function file(shown, number) {
 		const set = on => { check.checked = on; node.classList.toggle('off', !on); };
 		set(shown.taken && taken);
 		check.onchange = () => { set(check.checked); box.checked = hunks.some(other => other.check.checked); };
-		return { node, check, set };
+		return { node, check, set, id };
 	});
 	box.onchange = () => hunks.forEach(({ set }) => set(box.checked));
 	const name = el('span.name', {}, shown.headline), risk = shown.risk && el('span.risk', { title: 'Other programs run or obey this' }, `! ${shown.risk}`);
@@ -124,7 +124,7 @@ function file(shown, number) {
 	if (PICTURES[ending]) node.append(pictures(shown, number, PICTURES[ending]));
 	else if (shown.lines) node.append(inParts(shown, number));
 	Object.assign(node, { shown, conflict, box, set: on => { box.checked = on; box.onchange(); } });
-	node.choice = () => box.checked && [number, hunks.flatMap(({ check }, at) => (check.checked ? [] : [at]))];
+	node.choice = () => box.checked && [number, hunks.flatMap(({ check, id }) => (check.checked ? [] : [id]))];
 	return node;
 }
 
@@ -168,10 +168,10 @@ function decide() {
 	for (const card of $('files').children) {
 		const choice = card.choice?.(), { shown } = card;
 		if (!shown) continue;
-		const refused = new Set(choice ? choice[1] : shown.hunks.keys());
+		const refused = new Set(choice ? choice[1] : shown.hunks.map(({ id }) => id));
 		note(shown.key, !!choice && !refused.size);
 		if (shown.content) note(shown.content, !!choice);
-		shown.hunks.forEach(({ key }, at) => key && note(key, !refused.has(at)));
+		shown.hunks.forEach(({ key, id }) => key && note(key, !refused.has(id)));
 	}
 	const path = here('decisions');
 	deciding = deciding.catch(() => {}).then(() => send(path, { decided }));
@@ -182,7 +182,7 @@ async function apply() {
 	/* All of it as it is shown now: another change may be shown before this one is sent. */
 	const cards = [...$('files').children].filter(node => node.shown), { digest } = diff, note = $('note'), numbers = {};
 	const files = Object.fromEntries(cards.map(card => card.choice()).filter(Boolean));
-	for (const [number, { shown }] of cards.entries()) if (over.has(shown.path)) numbers[number] = over.get(shown.path);
+	for (const [number, { shown }] of cards.entries()) if (over.has(shown.path)) numbers[number] = over.get(shown.path).found;
 	try {
 		await decide();
 		const { applied, merged } = await send(here('apply'), { digest, files, over: numbers });
@@ -206,7 +206,7 @@ function showConflicts(conflicts) {
 		const chosen = text => { card.conflict.replaceChildren(text); hasChosen = true; };
 		card.conflict.replaceChildren(`${found.reason}. `,
 			quiet('Keep mine', () => { over.delete(card.shown.path); card.set(false); chosen('Yours stays.'); decide().catch(() => {}); }),
-			quiet('Take the sandbox’s', () => { over.set(card.shown.path, null); chosen('Apply writes the sandbox’s version over yours; Take back restores it.'); }),
+			quiet('Take the sandbox’s', () => { over.set(card.shown.path, { found: found.found }); chosen('Apply writes the sandbox’s version over yours; Take back restores it.'); }),
 			quiet('Edit by hand', () => act(() => byHand(card, number), $('note'))));
 		card.scrollIntoView({ block: 'nearest' });
 	}
@@ -221,7 +221,7 @@ async function byHand(card, number) {
 		const count = ends => text.split(ends).length - 1;
 		const made = count('\r\n') * 2 > count('\n') ? box.value.replace(/\r?\n/g, '\r\n') : box.value;
 		await json('PUT', here(`file?${new URLSearchParams({ path })}`), new Blob([made]));
-		over.set(path, found);
+		over.set(path, { found, isByHand: true });
 		await review();
 		for (const other of $('files').querySelectorAll('.file')) if (other.shown.path === path) other.set(true);
 		hasChosen = true;
@@ -229,7 +229,7 @@ async function byHand(card, number) {
 		$('note').textContent = `${name} is in the sandbox as you wrote it; Apply writes it over your version.`;
 	}, $('note')));
 	use.className = '';
-	card.conflict.replaceChildren(box, use, quiet('Cancel', () => showConflicts([{ path, reason: 'It is another one on your side now' }])));
+	card.conflict.replaceChildren(box, use, quiet('Cancel', () => showConflicts([{ path, found, reason: 'It is another one on your side now' }])));
 	box.focus();
 }
 
