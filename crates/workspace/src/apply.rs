@@ -28,6 +28,15 @@ pub struct Conflict {
     pub reason: String,
 }
 
+/// A plan that could not be written.
+#[derive(Debug)]
+pub struct HalfWritten {
+    /// The reason.
+    pub error: Error,
+    /// The changes that are on the host all the same.
+    pub left: ChangeSet,
+}
+
 /// The steps of an apply, checked against the host.
 #[derive(Debug, Default)]
 pub struct Plan {
@@ -123,20 +132,28 @@ impl Plan {
     }
 
     /// Writes. If a step fails, what was written is reverted, but for what has changed on the host since.
-    pub fn write(&self, host: &HostDir, store: &Store) -> Result<()> {
+    ///
+    /// # Errors
+    /// A step failed; with what of the plan is on the host all the same, because the way back failed too.
+    pub fn write(&self, host: &HostDir, store: &Store) -> Result<(), HalfWritten> {
         let mut writer = Writer::new(&self.steps, host, store, self.restores);
-        let result = writer.write();
-        if result.is_err() {
-            let done = std::mem::take(&mut writer.done);
-            let mut record = self.record();
-            record.changes.retain(|path, _| done.contains(path));
-            // Best effort: the error that led here is the one to show, and `agent undo` can be tried again.
-            let check = Check { host, changes: &record.reversed(), store, merge: None };
-            if let Ok((back, _)) = Self::judge(&check) {
-                let _ = Writer::new(&back.steps, host, store, true).write();
-            }
+        let Err(error) = writer.write() else { return Ok(()) };
+        let done = std::mem::take(&mut writer.done);
+        let mut left = self.record();
+        left.changes.retain(|path, _| done.contains(path));
+        // The error that led here is the one to show.
+        let check = Check { host, changes: &left.reversed(), store, merge: None };
+        if let Ok((back, _)) = Self::judge(&check) {
+            let _ = Writer { goes_on: true, ..Writer::new(&back.steps, host, store, true) }.write();
         }
-        result
+        let is_back = |node: Option<&Node>, change: &Change| {
+            is_done(node, &Change { before: change.after.clone(), after: change.before.clone() })
+        };
+        left.changes.retain(|path, change| match observe(host, path, &ChangeSet::default()) {
+            Ok(found) => is_done(found.node.as_ref(), change) && !is_back(found.node.as_ref(), change),
+            Err(_) => true,
+        });
+        Err(HalfWritten { error, left })
     }
 }
 
@@ -237,27 +254,32 @@ struct Writer<'a> {
     done: BTreeSet<&'a TreePath>,
     /// Directories that were not there.
     made: BTreeSet<&'a TreePath>,
+    /// Set if a step that fails does not end it.
+    goes_on: bool,
 }
 
 impl<'a> Writer<'a> {
     fn new(steps: &'a BTreeMap<TreePath, Step>, host: &'a HostDir, store: &'a Store, restores: bool) -> Self {
-        Self { steps, host, store, restores, done: BTreeSet::new(), made: BTreeSet::new() }
+        Self { steps, host, store, restores, done: BTreeSet::new(), made: BTreeSet::new(), goes_on: false }
     }
 
     /// Removals first, deepest first; then directories, then files, and the modes of directories at the very end.
     fn write(&mut self) -> Result<()> {
         for (path, step) in self.steps.iter().rev() {
-            self.remove(path, step)?;
+            let removed = self.remove(path, step);
+            self.done_or_left(removed)?;
         }
         for (path, step) in self.steps {
             if is_directory(&step.write) && !is_directory(&step.found.node) {
-                let is_made = self.touch(path, |host| make_directories(host, path))?;
-                self.made.extend(is_made.then_some(path));
+                let made = self.touch(path, |host| make_directories(host, path));
+                let is_made = self.done_or_left(made)?;
+                self.made.extend((is_made == Some(true)).then_some(path));
             }
         }
         for (path, step) in self.steps {
             if is_file(&step.write) {
-                self.write_file(path, step)?;
+                let written = self.write_file(path, step);
+                self.done_or_left(written)?;
             }
         }
         for (path, step) in self.steps.iter().rev() {
@@ -266,11 +288,20 @@ impl<'a> Writer<'a> {
             let former = step.found.node.as_ref().filter(|node| node.is_directory()).and_then(Node::mode);
             // One that somebody else has made meanwhile is theirs.
             if is_directory(&step.found.node) || self.made.contains(path) && self.sets_mode(mode) {
-                self.touch(path, |host| host.set_directory_mode(path, mode, former))?;
+                let set = self.touch(path, |host| host.set_directory_mode(path, mode, former));
+                self.done_or_left(set)?;
             }
         }
         let parents: BTreeSet<_> = self.steps.keys().map(TreePath::parent).collect();
         parents.iter().try_for_each(|parent| self.host.sync(parent.as_ref())).map_err(Error::from)
+    }
+
+    /// The result of a step; nothing where it failed and the others are to be done all the same.
+    fn done_or_left<T>(&self, result: Result<T>) -> Result<Option<T>> {
+        match result {
+            Err(_) if self.goes_on => Ok(None),
+            result => result.map(Some),
+        }
     }
 
     fn remove(&mut self, path: &TreePath, step: &Step) -> Result<()> {

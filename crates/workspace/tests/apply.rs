@@ -25,7 +25,7 @@ use tempfile::TempDir;
 struct Fixture {
     host: TempDir,
     sandbox: TempDir,
-    _store: TempDir,
+    directory: TempDir,
     store: Store,
 }
 
@@ -35,7 +35,7 @@ impl Fixture {
             (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         tree::write(host.path(), before);
         tree::write(sandbox.path(), after);
-        Self { host, sandbox, store: Store::open(directory.path()).unwrap(), _store: directory }
+        Self { host, sandbox, store: Store::open(directory.path()).unwrap(), directory }
     }
 
     fn changes(&self) -> ChangeSet {
@@ -47,7 +47,7 @@ impl Fixture {
     fn apply(&self, changes: &ChangeSet, merge: bool) -> agent_base::Result<ChangeSet> {
         let host = HostDir::open(self.host.path()).unwrap();
         let plan = Plan::check(&host, changes, &self.store, merge.then(Default::default).as_ref())?;
-        plan.write(&host, &self.store)?;
+        plan.write(&host, &self.store).map_err(|failed| failed.error)?;
         Ok(plan.record())
     }
 }
@@ -295,6 +295,31 @@ fn merge_takes_both_sides_and_writes_no_markers() {
     assert_eq!(fs::read_to_string(&host_file).unwrap(), base.replace('9', "NEUN"));
 }
 
+/// The record of the apply was dropped, and the first step back that failed ended the way back.
+#[test]
+fn what_an_apply_that_fails_leaves_because_the_way_back_fails_too_is_known() {
+    let names = ["a", "b", "z"];
+    let before = names.map(|name| (name, file(&format!("{name} of the host\n"))));
+    let after = names.map(|name| (name, file(&format!("{name} of the sandbox\n"))));
+    let fixture = Fixture::new(&tree_of(before), &tree_of(after));
+    let changes = fixture.changes();
+    let host = HostDir::open(fixture.host.path()).unwrap();
+    let plan = Plan::check(&host, &changes, &fixture.store, None).unwrap();
+    // The disk loses what `z` becomes, and what `a` was.
+    fixture.store.save("any", &()).unwrap();
+    let lose = |node: &Option<Node>| {
+        let Some(Node::File { hash, .. }) = node else { panic!("a file") };
+        let (directory, name) = (fixture.directory.path().join("blobs"), hash.to_string());
+        fs::remove_file(directory.join(&name[..2]).join(&name[2..])).unwrap();
+    };
+    lose(&changes.changes[&path("z")].after);
+    lose(&changes.changes[&path("a")].before);
+    let failed = plan.write(&host, &fixture.store).unwrap_err();
+    assert_eq!(failed.left.changes.keys().collect::<Vec<_>>(), [&path("a")]);
+    let content = |name: &str| fs::read_to_string(fixture.host.path().join(name)).unwrap();
+    assert_eq!(names.map(content), ["a of the sandbox\n", "b of the host\n", "z of the host\n"]);
+}
+
 /// It said that there is a conflict, and neither why nor where.
 #[test]
 fn a_merge_that_fails_says_why_and_in_which_lines() {
@@ -389,7 +414,7 @@ fn what_was_written_is_taken_back_where_another_file_changed_meanwhile() {
     let host = HostDir::open(fixture.host.path()).unwrap();
     let plan = Plan::check(&host, &fixture.changes(), &fixture.store, None).unwrap();
     fs::write(fixture.host.path().join("z"), "mine").unwrap();
-    assert_eq!(plan.write(&host, &fixture.store).unwrap_err().kind(), Kind::Conflict);
+    assert_eq!(plan.write(&host, &fixture.store).unwrap_err().error.kind(), Kind::Conflict);
     for (name, content) in [("a", "old"), ("b", "old"), ("z", "mine")] {
         assert_eq!(fs::read_to_string(fixture.host.path().join(name)).unwrap(), content, "{name}");
     }

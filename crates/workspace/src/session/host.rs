@@ -3,7 +3,7 @@
 use super::records::{ACCEPTED, APPLIED, AppliedRecord};
 use super::state::SessionState;
 use super::{Applied, Workspace, blocking};
-use crate::apply::Plan;
+use crate::apply::{HalfWritten, Plan};
 use crate::bare_repository;
 use crate::changes::{Change, ChangeSet};
 use crate::host_dir::{HostDir, WriteLock};
@@ -18,6 +18,9 @@ use agent_event::Changes;
 use agent_sandbox::Sandbox;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// Files that an error names.
+const MAX_NAMED: usize = 5;
 
 impl Workspace {
     /// Opens the workspace on the host, which may have moved since. A directory that was added was named by its resolved path: a symlink
@@ -64,9 +67,12 @@ impl Workspace {
         state.applied.push(record.clone());
         self.save(APPLIED, state.applied.clone()).await?;
         let settled = plan.settled().clone();
-        if let Err(error) = self.write(plan).await {
+        if let Err(HalfWritten { error, left }) = self.write(plan).await {
             state.applied.pop();
-            self.save(APPLIED, state.applied.clone()).await?;
+            let error = record_left(&mut state, record, left, error);
+            // Where that fails too, the record of before names all of it, and an undo passes over what is back already.
+            let _ = self.save(ACCEPTED, state.accepted.clone()).await;
+            let _ = self.save(APPLIED, state.applied.clone()).await;
             return Err(error);
         }
         let mut delta = state.history.delta().clone();
@@ -167,7 +173,7 @@ impl Workspace {
         let _lock = self.lock().await?;
         let plan = self.undo_plan(&record, settings(&state, &record)).await?;
         let changes = plan.record().counts();
-        self.write(plan.restoring()).await?;
+        self.write(plan.restoring()).await.map_err(|failed| failed.error)?;
         state.applied.pop();
         if self.is_in_place() {
             self.forget_written(&mut state, &record)?;
@@ -226,16 +232,24 @@ impl Workspace {
         let _lock = self.lock().await?;
         let (host, store, written) = (self.host(), self.store.clone(), record.written.clone());
         let plan = blocking(move || Plan::check(&host()?, &written, &store, None)).await?;
-        self.write(plan.restoring()).await?;
+        let failed = self.write(plan.restoring()).await.err();
+        let failed = failed.map(|failed| (failed.left.is_empty(), failed.error));
+        if let Some((true, error)) = failed {
+            return Err(error);
+        }
+        // What is not there already is a part of what an undo takes back.
         state.applied.push(record);
         state.accepted = accepted;
         self.save(ACCEPTED, state.accepted.clone()).await?;
-        self.save(APPLIED, state.applied.clone()).await
+        self.save(APPLIED, state.applied.clone()).await?;
+        failed.map_or(Ok(()), |(_, error)| Err(error))
     }
 
-    async fn write(&self, plan: Plan) -> Result<()> {
+    async fn write(&self, plan: Plan) -> Result<(), HalfWritten> {
         let (host, store) = (self.host(), self.store.clone());
-        blocking(move || plan.write(&host()?, &store)).await
+        let nothing = |error| HalfWritten { error, left: ChangeSet::default() };
+        let written = blocking(move || host().map(|host| plan.write(&host, &store))).await;
+        written.unwrap_or_else(|error| Err(nothing(error)))
     }
 
     async fn take_merged(
@@ -257,6 +271,25 @@ impl Workspace {
         let SessionState { history, base, .. } = state;
         history.record(delta, &base.nodes, None, &self.store).map(drop)
     }
+}
+
+/// Records what of an apply is on the host though it failed, so that it can be taken back later.
+fn record_left(state: &mut SessionState, record: AppliedRecord, left: ChangeSet, error: Error) -> Error {
+    if left.is_empty() {
+        return error;
+    }
+    let mut names = left.changes.keys().take(MAX_NAMED).map(ToString::to_string).collect::<Vec<_>>();
+    let more = left.changes.len() - names.len();
+    names.extend((more > 0).then(|| format!("{more} more")));
+    for (path, change) in &left.changes {
+        state.accepted.insert(path.clone(), change.after.clone());
+    }
+    state.applied.push(AppliedRecord { written: left, ..record });
+    let hint = format!(
+        "written already, and not put back because that failed too: {}; agent undo tries it again",
+        names.join(", ")
+    );
+    error.hint(hint)
 }
 
 /// Returns what the sandbox has of a file after an apply that merged it: what it had, with what the host had changed. So the parts
