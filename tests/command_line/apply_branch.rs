@@ -384,3 +384,37 @@ fn the_user_is_asked_in_the_terminal_and_the_commits_are_shown_as_text() {
     assert!(!terminal.raw().windows(coloured.len()).any(|bytes| bytes == coloured), "the subject is text");
     assert_eq!(host(&call.directory("workspace"), "git log -1 --format=%an agent"), "a");
 }
+
+/// `git merge` overwrites an ignored file without a word.
+#[test]
+fn commits_that_would_overwrite_what_git_does_not_track_are_refused() {
+    let cases = [
+        ("echo evil > .env && git add -f .env", ".env"),
+        ("mkdir local.db && echo evil > local.db/x && git add -f local.db", "local.db"),
+        ("echo evil > cache && git add -f cache", "cache"),
+    ];
+    for (script, name) in cases {
+        let call = agent().file(".gitignore", ".env\nlocal.db\ncache\n").file("kept.txt", "1\n");
+        let root = call.workspace().to_owned();
+        host(&root, ONE_COMMIT);
+        host(&root, "echo mine > .env; echo mine > local.db; mkdir cache; echo mine > cache/a");
+        let ran = session(call, &format!("rm -rf local.db cache; {script} && commit -m third"));
+        refused(take(&ran, "evil"), 2, &format!("they write {name}, which you have and git does not track"));
+        has_nothing_new(&root);
+    }
+    let (ran, root) = in_repository("echo SECRET=x > .env && git add -f .env && commit -m third");
+    take(&ran, "new").run().expect_code(0);
+    assert_eq!(host(&root, "git show new:.env"), "SECRET=x");
+}
+
+#[test]
+fn files_that_others_execute_or_that_the_diff_does_not_have_are_named_below_the_commits() {
+    let script = "mkdir .husky .vscode && echo x > .husky/pre-commit && echo x > .vscode/tasks.json && echo 2 > kept.txt && git add . \
+                  && commit -m third && git rm -rq --cached .husky .vscode && rm -r .husky .vscode && commit -m fourth";
+    let (ran, _) = in_repository(script);
+    let taken = take(&ran, "work").run().expect_code(0).stderr;
+    let risks = "Executed by other programs: .vscode/tasks.json (editor); .husky/pre-commit (git hook)\n";
+    assert!(taken.contains(risks), "{taken}");
+    let others = "Written by the commits, and not in the diff: .husky/pre-commit, .vscode/tasks.json\n";
+    assert!(taken.contains(others), "{taken}");
+}

@@ -7,10 +7,12 @@
 //! read, and nothing is checked out.
 
 use crate::bare_repository::{self, repositories};
+use crate::changes::ChangeSet;
 use crate::host_dir::HostDir;
 use crate::manifest::{Delta, Manifest, Node, Target};
 use crate::outer_repository::SETTING;
 use crate::repository::{Obstacle, Repository};
+use crate::risks;
 use crate::store::Store;
 use crate::tracked::{is_sha256, last_commit, object_name};
 use crate::tree_path::TreePath;
@@ -87,6 +89,8 @@ pub struct InnerCommits {
     pub id: String,
     /// The subjects with the beginning of each name, newest first; safe to show.
     pub subjects: Vec<String>,
+    /// The files that any of them writes.
+    files: BTreeSet<TreePath>,
     /// The user's.
     repository: Repository,
     checked: Quarantine,
@@ -109,14 +113,52 @@ impl InnerCommits {
         found.refuse_count(&range)?;
         let pack = found.pack_into(&checked, &range)?;
         // Only here is each object what its name says.
-        let written = checked.refuse_tricks(&range)?;
-        checked.refuse_bare_repositories(&written, &id)?;
+        let files = checked.refuse_tricks(&range)?;
+        checked.refuse_bare_repositories(&files, &id)?;
         let subjects = checked.subjects(&range)?;
-        Ok(Self { id, subjects, repository, checked, pack })
+        Ok(Self { id, subjects, files, repository, checked, pack })
     }
 
-    /// The commits as lines for the user.
-    pub fn summary(&self) -> String {
+    /// Refuses to overwrite what the user has and git does not know, which a merge or a checkout does without a word where it is ignored.
+    /// `is_known`: whether the session took a path from the host, where the user's last commit may not have it. Blocking.
+    pub(crate) fn refuse_overwriting(&self, is_known: impl Fn(&TreePath) -> bool) -> Result<()> {
+        let host = HostDir::open(&self.checked.root)?;
+        let is_in_the_way = |path: &TreePath, is_above: bool| match host.observe(path) {
+            Ok(found) => found.node.is_some_and(|node| !(is_above && node.is_directory())),
+            // Nothing is below a file.
+            Err(error) => error.kind() != std::io::ErrorKind::NotADirectory,
+        };
+        let overwritten = |path: &TreePath| {
+            let above = path.ancestors().filter(|above| !above.as_bytes().is_empty());
+            let all = above.map(|above| (above, true)).chain([(path.clone(), false)]);
+            all.into_iter().find(|(path, is_above)| !is_known(path) && is_in_the_way(path, *is_above))
+        };
+        let mut found = self.files.iter().filter_map(overwritten).map(|(path, _)| path).peekable();
+        if found.peek().is_none() {
+            return Ok(());
+        }
+        let tracked = match last_commit(&self.repository) {
+            Some(commit) => {
+                let arguments = ["ls-tree", "-r", "-z", "--name-only", "--full-tree", &commit];
+                self.checked.run_within(LIST_MEMORY, &arguments.map(OsStr::new), b"")?
+            }
+            None => Vec::new(),
+        };
+        let tracked: HashSet<&[u8]> = tracked.split(|&byte| byte == 0).collect();
+        match found.find(|path| !tracked.contains(path.as_bytes())) {
+            None => Ok(()),
+            Some(path) => {
+                let why = format!(
+                    "the commits of the sandbox are refused: they write {path}, which you have and git does not track"
+                );
+                Err(Error::usage(why)
+                    .hint("a merge would overwrite it: leave it out of the commits, or move yours away"))
+            }
+        }
+    }
+
+    /// The commits as lines for the user, with the files of theirs that other programs execute, and those that `shown`, the diff, does not have.
+    pub fn summary(&self, shown: &ChangeSet) -> String {
         let count = self.subjects.len();
         let mut text = format!("{count} commit{}:\n", if count == 1 { "" } else { "s" });
         for subject in self.subjects.iter().take(MAX_LISTED) {
@@ -124,6 +166,18 @@ impl InnerCommits {
         }
         if count > MAX_LISTED {
             text += &format!("  … and {} more\n", count - MAX_LISTED);
+        }
+        if let Some(risks) = risks::of_new_files(self.files.iter().cloned()) {
+            text += &format!("{risks}\n");
+        }
+        let mut others = self.files.iter().filter(|path| !shown.changes.contains_key(*path));
+        let named: Vec<String> = others.by_ref().take(MAX_LISTED).map(ToString::to_string).collect();
+        if !named.is_empty() {
+            let more = match others.count() {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            text += &format!("Written by the commits, and not in the diff: {}{more}\n", named.join(", "));
         }
         text
     }

@@ -387,10 +387,19 @@ impl Workspace {
         };
         let (root, store, machine) =
             (self.root.clone(), self.store.clone(), Arc::clone(&self.options.machine));
-        blocking(move || {
+        let commits = blocking(move || {
             let object_stores = &object_stores;
             let recorded = Recorded { root: &root, base: &base, delta: &delta, store: &store, object_stores };
             InnerCommits::find(&recorded, &machine)
+        })
+        .await?;
+        let (base, accepted) = {
+            let state = self.state().await?;
+            (state.base.nodes.clone(), state.accepted.clone())
+        };
+        blocking(move || {
+            commits.refuse_overwriting(|path| base.contains_key(path) || accepted.contains_key(path))?;
+            Ok(commits)
         })
         .await
     }

@@ -149,7 +149,8 @@ async fn apply_as_branch(
 ) -> Result<ExitCode> {
     let object_stores = object_stores(&Config::load(machine, options)?);
     let commits = kept.workspace.inner_commits(object_stores).await?;
-    stderr::write(&commits.summary());
+    let changes = kept.workspace.recorded_changes().await?;
+    stderr::write(&commits.summary(&changes));
     if !is_agreed && !options.is_json() && confirm::is_possible() {
         let question = branch_question(branch);
         if confirm::ask(&Progress::stderr(), &question, &["yes", "no"]).await? == "no" {
@@ -158,7 +159,7 @@ async fn apply_as_branch(
         }
     }
     let author = Author::Kept { machine, options, id: &kept.id };
-    write_branch(&author, &kept.workspace.recorded_changes().await?, &commits, branch).await?;
+    write_branch(&author, &changes, &commits, branch).await?;
     stderr::write(&format!("{}\n", written_branch(branch)));
     let json = json!({
         "session": kept.id, "branch": branch, "commit": commits.id, "commits": commits.subjects.len(),

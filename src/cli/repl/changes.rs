@@ -104,7 +104,7 @@ impl Repl<'_> {
         // What is not recorded yet is part of it.
         let changes = ready.workspace.changes(&ready.sandbox).await?;
         let commits = ready.workspace.inner_commits(object_stores(self.config)).await?;
-        self.screen.say(&commits.summary());
+        self.screen.say(&commits.summary(&changes));
         self.screen.settle()?;
         if confirm::ask(self.screen.progress(), &branch_question(branch), &["yes", "no"]).await? == "no" {
             self.remark("nothing was written");
