@@ -135,7 +135,7 @@ impl Plan {
     ///
     /// # Errors
     /// A step failed; with what of the plan is on the host all the same, because the way back failed too.
-    pub fn write(&self, host: &HostDir, store: &Store) -> Result<(), HalfWritten> {
+    pub fn write(&self, host: &HostDir, store: &Store) -> Result<(), Box<HalfWritten>> {
         let mut writer = Writer::new(&self.steps, host, store, self.restores);
         let Err(error) = writer.write() else { return Ok(()) };
         let done = std::mem::take(&mut writer.done);
@@ -153,7 +153,7 @@ impl Plan {
             Ok(found) => is_done(found.node.as_ref(), change) && !is_back(found.node.as_ref(), change),
             Err(_) => true,
         });
-        Err(HalfWritten { error, left })
+        Err(Box::new(HalfWritten { error, left }))
     }
 }
 

@@ -67,7 +67,8 @@ impl Workspace {
         state.applied.push(record.clone());
         self.save(APPLIED, state.applied.clone()).await?;
         let settled = plan.settled().clone();
-        if let Err(HalfWritten { error, left }) = self.write(plan).await {
+        if let Err(failed) = self.write(plan).await {
+            let HalfWritten { error, left } = *failed;
             state.applied.pop();
             let error = record_left(&mut state, record, left, error);
             // Where that fails too, the record of before names all of it, and an undo passes over what is back already.
@@ -245,9 +246,9 @@ impl Workspace {
         failed.map_or(Ok(()), |(_, error)| Err(error))
     }
 
-    async fn write(&self, plan: Plan) -> Result<(), HalfWritten> {
+    async fn write(&self, plan: Plan) -> Result<(), Box<HalfWritten>> {
         let (host, store) = (self.host(), self.store.clone());
-        let nothing = |error| HalfWritten { error, left: ChangeSet::default() };
+        let nothing = |error| Box::new(HalfWritten { error, left: ChangeSet::default() });
         let written = blocking(move || host().map(|host| plan.write(&host, &store))).await;
         written.unwrap_or_else(|error| Err(nothing(error)))
     }
