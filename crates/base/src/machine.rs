@@ -27,11 +27,33 @@ pub struct Machine {
     variables: BTreeMap<OsString, OsString>,
     /// The variables that add settings to git's, or name files with them.
     git_settings: BTreeMap<OsString, OsString>,
+    /// The variables of [`GIT_PROGRAMS`] that are set.
+    git_programs: BTreeMap<OsString, OsString>,
     /// The keys of sandbox providers.
     credentials: BTreeMap<&'static str, SecretString>,
     /// Values that other parts of the program keep with this machine, one of each type.
     kept: Arc<Lock<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>>,
 }
+
+/// Variables that name programs which git starts itself or by those, or directories with them: <https://git-scm.com/docs/git#_environment_variables>.
+const GIT_PROGRAMS: [&str; 16] = [
+    "EDITOR",
+    "GIT_ASKPASS",
+    "GIT_EDITOR",
+    "GIT_EXEC_PATH",
+    "GIT_EXTERNAL_DIFF",
+    "GIT_PAGER",
+    "GIT_PROXY_COMMAND",
+    "GIT_SEQUENCE_EDITOR",
+    "GIT_SSH",
+    "GIT_SSH_COMMAND",
+    "GIT_TEMPLATE_DIR",
+    "LESSCLOSE",
+    "LESSOPEN",
+    "PAGER",
+    "SSH_ASKPASS",
+    "VISUAL",
+];
 
 /// Variables that say something about the machine, beside those whose name begins with one of [`PREFIXES`]: where files
 /// are, and toolchains. What programs of the machine get ([`host_program::may_get`]) belongs to them as well. No key is
@@ -140,7 +162,11 @@ impl Machine {
     pub fn new(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
         let (mut facts, mut credentials, mut git_settings) =
             (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let mut git_programs = BTreeMap::new();
         for (name, value) in variables {
+            if GIT_PROGRAMS.iter().any(|program| name == *program) {
+                git_programs.insert(name.clone(), value.clone());
+            }
             let credential = CREDENTIALS.into_iter().find(|credential| name == *credential);
             match (credential, value.to_str().map(str::trim)) {
                 (Some(credential), Some(key)) if !key.is_empty() => {
@@ -162,6 +188,7 @@ impl Machine {
             path: std::env::split_paths(&path).filter(|directory| directory.is_absolute()).collect(),
             variables,
             git_settings,
+            git_programs,
             credentials,
             kept: Arc::default(),
         }
@@ -235,6 +262,11 @@ impl Machine {
     /// The variables that add settings to git's, or name files with them.
     pub fn git_settings(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
         self.git_settings.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str()))
+    }
+
+    /// The variables that name programs which git starts, or directories that it takes some from. No program of ours gets them.
+    pub fn git_programs(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
+        self.git_programs.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str()))
     }
 
     /// The user's home, where there is one.

@@ -3,7 +3,7 @@
 use crate::mode::SECRETS_TO_COME;
 use crate::select::{self, select};
 use crate::tree_path::TreePath;
-use crate::{secrets, transfer};
+use crate::{git_directory, transfer};
 use agent_base::error::{Error, Result};
 use agent_base::machine::Machine;
 use agent_base::plain_file::{self, Links};
@@ -182,12 +182,12 @@ pub fn read_only_mount(directory: &Path, machine: &Arc<Machine>) -> Result<Added
     Ok(AddedMount { path: directory.to_owned(), hidden, to_come, access: Access::ReadOnly })
 }
 
-/// Returns whether a file is a git configuration with something that is not for the sandbox, or that cannot be read. It cannot be rewritten
+/// Returns whether a file is one of git's with something that is not for the sandbox, or that cannot be read. It cannot be rewritten
 /// in a directory that is shown as it is.
 fn has_credentials(directory: &Path, path: &TreePath) -> bool {
     let read = || plain_file::read(&directory.join(path.as_path()), transfer::MAX_CONFIG, Links::Refuse);
-    transfer::is_git_config(path)
-        && read().map_or(true, |content| secrets::git_config_has_credentials(&content))
+    git_directory::is_rewritten(path)
+        && read().map_or(true, |content| git_directory::has_credentials(path, &content))
 }
 
 #[cfg(test)]

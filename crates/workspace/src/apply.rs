@@ -121,7 +121,12 @@ impl Plan {
 
     /// Returns what will be written, as a change set from what the host has now. Its reverse undoes the apply.
     pub fn record(&self) -> ChangeSet {
-        let change = |step: &Step| Change { before: step.found.node.clone(), after: step.write.clone() };
+        // A file that is replaced keeps its access control list, one that is removed does not get it back.
+        let before = |step: &Step| match is_plain_file(&step.write) {
+            true => step.found.node.clone(),
+            false => step.found.restorable(),
+        };
+        let change = |step: &Step| Change { before: before(step), after: step.write.clone() };
         let changes = self.steps.iter().map(|(path, step)| (path.clone(), change(step))).collect();
         ChangeSet { changes, ..ChangeSet::default() }
     }

@@ -34,6 +34,43 @@ pub fn identify(parent: &OwnedFd, name: &[u8]) -> Result<Hash, Errno> {
     each(parent, name, |_, _| Ok(()))
 }
 
+/// The attribute that holds a file's access control list, and the version of its format (linux/posix_acl_xattr.h).
+const LIST: &str = "system.posix_acl_access";
+const LIST_VERSION: u32 = 2;
+
+/// Returns the permission bits that give nobody more than the access control list of a file, whose `mode` has the list's mask in the place
+/// of the group's bits. `None` where there is no list.
+pub fn mode_without_list(parent: &OwnedFd, name: &[u8], mode: u32) -> Option<u32> {
+    let file = plain_file::open_at(parent, name, Links::Refuse).ok()?;
+    let mut list = vec![0; MAX_BYTES];
+    let length = fgetxattr(&file, LIST, &mut list[..]).ok()?;
+    without_list(&list[..length], mode)
+}
+
+fn without_list(list: &[u8], mode: u32) -> Option<u32> {
+    const NAMED_USER: u16 = 2;
+    const OWNING_GROUP: u16 = 4;
+    const NAMED_GROUP: u16 = 8;
+    let (version, entries) = list.split_first_chunk()?;
+    if u32::from_le_bytes(*version) != LIST_VERSION {
+        // Nobody but its owner has a file whose list is not known.
+        return Some(mode & 0o700);
+    }
+    let mask = mode >> 3 & 7;
+    let (mut group, mut others) = (mask, mode & 7);
+    for entry in entries.chunks_exact(8) {
+        let permitted = u32::from(u16::from_le_bytes([entry[2], entry[3]])) & mask;
+        match u16::from_le_bytes([entry[0], entry[1]]) {
+            OWNING_GROUP => group &= permitted,
+            // Who has an entry may be in the group, or one of the others, once there is none.
+            NAMED_USER => (group, others) = (group & permitted, others & permitted),
+            NAMED_GROUP => others &= permitted,
+            _ => {}
+        }
+    }
+    Some(mode & 0o700 | group << 3 | others)
+}
+
 fn each(
     parent: &OwnedFd,
     name: &[u8],
@@ -64,4 +101,37 @@ fn each(
 
 fn finished(all: Sha256) -> Hash {
     Hash(all.finalize().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_list;
+
+    fn list(entries: &[(u16, u16)]) -> Vec<u8> {
+        let mut list = 2_u32.to_le_bytes().to_vec();
+        for (tag, bits) in entries {
+            list.extend(tag.to_le_bytes());
+            list.extend(bits.to_le_bytes());
+            list.extend(1234_u32.to_le_bytes());
+        }
+        list
+    }
+
+    /// The owning group got the list's mask once the list was gone.
+    #[test]
+    fn without_its_list_a_file_is_for_nobody_who_was_kept_from_it() {
+        let cases: [(&[(u16, u16)], u32, u32); 6] = [
+            (&[(1, 6), (2, 6), (4, 0), (0x10, 6), (0x20, 0)], 0o660, 0o600),
+            (&[(1, 6), (2, 6), (4, 4), (0x10, 6), (0x20, 0)], 0o660, 0o640),
+            (&[(1, 6), (2, 0), (4, 4), (0x10, 4), (0x20, 4)], 0o644, 0o600),
+            (&[(1, 6), (8, 0), (4, 6), (0x10, 4), (0x20, 4)], 0o644, 0o640),
+            (&[(1, 7), (2, 7), (4, 7), (0x10, 5), (0x20, 5)], 0o755, 0o755),
+            (&[], 0o644, 0o644),
+        ];
+        for (entries, mode, expected) in cases {
+            assert_eq!(without_list(&list(entries), mode), Some(expected), "{entries:?}");
+        }
+        assert_eq!(without_list(&[3, 0, 0, 0], 0o664), Some(0o600));
+        assert_eq!(without_list(&[], 0o664), None);
+    }
 }

@@ -66,6 +66,8 @@ const COMMANDS: [&str; 28] = [
     "tunnel",
     "uploadpack",
 ];
+/// Variables that name a directory with programs, or with hooks for repositories that are made.
+const DIRECTORY_VARIABLES: [&str; 2] = ["GIT_EXEC_PATH", "GIT_TEMPLATE_DIR"];
 /// Sections in which `path` is a program, and sections in which a value is a command that begins with `!`.
 const OF_PROGRAMS: [&str; 4] = ["browser", "difftool", "man", "mergetool"];
 const OF_SHELL: [&str; 2] = ["alias", "submodule"];
@@ -86,6 +88,9 @@ impl GitFiles {
         let outer = root.ancestors().find(is_top).map(Path::to_owned);
         let inner = inner.iter().map(|directory| root.join(directory.as_path()));
         let mut found = Self::default();
+        // They hold where nothing is a repository yet, too.
+        let of_environment = Named::by_variables(root, machine);
+        found.add_named(root, of_environment);
         for top in outer.into_iter().chain(inner).take(MAX_REPOSITORIES) {
             found.add(root, &top, machine);
         }
@@ -94,11 +99,22 @@ impl GitFiles {
 
     /// Adds what git obeys in the work tree `top`.
     fn add(&mut self, root: &Path, top: &Path, machine: &Machine) {
-        let in_tree = |place: PathBuf| Some(place.strip_prefix(root).ok()?.as_os_str().as_bytes().to_owned());
         let repository = Repository::find(top).ok().flatten();
         let own = repository.map_or_else(|| top.join(".git"), |repository| repository.common).join("hooks");
-        let Named { directories, files } = Named::by_settings(root, top, machine);
-        for directory in directories.into_iter().chain([own]) {
+        let mut named = Named::by_settings(root, top, machine);
+        named.directories.insert(own);
+        if top != root {
+            let Named { directories, files } = Named::by_variables(top, machine);
+            named.directories.extend(directories);
+            named.files.extend(files);
+        }
+        self.add_named(root, named);
+    }
+
+    fn add_named(&mut self, root: &Path, named: Named) {
+        let in_tree = |place: PathBuf| Some(place.strip_prefix(root).ok()?.as_os_str().as_bytes().to_owned());
+        let Named { directories, files } = named;
+        for directory in directories {
             let entries = fs::read_dir(&directory).into_iter().flatten().take(MAX_HOOKS).flatten();
             let links = entries.map(|entry| entry.path()).filter(|path| path.is_symlink());
             let places = links.flat_map(|link| on_the_way(&link)).chain(on_the_way(&directory));
@@ -117,6 +133,24 @@ struct Named {
 }
 
 impl Named {
+    /// Those that the caller's environment names beside settings, for a git that is started in `top`.
+    fn by_variables(top: &Path, machine: &Machine) -> Self {
+        let mut named = Self::default();
+        let place = SettingPlace { top, origin: None, home: machine.home() };
+        for (name, value) in machine.git_programs() {
+            let value = value.as_bytes();
+            match DIRECTORY_VARIABLES.iter().any(|directory| name == *directory) {
+                true => named.directories.extend(place.path(value, top)),
+                false => {
+                    // Some are commands for a shell, others the path of a program, whatever is in it.
+                    named.files.extend(place.path(value, top));
+                    named.add_command(value, &place);
+                }
+            }
+        }
+        named
+    }
+
     /// Those that the user's git has in the work tree `top`, with what the caller's environment adds.
     fn by_settings(root: &Path, top: &Path, machine: &Machine) -> Self {
         let mut named = Self::default();
@@ -153,15 +187,17 @@ impl Named {
                 let directory = place.origin.and_then(Path::parent).unwrap_or(place.top);
                 self.files.extend(place.path(value, directory));
             }
-            _ if is_command => {
-                self.files.extend(words(value).filter_map(|word| place.path(word, place.top)));
-                // `$(git rev-parse --show-toplevel)/tools/x`, `$PWD/tools/x`
-                let below = words(value).filter(|word| word.starts_with(b"/") || word.starts_with(b"$"));
-                let below = below.filter_map(|word| word.splitn(2, |byte| *byte == b'/').nth(1));
-                self.files.extend(below.filter_map(|word| place.path(word, place.top)));
-            }
+            _ if is_command => self.add_command(value, place),
             _ => {}
         }
+    }
+
+    fn add_command(&mut self, command: &[u8], place: &SettingPlace<'_>) {
+        self.files.extend(words(command).filter_map(|word| place.path(word, place.top)));
+        // `$(git rev-parse --show-toplevel)/tools/x`, `$PWD/tools/x`
+        let below = words(command).filter(|word| word.starts_with(b"/") || word.starts_with(b"$"));
+        let below = below.filter_map(|word| word.splitn(2, |byte| *byte == b'/').nth(1));
+        self.files.extend(below.filter_map(|word| place.path(word, place.top)));
     }
 }
 
@@ -287,6 +323,38 @@ mod tests {
             assert!(has(&programs, &format!("tools/{name}")), "{name}: {programs:?}");
         }
         assert!(!has(&programs, "tools/not") && !has(&programs, ""), "{programs:?}");
+    }
+
+    /// What the caller's environment names was not known beside its settings.
+    #[test]
+    fn programs_that_variables_name_are_known() {
+        let commands = [
+            ("GIT_EXTERNAL_DIFF", "tools/my diff", "tools/my diff"),
+            ("GIT_SSH_COMMAND", "env A=b ./tools/1 -v", "tools/1"),
+            ("GIT_SSH", "./tools/2", "tools/2"),
+            ("GIT_EDITOR", "$PWD/tools/3 --wait", "tools/3"),
+            ("GIT_SEQUENCE_EDITOR", "~/tree/tools/4", "tools/4"),
+            ("GIT_PAGER", "tools/5 | less", "tools/5"),
+            ("GIT_ASKPASS", "tools/6", "tools/6"),
+            ("SSH_ASKPASS", "tools/7", "tools/7"),
+            ("GIT_PROXY_COMMAND", "tools/8", "tools/8"),
+            ("EDITOR", "tools/9", "tools/9"),
+            ("VISUAL", "tools/10", "tools/10"),
+            ("PAGER", "tools/link", "tools/11"),
+            ("LESSOPEN", "|tools/12 %s", "tools/12"),
+        ];
+        let variables = commands.map(|(name, value, _)| (name, value));
+        for (script, inner) in [("git init -q", &[][..]), ("true", &[]), ("git init -q lib", &["lib"])] {
+            let script = format!("{script}; mkdir -p tools; ln -s 11 tools/link");
+            let found = made(&script, inner, &variables);
+            for (name, _, path) in commands {
+                assert!(has(&found.programs, path), "{name}: {found:?}");
+            }
+            assert!(inner.is_empty() || has(&found.programs, "lib/tools/1"), "{found:?}");
+        }
+        let directories = [("GIT_EXEC_PATH", "libexec"), ("GIT_TEMPLATE_DIR", "./template")];
+        let found = made("git init -q", &[], &directories);
+        assert!(has(&found.hooks, "libexec") && has(&found.hooks, "template"), "{found:?}");
     }
 
     /// Those of the caller's environment, of repositories below the workspace and of included files were not asked.

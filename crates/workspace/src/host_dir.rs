@@ -42,6 +42,8 @@ pub struct Observed {
     /// Device, inode, size, modification and change time: unchanged as long as the file is.
     identity: Option<Identity>,
     owner: Option<(u32, u32)>,
+    /// The permission bits that give nobody more than the file does, where those in `node` are a mask for an access control list.
+    mode_without_list: Option<u32>,
     /// Names that a file has; 1 for anything else.
     pub links: u64,
 }
@@ -58,7 +60,16 @@ struct Identity {
 impl Observed {
     /// Nothing is there.
     pub fn nothing() -> Self {
-        Self { node: None, identity: None, owner: None, links: 1 }
+        Self { node: None, identity: None, owner: None, mode_without_list: None, links: 1 }
+    }
+
+    /// The node as it can be restored once it is removed: without an access control list, and for nobody who was kept from it.
+    pub fn restorable(&self) -> Option<Node> {
+        let node = self.node.clone()?;
+        Some(match self.mode_without_list {
+            Some(mode) => node.with_mode(mode),
+            None => node,
+        })
     }
 
     /// Returns whether it is the same as another one, which was looked at under another name: renaming changes the change time.
@@ -367,9 +378,13 @@ fn look_at(parent: &OwnedFd, name: &[u8], read: bool) -> io::Result<Observed> {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a device, FIFO or socket is there"));
         }
     };
-    let links = if matches!(node, Node::File { .. }) { links(&stat) } else { 1 };
+    let is_file = matches!(node, Node::File { .. });
+    let links = if is_file { links(&stat) } else { 1 };
     Ok(Observed {
         links,
+        mode_without_list: (read && is_file)
+            .then(|| attributes::mode_without_list(parent, name, mode))
+            .flatten(),
         node: Some(node),
         identity: Some(identity(&stat)),
         owner: Some((stat.st_uid, stat.st_gid)),

@@ -17,6 +17,8 @@ pub mod entries;
 mod fetch;
 mod file_system;
 mod formats;
+pub mod git_config;
+mod git_directory;
 pub mod git_files;
 pub mod git_patch;
 pub mod git_settings;

@@ -1,9 +1,9 @@
 //! Notices about the selection.
 
+use crate::git_directory::{self, is_config};
 use crate::ignored::MAX_PATTERNS;
-use crate::secrets;
 use crate::selection::{LeftOut, Selection};
-use crate::transfer::{MAX_CONFIG, is_git_config};
+use crate::transfer::MAX_CONFIG;
 use crate::tree_path::TreePath;
 use agent_base::hash::Hash;
 use agent_base::paths;
@@ -23,9 +23,16 @@ pub fn of(root: &Path, selection: &Selection, shows_ignored: bool) -> Vec<String
     let withheld = selection.withheld.iter().filter(|_| shows_ignored);
     // What `--exclude` names is known to the user.
     let left_out = left_out.chain(withheld).filter(|(_, reason)| **reason != LeftOut::Excluded);
-    let left_out = left_out.map(|(path, reason)| format!("{path} ({})", reason.reason()));
+    let (unneeded, left_out): (Vec<_>, Vec<_>) =
+        left_out.partition(|(_, reason)| **reason == LeftOut::UnneededByGit);
+    let left_out = left_out.into_iter().map(|(path, reason)| format!("{path} ({})", reason.reason()));
     parts.extend(
         list(left_out).map(|names| format!("left out: {names}; --include copies files all the same")),
+    );
+    let unneeded = list(unneeded.into_iter().map(|(path, _)| path.to_string()));
+    parts.extend(
+        unneeded
+            .map(|names| format!("what git does not need of .git is not copied without --include: {names}")),
     );
     if !shows_ignored {
         let ignored = list(selection.ignored.iter().map(ToString::to_string));
@@ -37,7 +44,7 @@ pub fn of(root: &Path, selection: &Selection, shows_ignored: bool) -> Vec<String
     parts.extend(
         tracked.map(|names| format!("copied although it looks secret, because git tracks it: {names}")),
     );
-    let mut configs = selection.picked.iter().map(|(path, _)| path).filter(|path| is_git_config(path));
+    let mut configs = selection.picked.iter().map(|(path, _)| path).filter(|path| is_config(path));
     if configs.any(|path| has_unneeded_settings(root, path)) {
         parts.push("of git's configuration only what git needs inside is copied".to_owned());
     }
@@ -120,5 +127,5 @@ pub fn listed(names: impl Iterator<Item = String>, most: usize) -> Option<String
 
 fn has_unneeded_settings(root: &Path, path: &TreePath) -> bool {
     let content = plain_file::read(&root.join(path.as_path()), MAX_CONFIG, Links::Refuse);
-    content.is_ok_and(|content| secrets::needed_git_config(&content).is_some())
+    content.is_ok_and(|content| git_directory::rewritten(path, &content).is_some())
 }

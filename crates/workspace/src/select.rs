@@ -1,20 +1,20 @@
 //! Selects what of the host directory the sandbox gets.
 //!
 //! `.gitignore` is respected as git does; files that git tracks are selected although they are ignored or look like
-//! secrets, and so is `.git` itself, so that git works inside. Untracked secrets, huge and sparse files and special files
+//! secrets, and so is of `.git` what git needs, so that it works inside. Untracked secrets, huge and sparse files and special files
 //! are left out, each with a reason. Nothing is read but names, metadata and the beginnings of files that may hold secrets.
 
 mod ignored_files;
 
 pub use ignored_files::withheld;
 
+use crate::git_directory;
 use crate::ignored::{PatternBudget, Rules, read_rules};
 use crate::ignored_index::{Index, RecordIndex, Seen};
 use crate::secrets::{self, Suspicion};
 use crate::selection::{LeftOut, MAX_PATHS, Picked, PickedKind, Selection, Stamp};
 use crate::tracked::{self, Tracked};
-use crate::transfer::is_git_config;
-use crate::tree_path::TreePath;
+use crate::tree_path::{TreePath, is_dot_git};
 use crate::walk::{self, Queue};
 use crate::withheld::Search;
 use agent_base::error::{Error, Result};
@@ -237,7 +237,7 @@ impl<'a> Walk<'a> {
                     .map_or(self.root.to_owned(), |above: &TreePath| self.root.join(above.as_path()));
                 rules =
                     rules.with(above.as_ref(), &read_rules(&directory.join(".gitignore")), &self.patterns);
-                if below.name() == b".git" {
+                if is_dot_git(below.name()) {
                     inside = Inside::Git;
                 } else if rules.ignore(self.root, &below, true) {
                     inside = Inside::Ignored(0, None);
@@ -329,7 +329,7 @@ impl<'a> Walk<'a> {
             return;
         }
         let inside = match directory.inside {
-            Inside::Tree if name == b".git" => Inside::Git,
+            Inside::Tree if is_dot_git(name) => Inside::Git,
             Inside::Tree if directory.rules.ignore(self.root, &path, is_directory) => {
                 Inside::Ignored(0, None)
             }
@@ -339,12 +339,15 @@ impl<'a> Walk<'a> {
             found.ignored.push(path.clone());
             if is_directory && (self.shows_ignored || !self.include.is_empty()) {
                 below.push(Directory::ignored(path, 0, None));
-            } else if !is_directory && self.is_included(&path) {
+            } else if !is_directory && self.is_included(&path, false) {
                 found.included.push(path);
             } else if self.shows_ignored && !is_directory {
                 found.take_ignored_file(path, kind);
             }
             return;
+        }
+        if inside == Inside::Git && !self.is_needed(&path, kind) {
+            return found.left_out.push((path, LeftOut::UnneededByGit));
         }
         match stat() {
             Ok(stat) => self.take(path.clone(), &stat, found),
@@ -376,8 +379,7 @@ impl<'a> Walk<'a> {
             device: stat.st_dev,
         };
         self.count.fetch_add(1, Ordering::Relaxed);
-        let is_judged = !path.is_git_internal() || path.name() == b"credentials";
-        if picked.kind != PickedKind::File || !is_judged || self.is_included(&path) {
+        if picked.kind != PickedKind::File || path.is_git_internal() || self.is_included(&path, false) {
             return found.picked.push((path, picked));
         }
         if let Some(reason) = self.unsuitable(stat) {
@@ -400,9 +402,15 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn is_included(&self, path: &TreePath) -> bool {
+    fn is_included(&self, path: &TreePath, is_directory: bool) -> bool {
         !self.include.is_empty()
-            && self.include.matched_path_or_any_parents(path.as_path(), false).is_ignore()
+            && self.include.matched_path_or_any_parents(path.as_path(), is_directory).is_ignore()
+    }
+
+    /// Returns whether a path in a `.git` directory is for the sandbox.
+    fn is_needed(&self, path: &TreePath, kind: FileType) -> bool {
+        git_directory::is_needed(self.root, path, kind == FileType::RegularFile)
+            || self.is_included(path, kind == FileType::Directory)
     }
 
     /// Decides about what depends on whether git tracks it: ignored files and suspects.
@@ -494,8 +502,7 @@ impl<'a> Walk<'a> {
             Suspicion::Look | Suspicion::Settings if suspicion == Suspicion::Look || read_settings => {
                 let absolute = self.root.join(path.as_path());
                 let head = plain_file::read(&absolute, secrets::HEAD as u64, Links::Refuse)?;
-                Ok(secrets::content(path, &head).is_some()
-                    || is_git_config(path) && secrets::git_config_has_credentials(&head))
+                Ok(secrets::content(path, &head).is_some() || git_directory::has_credentials(path, &head))
             }
             _ => Ok(false),
         }

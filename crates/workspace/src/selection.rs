@@ -124,6 +124,8 @@ pub enum LeftOut {
     TooDeep,
     /// Matched by `--exclude`.
     Excluded,
+    /// Part of a `.git` directory, and nothing that git needs.
+    UnneededByGit,
     /// An ignored directory beyond the number of files that are looked at.
     TooMany,
 }
@@ -139,6 +141,7 @@ impl LeftOut {
             LeftOut::Unreadable => "cannot be read",
             LeftOut::TooDeep => "nested too deeply",
             LeftOut::Excluded => "excluded",
+            LeftOut::UnneededByGit => "git does not need it",
             LeftOut::TooMany => "too many files",
         }
     }

@@ -1,9 +1,9 @@
 //! Copies files into the sandbox: the whole selection at the start, and single files when a state is restored.
 
 use crate::base::Base;
+use crate::git_directory;
 use crate::host_dir::HostDir;
 use crate::manifest::Node;
-use crate::secrets;
 use crate::selection::{LeftOut, Stamp};
 use crate::store::Store;
 use crate::tree_path::TreePath;
@@ -226,18 +226,9 @@ fn read_one(host: &HostDir, store: &Store, path: TreePath, mode: u32, batch: &mu
     Ok(())
 }
 
-/// Returns whether a file is a git configuration, which may hold credentials in its URLs.
-pub fn is_git_config(path: &TreePath) -> bool {
-    // Asked about every path of a tree: nearly all are ruled out by their last bytes.
-    let bytes = path.as_bytes();
-    (bytes.ends_with(b"config") || bytes.ends_with(b"config.worktree"))
-        && matches!(path.name(), b"config" | b"config.worktree")
-        && path.names().any(|name| name == b".git")
-}
-
 /// The content as the sandbox gets it. A rewritten one is kept, for the host's file is not the base then.
 fn sandbox_content(path: &TreePath, content: Vec<u8>, store: &Store) -> Result<Vec<u8>> {
-    match is_git_config(path).then(|| secrets::needed_git_config(&content)).flatten() {
+    match git_directory::rewritten(path, &content) {
         Some(clean) => {
             store.put(&clean)?;
             Ok(clean)
@@ -334,17 +325,18 @@ pub async fn remove_directories(sandbox: &Sandbox, directories: Vec<PathBuf>) ->
     Ok(results)
 }
 
-/// Writes git configurations without their credentials over those of the layer underneath.
-pub async fn clean_git_configs(root: &Path, base: &mut Base, store: &Store, sandbox: &Sandbox) -> Result<()> {
+/// Writes git's files without their credentials over those of the layer underneath.
+pub async fn clean_git_files(root: &Path, base: &mut Base, store: &Store, sandbox: &Sandbox) -> Result<()> {
     let host = HostDir::open(root)?;
-    let configs = base.nodes.iter().filter(|(path, node)| is_git_config(path) && node.mode().is_some());
+    let is_file = |node: &Node| matches!(node, Node::File { .. });
+    let files = base.nodes.iter().filter(|(path, node)| git_directory::is_rewritten(path) && is_file(node));
     let mut batch = Batch::default();
-    for (path, node) in configs {
+    for (path, node) in files {
         let mut content = Vec::new();
         // One that cannot be read by the caller cannot be read by the sandbox, which runs as the same user.
-        let Ok(file) = host.open_file(path) else { continue };
-        file.take(MAX_CONFIG).read_to_end(&mut content)?;
-        if secrets::needed_git_config(&content).is_some() {
+        let Ok(mut file) = host.open_file(path) else { continue };
+        file.read_to_end(&mut content)?;
+        if git_directory::rewritten(path, &content).is_some() {
             read_one(&host, store, path.clone(), node.mode().unwrap_or(0o644), &mut batch)?;
         }
     }

@@ -97,7 +97,7 @@ impl TreePath {
     }
 
     /// The names, outermost first. Never empty.
-    pub fn names(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
+    pub fn names(&self) -> impl DoubleEndedIterator<Item = &[u8]> + Clone {
         self.0.split(|&b| b == b'/')
     }
 
@@ -157,7 +157,7 @@ fn check_name(name: &[u8]) -> Result<(), &'static str> {
 ///
 /// Git ignores sixteen code points, those of HFS+. In directories of ext4 and f2fs that take no notice of case, Linux ignores all that
 /// Unicode has programs ignore, which those sixteen are part of.
-fn is_dot_git(name: &[u8]) -> bool {
+pub fn is_dot_git(name: &[u8]) -> bool {
     // Most names are ruled out by their first character.
     let may_be = name.first().is_some_and(|first| matches!(first, b'.' | b'g' | b'G') || !first.is_ascii());
     if !may_be && !name.contains(&b'\\') {

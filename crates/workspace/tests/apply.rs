@@ -74,6 +74,33 @@ fn path(name: &str) -> TreePath {
     TreePath::new(name.as_bytes()).unwrap()
 }
 
+/// The owning group, which the list had kept from it, could read and write what came back.
+#[test]
+fn an_undone_deletion_is_for_nobody_whom_the_access_control_list_kept_from_it() {
+    let before = Tree::from([(b"f".to_vec(), Entry::File(b"secret".to_vec(), 0o640))]);
+    let fixture = Fixture::new(&before, &Tree::new());
+    let file = fixture.host.path().join("f");
+    let mut list = 2_u32.to_le_bytes().to_vec();
+    for (tag, bits, id) in
+        [(1_u16, 6_u16, u32::MAX), (2, 6, 1234), (4, 0, u32::MAX), (0x10, 6, u32::MAX), (0x20, 0, u32::MAX)]
+    {
+        list.extend([&tag.to_le_bytes()[..], &bits.to_le_bytes(), &id.to_le_bytes()].concat());
+    }
+    let flags = rustix::fs::XattrFlags::empty();
+    if rustix::fs::setxattr(&file, "system.posix_acl_access", &list, flags).is_err() {
+        agent_testing::skip::left_out("the temporary directory has no access control lists");
+        return;
+    }
+    let mode = || fs::metadata(&file).map(|metadata| metadata.mode() & 0o777).ok();
+    assert_eq!(mode(), Some(0o660));
+    let record = fixture.apply(&fixture.changes(), false).unwrap();
+    assert_eq!(mode(), None);
+    let host = HostDir::open(fixture.host.path()).unwrap();
+    let plan = Plan::check(&host, &record.reversed(), &fixture.store, None).unwrap().restoring();
+    plan.write(&host, &fixture.store).unwrap();
+    assert_eq!(mode(), Some(0o600));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 

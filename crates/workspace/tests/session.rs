@@ -141,6 +141,62 @@ async fn git_works_inside_and_nothing_of_it_is_applied() {
     assert_eq!(session.changed().await, [""; 0]);
 }
 
+/// Keys of git-crypt and git-annex, and copies that editors made of git's configuration, were copied.
+#[tokio::test]
+async fn of_a_git_directory_only_what_git_needs_is_there() {
+    let directory = host(&[("a.txt", "a\n"), ("lib/b.txt", "b\n")]);
+    git(&directory.path().join("lib"), &["init", "-q"]);
+    git(&directory.path().join("lib"), &["add", "."]);
+    git(&directory.path().join("lib"), &["commit", "-qm", "first"]);
+    git(directory.path(), &["init", "-q"]);
+    git(
+        directory.path(),
+        &["-c", "protocol.file.allow=always", "submodule", "add", "-q", "./lib", "deep/sub"],
+    );
+    git(directory.path(), &["add", "a.txt"]);
+    git(directory.path(), &["commit", "-qm", "first"]);
+    fs::write(directory.path().join("a.txt"), "stashed\n").unwrap();
+    git(directory.path(), &["stash", "-q"]);
+    git(directory.path(), &["notes", "add", "-m", "a note"]);
+    git(directory.path(), &["worktree", "add", "-q", "tree"]);
+    git(directory.path(), &["branch", "config"]);
+    let git_dirs = [".git", ".git/modules/deep/sub", ".git/worktrees/tree", "lib/.git"];
+    let secrets =
+        ["git-crypt/keys/default", "annex/creds/1", "config~", "config.bak", ".config.swp", "credentials"];
+    for secret in git_dirs.iter().flat_map(|git_dir| secrets.map(|name| format!("{git_dir}/{name}"))) {
+        let path = directory.path().join(&secret);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "SECRET").unwrap();
+    }
+    let log = directory.path().join(".git/logs/HEAD");
+    let text =
+        fs::read_to_string(&log).unwrap().replacen("commit (initial)", "clone: from https://u:SECRET@h/x", 1);
+    fs::write(&log, text).unwrap();
+    let look = "git status --short; git submodule status; git log --format=%s config; git notes show; git stash list --format=%gd; \
+                git -C tree log --format=%s; git -C deep/sub log --format=%s; git worktree list | wc -l; git fsck 2>&1";
+    let host_says =
+        std::process::Command::new("sh").args(["-c", look]).current_dir(directory.path()).output().unwrap();
+    let session = Session::start(directory).await;
+    let found = session.guest.sh("grep -rl SECRET . .git; find . -name git-crypt -o -name creds").await;
+    assert_eq!(found.text(), "");
+    assert_eq!(session.guest.sh("grep -c https://h/x .git/logs/HEAD").await.text(), "1\n");
+    assert_eq!(session.guest.sh(look).await.text(), String::from_utf8_lossy(&host_says.stdout));
+    let notices = session.workspace.notices().join("\n");
+    let listed = "what git does not need of .git is not copied without --include: .git/.config.swp, .git/annex/creds, ";
+    assert!(notices.contains(listed), "{notices}");
+    // What is added later stays unknown inside too.
+    fs::create_dir(session.host(".git/other")).unwrap();
+    fs::write(session.host(".git/other/token"), "SECRET").unwrap();
+    fs::write(session.host(".git/HEAD~"), "SECRET").unwrap();
+    session.workspace.refresh(&session.guest.sandbox).await.unwrap();
+    assert_eq!(session.guest.sh("ls -d .git/other .git/HEAD~ 2>/dev/null").await.text(), "");
+    // Named by the user, it is there.
+    let mut options = Options::new(machine());
+    options.select.include = vec![".git/git-crypt/".into()];
+    let session = Session::with(session.host, options).await;
+    assert_eq!(session.guest.sh("cat .git/git-crypt/keys/default; ls .git/annex").await.text(), "SECRET");
+}
+
 /// They were excluded without a notice.
 #[tokio::test]
 async fn files_that_are_nested_too_deeply_are_reported_and_kept() {

@@ -237,22 +237,34 @@ fn attack_29_a_program_of_the_repository_is_never_started_on_the_host() {
     }
 }
 
-/// Tokens of other tools, programs and aliases came in with the repository's configuration.
+/// Tokens of other tools, programs and aliases came in with the repository's configuration, and keys that others keep beside it.
 #[test]
 fn attack_27_of_gits_configuration_only_what_git_needs_comes_in() {
-    let call = agent().args(["exec", "--", "cat", ".git/config"]);
-    bash(
-        call.workspace(),
-        "git init -q .; git config remote.origin.url https://user:C4NARY@example.com/r.git; git config branch.main.remote origin
+    let copy = ["--workspace-mode", "copy"];
+    for mode in [&[][..], &copy[..]] {
+        let print = ["--", "sh", "-c", "cat .git/config; grep -rh C4NARY .git ignored; git status --short"];
+        let call = agent().args(["exec"]).args(mode).args(print);
+        bash(
+            call.workspace(),
+            r#"git init -q .; git config remote.origin.url https://user:C4NARY@example.com/r.git; git config branch.main.remote origin
          git config core.sshCommand 'ssh -i C4NARY'; git config gitlab.token C4NARY; git config alias.x '!C4NARY'
          git config credential.helper '!C4NARY'; git config http.extraHeader 'Authorization: C4NARY'; git config core.pager C4NARY
          git config url.https://C4NARY@example.com/.insteadOf https://example.com/; git config include.path C4NARY
-         printf '[alias] y = C4NARY\\\n C4NARY\n[core] editor = C4NARY\n' >> .git/config; echo C4NARY > .git/credentials",
-    );
-    let done = call.run().expect_code(0);
-    assert!(!done.stdout.contains("C4NARY"), "{}", done.stdout);
-    for needed in ["repositoryformatversion", "https://example.com/r.git", "[branch \"main\"]"] {
-        assert!(done.stdout.contains(needed), "{needed}: {}", done.stdout);
+         printf '[alias] y = C4NARY\\\n C4NARY\n[core] editor = C4NARY\n; was C:\\\n[http "https://h/"]\n extraheader = C4NARY\n' >> .git/config
+         echo ignored > .gitignore; git init -q ignored/lib; echo fine > ignored/fine
+         for git in .git ignored/lib/.git; do
+            mkdir -p $git/git-crypt/keys $git/annex/creds
+            for name in git-crypt/keys/default annex/creds/1 config~ config.bak .config.swp credentials; do echo C4NARY > $git/$name; done
+            echo "1 1 A <a@b> 1 +0000	pull https://user:C4NARY@example.com/r.git" > $git/logs-of; mkdir -p $git/logs; mv $git/logs-of $git/logs/HEAD
+         done"#,
+        );
+        let done = call.run().expect_code(0);
+        assert!(!done.stdout.contains("C4NARY"), "{mode:?}: {}", done.stdout);
+        for needed in
+            ["repositoryformatversion", "https://example.com/r.git", "[branch \"main\"]", "?? .gitignore"]
+        {
+            assert!(done.stdout.contains(needed), "{mode:?}: {needed}: {}", done.stdout);
+        }
     }
 }
 

@@ -1,10 +1,10 @@
 //! Files that git ignores and that are never shown: secrets, devices, what cannot be read.
 
 use super::{Directory, Found, SelectOptions, Walk, entries_of, open_directory};
+use crate::git_directory;
 use crate::ignored_index::{Index, Kind, Listed, RecordIndex, Seen};
 use crate::secrets::{self, Suspicion};
 use crate::selection::LeftOut;
-use crate::transfer::is_git_config;
 use crate::tree_path::TreePath;
 use crate::walk::Queue;
 use agent_base::error::{Error, Result};
@@ -97,15 +97,25 @@ impl Found {
 
     /// Returns what an entry of an ignored directory is, below `depth` other ones; `None` for one that can be shown. Settings are what
     /// packages are full of: those that are read lie at most directly in a directory that is itself ignored.
-    fn kind(&mut self, directory: &TreePath, depth: u16, name: &[u8], kind: FileType) -> Option<Kind> {
-        let is_git_config =
-            || name.starts_with(b"config") && directory.join(name).is_ok_and(|path| is_git_config(&path));
+    fn kind(
+        &mut self,
+        root: &Path,
+        directory: &TreePath,
+        depth: u16,
+        (name, kind): (&[u8], FileType),
+    ) -> Option<Kind> {
+        let is_of_git = || {
+            directory.is_git_internal()
+                && directory.join(name).is_ok_and(|path| {
+                    git_directory::is_rewritten(&path) || !git_directory::is_needed(root, &path, true)
+                })
+        };
         match kind {
             FileType::Directory => Some(Kind::Directory(None)),
             FileType::Symlink => None,
             FileType::RegularFile => match self.judge_name(directory, name) {
-                Suspicion::None => None,
-                Suspicion::Settings if depth > 0 && !is_git_config() => None,
+                Suspicion::None if !is_of_git() => None,
+                Suspicion::Settings if depth > 0 && !is_of_git() => None,
                 _ => Some(Kind::Suspect),
             },
             _ => Some(Kind::Special),
@@ -179,7 +189,7 @@ impl Walk<'_> {
                 FileType::Unknown => self.kind_of(directory, name),
                 known => known,
             };
-            let kind = match found.kind(directory, depth, name, file_type) {
+            let kind = match found.kind(self.root, directory, depth, (name, file_type)) {
                 Some(Kind::Directory(_)) => Some(Kind::Directory(places.get(name).copied())),
                 kind => kind,
             };
@@ -224,7 +234,7 @@ impl Walk<'_> {
             Some(Kind::Directory(place)) => {
                 below.push(Directory::ignored(path, depth.saturating_add(1), place));
             }
-            _ if self.is_included(&path) => found.included.push(path),
+            _ if self.is_included(&path, false) => found.included.push(path),
             Some(Kind::Suspect) if self.shows_ignored => {
                 let suspicion = secrets::name(&path);
                 found.ignored_suspects.push((path, suspicion));
@@ -246,6 +256,10 @@ impl Walk<'_> {
         let judge = |suspects: &[(TreePath, Suspicion)]| {
             let mut withheld = Vec::new();
             for (path, suspicion) in suspects {
+                if path.is_git_internal() && !git_directory::is_needed(self.root, path, true) {
+                    withheld.push((path.clone(), LeftOut::UnneededByGit));
+                    continue;
+                }
                 match self.is_secret(path, *suspicion, true) {
                     Ok(true) => withheld.push((path.clone(), LeftOut::Secret)),
                     Ok(false) => {}
@@ -384,6 +398,23 @@ mod tests {
         let done = Command::new("sh").args(["-c", swap]).current_dir(project.path("")).status().unwrap();
         assert!(done.success());
         assert_eq!(project.later().unwrap(), (true, vec!["modules/a/.env".to_owned()]));
+    }
+
+    #[test]
+    fn of_a_git_directory_that_is_ignored_only_what_git_needs_is_shown() {
+        let project = Project::new();
+        for file in
+            ["HEAD", "refs/heads/main", "objects/aa/bb", "git-crypt/keys/default", "config~", "hooks/x.key"]
+        {
+            project.file(&format!("modules/a/.git/{file}"), "1");
+        }
+        project.file("modules/a/.git/logs/HEAD", "pull https://u:p@h/x\n");
+        project.file("modules/a/.git/FETCH_HEAD", "of https://h/x\n");
+        let Some(first) = project.later() else { return };
+        let found =
+            ["config~", "git-crypt/keys/default", "logs/HEAD"].map(|name| format!("modules/a/.git/{name}"));
+        assert_eq!(first.1, found);
+        assert_eq!(project.later().unwrap(), (false, found.to_vec()));
     }
 
     /// Settings are read where they lie directly in what is ignored, which may be another directory than before.

@@ -158,7 +158,7 @@ impl Workspace {
             }
             WorkspaceMount::Empty | WorkspaceMount::Overlay { .. } | WorkspaceMount::Forked { .. } => {
                 transfer::check_overlay(sandbox, base).await?;
-                transfer::clean_git_configs(&self.root, base, &self.store, sandbox).await?;
+                transfer::clean_git_files(&self.root, base, &self.store, sandbox).await?;
                 CopyReport::default()
             }
             WorkspaceMount::Bind(root) => {

@@ -5,6 +5,7 @@ use super::state::SessionState;
 use super::{Workspace, blocking, shows_host};
 use crate::base::Base;
 use crate::changes::Change;
+use crate::git_directory;
 use crate::host_changes::HostChanges;
 use crate::host_dir::HostDir;
 use crate::manifest::{Delta, Node, Target};
@@ -91,8 +92,8 @@ impl SessionState {
             _ => true,
         };
         let is_overlay = matches!(self.mount, WorkspaceMount::Overlay { .. });
-        // Of git's configuration the sandbox has a version of its own.
-        if is_overlay && is_untouched && base == now && is_stamped && !transfer::is_git_config(path) {
+        // Of git's configuration and logs the sandbox may have a version of its own.
+        if is_overlay && is_untouched && base == now && is_stamped && !git_directory::is_rewritten(path) {
             RefreshStep::Shown
         } else if is_same(before, now) {
             // Written without a change, or by an apply.

@@ -1,0 +1,722 @@
+//! What of a repository's configuration the sandbox gets: settings that git needs inside, read as git reads them and written anew.
+//!
+//! git's own reader is `git_parse_source` in its config.c. A comment ends with its line, whatever is at its end; `\\` is a backslash,
+//! also at the end of a line; quotes begin and end anywhere in a value.
+
+use agent_base::secret_scan;
+use memchr::memmem;
+use std::borrow::Cow;
+use std::iter::Peekable;
+use std::slice::Iter;
+
+/// A setting: `[section "subsection"] name = value`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Setting {
+    /// In small letters, as is the name.
+    section: Vec<u8>,
+    subsection: Option<Vec<u8>>,
+    name: Vec<u8>,
+    /// `None` where there is a name alone, which is "true".
+    value: Option<Vec<u8>>,
+}
+
+/// A configuration as git reads it.
+#[derive(Debug, Default)]
+struct Config {
+    settings: Vec<Setting>,
+    has_comments: bool,
+    /// Set if git reads no further than to the last of the settings.
+    is_invalid: bool,
+}
+
+/// Returns what of a git configuration git needs inside: no credentials, no programs that it starts on this machine, no settings
+/// of other tools, no comments. `None` where that is all of it.
+pub fn needed(config: &[u8]) -> Option<Vec<u8>> {
+    let read = Config::read(config);
+    let needed: Vec<Setting> = read.settings.iter().filter_map(Setting::needed).collect();
+    let is_whole = needed == read.settings && !read.has_comments && !read.is_invalid;
+    (!is_whole).then(|| written(&needed))
+}
+
+/// Returns whether a git configuration holds a password or token, in a URL or as a setting.
+pub fn has_credentials(config: &[u8]) -> bool {
+    // Beyond what git cannot read may be more.
+    config.split(|&b| b == b'\n').any(|line| without_userinfo(line).is_some())
+        || Config::read(config).settings.iter().any(Setting::has_credentials)
+}
+
+impl Config {
+    fn read(config: &[u8]) -> Self {
+        let mut read = Self::default();
+        let config = config.strip_prefix(b"\xef\xbb\xbf").unwrap_or(config);
+        let mut reader = ConfigReader { bytes: config.iter().peekable(), has_comments: false };
+        read.is_invalid = reader.read(&mut read.settings).is_none();
+        read.has_comments = reader.has_comments;
+        read
+    }
+}
+
+struct ConfigReader<'a> {
+    bytes: Peekable<Iter<'a, u8>>,
+    has_comments: bool,
+}
+
+/// The names of git's functions are in the comments; `None` is its "bad config line".
+impl ConfigReader<'_> {
+    /// `get_next_char`: a line feed for each end of a line; `None` at the end.
+    fn next(&mut self) -> Option<u8> {
+        match *self.bytes.next()? {
+            b'\r' => Some(self.bytes.next_if(|next| **next == b'\n').copied().unwrap_or(b'\r')),
+            byte => Some(byte),
+        }
+    }
+
+    /// `git_parse_source`
+    fn read(&mut self, settings: &mut Vec<Setting>) -> Option<()> {
+        let mut section = (Vec::new(), None);
+        while let Some(byte) = self.next() {
+            match byte {
+                _ if is_space(byte) => {}
+                b'#' | b';' => self.skip_comment(),
+                b'[' => section = self.header()?,
+                _ if byte.is_ascii_alphabetic() => {
+                    let (name, value) = self.setting(byte)?;
+                    let (section, subsection) = section.clone();
+                    settings.push(Setting { section, subsection, name, value });
+                }
+                _ => return None,
+            }
+        }
+        Some(())
+    }
+
+    fn skip_comment(&mut self) {
+        self.has_comments = true;
+        while self.next().is_some_and(|byte| byte != b'\n') {}
+    }
+
+    /// `get_base_var`: the section, and the subsection where there is one, which begins at the first dot in the old way to write it.
+    fn header(&mut self) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
+        let mut name = Vec::new();
+        loop {
+            match self.next()? {
+                b']' => break,
+                byte if is_space(byte) => return self.subsection(name, byte),
+                byte if is_of_key(byte) || byte == b'.' => name.push(byte.to_ascii_lowercase()),
+                _ => return None,
+            }
+        }
+        Some(divided(&name, None))
+    }
+
+    /// `get_extended_base_var`
+    fn subsection(&mut self, name: Vec<u8>, space: u8) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
+        let mut byte = space;
+        while is_space(byte) {
+            if byte == b'\n' {
+                return None;
+            }
+            byte = self.next()?;
+        }
+        let mut subsection = Vec::new();
+        if byte != b'"' {
+            return None;
+        }
+        loop {
+            match self.next()? {
+                b'\n' => return None,
+                b'"' => break,
+                b'\\' => subsection.push(self.next().filter(|byte| *byte != b'\n')?),
+                byte => subsection.push(byte),
+            }
+        }
+        (self.next()? == b']').then(|| divided(&name, Some(&subsection)))
+    }
+
+    /// `get_value`
+    fn setting(&mut self, first: u8) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
+        let mut name = vec![first.to_ascii_lowercase()];
+        let mut byte = self.next();
+        while let Some(next) = byte.filter(|next| is_of_key(*next)) {
+            name.push(next.to_ascii_lowercase());
+            byte = self.next();
+        }
+        while let Some(b' ' | b'\t') = byte {
+            byte = self.next();
+        }
+        match byte {
+            None | Some(b'\n') => Some((name, None)),
+            Some(b'=') => Some((name, Some(self.value()?))),
+            Some(_) => None,
+        }
+    }
+
+    /// `parse_value`
+    fn value(&mut self) -> Option<Vec<u8>> {
+        let (mut value, mut spaces, mut is_quoted) = (Vec::new(), Vec::new(), false);
+        loop {
+            let byte = match self.next() {
+                None | Some(b'\n') => return (!is_quoted).then_some(value),
+                Some(byte) => byte,
+            };
+            match byte {
+                _ if is_space(byte) && !is_quoted => {
+                    // What is before the value does not belong to it.
+                    if !value.is_empty() {
+                        spaces.push(byte);
+                    }
+                    continue;
+                }
+                b';' | b'#' if !is_quoted => {
+                    self.skip_comment();
+                    return Some(value);
+                }
+                _ => value.append(&mut spaces),
+            }
+            match byte {
+                b'\\' => match self.next() {
+                    None | Some(b'\n') => {}
+                    Some(b't') => value.push(b'\t'),
+                    Some(b'b') => value.push(8),
+                    Some(b'n') => value.push(b'\n'),
+                    Some(escaped @ (b'\\' | b'"')) => value.push(escaped),
+                    Some(_) => return None,
+                },
+                b'"' => is_quoted = !is_quoted,
+                _ => value.push(byte),
+            }
+        }
+    }
+}
+
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
+}
+
+fn is_of_key(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'-'
+}
+
+/// A section and its subsection: what is behind the first dot, to git, however it is written.
+fn divided(name: &[u8], subsection: Option<&[u8]>) -> (Vec<u8>, Option<Vec<u8>>) {
+    let whole = match subsection {
+        Some(subsection) => Cow::Owned([name, b".", subsection].concat()),
+        None => Cow::Borrowed(name),
+    };
+    let mut parts = whole.splitn(2, |byte| *byte == b'.');
+    (parts.next().unwrap_or_default().to_owned(), parts.next().map(<[u8]>::to_owned))
+}
+
+impl Setting {
+    /// The setting as the sandbox gets it, if git needs it there.
+    fn needed(&self) -> Option<Self> {
+        let (section, name) =
+            (std::str::from_utf8(&self.section).ok()?, std::str::from_utf8(&self.name).ok()?);
+        let (_, names) = NEEDED.iter().find(|(needed, _)| *needed == section)?;
+        if !names.is_empty() && !names.contains(&name) || self.is_of_no_text() || self.has_token() {
+            return None;
+        }
+        // `submodule.NAME.update`: a command.
+        if self.value.as_ref().is_some_and(|value| value.trim_ascii_start().starts_with(b"!")) {
+            return None;
+        }
+        let is_url = matches!(name, "url" | "pushurl");
+        let is_end: fn(u8) -> bool = if is_url { |byte| byte == b'/' } else { ends_host };
+        let plain = |text: &Option<Vec<u8>>| {
+            text.as_ref().map(|text| without_userinfo_until(text, is_end).unwrap_or_else(|| text.clone()))
+        };
+        let (subsection, value) = (plain(&self.subsection), plain(&self.value));
+        Some(Self { subsection, value, section: self.section.clone(), name: self.name.clone() })
+    }
+
+    /// git's functions end a text at its first NUL, also a name of a setting.
+    fn is_of_no_text(&self) -> bool {
+        let texts = self.subsection.iter().chain(&self.value);
+        texts.flatten().any(|byte| *byte == 0)
+            || self.subsection.as_ref().is_some_and(|text| text.contains(&b'\n'))
+    }
+
+    fn has_token(&self) -> bool {
+        self.subsection.iter().chain(&self.value).any(|text| secret_scan::find(text).is_some())
+    }
+
+    fn has_credentials(&self) -> bool {
+        const WORDS: [&str; 5] = ["password", "smtppass", "token", "secret", "extraheader"];
+        let name = String::from_utf8_lossy(&self.name);
+        let is_set = self.value.as_ref().is_some_and(|value| !value.is_empty());
+        let mut texts = self.subsection.iter().chain(&self.value);
+        texts.any(|text| without_userinfo(text).is_some())
+            || (is_set && WORDS.iter().any(|word| name.contains(word)))
+            || self.has_token()
+    }
+}
+
+/// A configuration with these settings, as git writes them.
+fn written(settings: &[Setting]) -> Vec<u8> {
+    let mut text = Vec::new();
+    let mut last = None;
+    for setting in settings {
+        let Setting { section, subsection, name, value } = setting;
+        if last != Some((section, subsection)) {
+            text.push(b'[');
+            text.extend_from_slice(section);
+            if let Some(subsection) = subsection {
+                text.extend_from_slice(b" \"");
+                text.extend(subsection.iter().flat_map(|byte| match byte {
+                    b'"' | b'\\' => vec![b'\\', *byte],
+                    _ => vec![*byte],
+                }));
+                text.push(b'"');
+            }
+            text.extend_from_slice(b"]\n");
+            last = Some((section, subsection));
+        }
+        text.push(b'\t');
+        text.extend_from_slice(name);
+        if let Some(value) = value {
+            text.extend_from_slice(b" = ");
+            write_value(value, &mut text);
+        }
+        text.push(b'\n');
+    }
+    text
+}
+
+fn write_value(value: &[u8], text: &mut Vec<u8>) {
+    let is_quoted = value.iter().any(|byte| matches!(byte, b';' | b'#' | b'\r'))
+        || value.first().into_iter().chain(value.last()).any(|byte| is_space(*byte));
+    let quote: &[u8] = if is_quoted { b"\"" } else { b"" };
+    text.extend_from_slice(quote);
+    for byte in value {
+        match byte {
+            b'\n' => text.extend_from_slice(b"\\n"),
+            b'\t' => text.extend_from_slice(b"\\t"),
+            8 => text.extend_from_slice(b"\\b"),
+            b'"' | b'\\' => text.extend_from_slice(&[b'\\', *byte]),
+            _ => text.push(*byte),
+        }
+    }
+    text.extend_from_slice(quote);
+}
+
+/// Sections of a repository's configuration with the settings that git needs inside; all where none is named. None of them names a
+/// program or holds a secret, but for what [`Setting::needed`] asks of values.
+const NEEDED: [(&str, &[&str]); 22] = [
+    (
+        "core",
+        &[
+            "abbrev",
+            "attributesfile",
+            "autocrlf",
+            "bare",
+            "bigfilethreshold",
+            "checkroundtripencoding",
+            "checkstat",
+            "commentchar",
+            "commentstring",
+            "commitgraph",
+            "compression",
+            "deltabasecachelimit",
+            "eol",
+            "excludesfile",
+            "filemode",
+            "filesreflocktimeout",
+            "fsync",
+            "fsyncmethod",
+            "fsyncobjectfiles",
+            "hidedotfiles",
+            "ignorecase",
+            "ignorestat",
+            "logallrefupdates",
+            "longpaths",
+            "loosecompression",
+            "maxtreedepth",
+            "multipackindex",
+            "notesref",
+            "packedgitlimit",
+            "packedgitwindowsize",
+            "packedrefstimeout",
+            "precomposeunicode",
+            "prefersymlinkrefs",
+            "preloadindex",
+            "protecthfs",
+            "protectntfs",
+            "quotepath",
+            "repositoryformatversion",
+            "safecrlf",
+            "sharedrepository",
+            "sparsecheckout",
+            "sparsecheckoutcone",
+            "splitindex",
+            "symlinks",
+            "trustctime",
+            "untrackedcache",
+            "usereplacerefs",
+            "warnambiguousrefs",
+            "whitespace",
+            "worktree",
+        ],
+    ),
+    ("extensions", &[]),
+    (
+        "remote",
+        &[
+            "fetch",
+            "followremotehead",
+            "mirror",
+            "partialclonefilter",
+            "promisor",
+            "prune",
+            "prunetags",
+            "push",
+            "pushdefault",
+            "pushurl",
+            "skipdefaultupdate",
+            "skipfetchall",
+            "tagopt",
+            "url",
+        ],
+    ),
+    (
+        "branch",
+        &[
+            "autosetupmerge",
+            "autosetuprebase",
+            "description",
+            "gh-merge-base",
+            "github-pr-owner-number",
+            "merge",
+            "mergeoptions",
+            "pushremote",
+            "rebase",
+            "remote",
+            "sort",
+            "vscode-merge-base",
+        ],
+    ),
+    (
+        "submodule",
+        &[
+            "active",
+            "alternateerrorstrategy",
+            "alternatelocation",
+            "branch",
+            "fetchjobs",
+            "fetchrecursesubmodules",
+            "ignore",
+            "propagatebranches",
+            "recurse",
+            "shallow",
+            "update",
+            "url",
+        ],
+    ),
+    ("user", &["email", "name", "useconfigonly"]),
+    ("init", &["defaultbranch", "defaultobjectformat", "defaultrefformat"]),
+    ("pull", &["ff", "octopus", "rebase", "twohead"]),
+    (
+        "push",
+        &[
+            "autosetupremote",
+            "default",
+            "followtags",
+            "negotiate",
+            "recursesubmodules",
+            "usebitmaps",
+            "useforceifincludes",
+        ],
+    ),
+    (
+        "fetch",
+        &[
+            "all",
+            "fsckobjects",
+            "negotiationalgorithm",
+            "output",
+            "parallel",
+            "prune",
+            "prunetags",
+            "recursesubmodules",
+            "showforcedupdates",
+            "unpacklimit",
+            "writecommitgraph",
+        ],
+    ),
+    (
+        "rebase",
+        &[
+            "abbreviatecommands",
+            "autosquash",
+            "autostash",
+            "backend",
+            "forkpoint",
+            "instructionformat",
+            "maxlabellength",
+            "missingcommitscheck",
+            "rebasemerges",
+            "reschedulefailedexec",
+            "stat",
+            "updaterefs",
+        ],
+    ),
+    (
+        "merge",
+        &[
+            "autostash",
+            "branchdesc",
+            "conflictstyle",
+            "defaulttoupstream",
+            "directoryrenames",
+            "ff",
+            "log",
+            "renamelimit",
+            "renames",
+            "renormalize",
+            "stat",
+            "suppressdest",
+            "verbosity",
+        ],
+    ),
+    ("commit", &["cleanup", "status", "template", "verbose"]),
+    ("tag", &["sort"]),
+    (
+        "status",
+        &[
+            "aheadbehind",
+            "branch",
+            "displaycommentprefix",
+            "relativepaths",
+            "renamelimit",
+            "renames",
+            "short",
+            "showstash",
+            "showuntrackedfiles",
+            "submodulesummary",
+        ],
+    ),
+    (
+        "log",
+        &[
+            "abbrevcommit",
+            "date",
+            "decorate",
+            "diffmerges",
+            "excludedecoration",
+            "follow",
+            "graphcolors",
+            "initialdecorationset",
+            "mailmap",
+            "showroot",
+        ],
+    ),
+    ("color", &[]),
+    (
+        "gc",
+        &[
+            "aggressivedepth",
+            "aggressivewindow",
+            "auto",
+            "autodetach",
+            "autopacklimit",
+            "bigpackthreshold",
+            "cruftpacks",
+            "logexpiry",
+            "maxcruftsize",
+            "packrefs",
+            "pruneexpire",
+            "reflogexpire",
+            "reflogexpireunreachable",
+            "rerereresolved",
+            "rerereunresolved",
+            "worktreepruneexpire",
+            "writecommitgraph",
+        ],
+    ),
+    (
+        "pack",
+        &[
+            "allowpackreuse",
+            "compression",
+            "deltacachelimit",
+            "deltacachesize",
+            "depth",
+            "indexversion",
+            "packsizelimit",
+            "threads",
+            "usebitmaps",
+            "usesparse",
+            "window",
+            "windowmemory",
+            "writebitmaps",
+            "writereverseindex",
+        ],
+    ),
+    ("index", &[]),
+    ("feature", &[]),
+    ("i18n", &["commitencoding", "logoutputencoding"]),
+];
+
+/// The text with every `scheme://user:password@` and `scheme://token@` shortened to `scheme://`; ssh logins stay
+/// (they are names, not secrets). `None` where there is nothing to take out.
+pub fn without_userinfo(text: &[u8]) -> Option<Vec<u8>> {
+    without_userinfo_until(text, ends_host)
+}
+
+/// Returns whether a byte ends a URL's host in a text.
+fn ends_host(byte: u8) -> bool {
+    matches!(byte, b'/' | b'"' | b'\'' | b']' | b' ' | b'\t' | b'\r' | b'\n')
+}
+
+/// The same, where a URL's host ends with one of these bytes.
+fn without_userinfo_until(text: &[u8], is_end: fn(u8) -> bool) -> Option<Vec<u8>> {
+    let mut rest = text;
+    let mut out = Vec::new();
+    let mut changed = false;
+    while let Some(at) = memmem::find(rest, b"://") {
+        let (before, after) = rest.split_at(at + 3);
+        let end = after.iter().position(|byte| is_end(*byte)).unwrap_or(after.len());
+        let userinfo = after[..end].iter().rposition(|&b| b == b'@');
+        out.extend_from_slice(before);
+        rest = match userinfo {
+            Some(at) if !before.ends_with(b"ssh://") || after[..at].contains(&b':') => {
+                changed = true;
+                &after[at + 1..]
+            }
+            _ => after,
+        };
+    }
+    out.extend_from_slice(rest);
+    changed.then_some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::process::Command;
+
+    /// The names and values that git reads from a file, where it can read all of it.
+    fn listed(config: &[u8]) -> Option<Vec<(String, Option<Vec<u8>>)>> {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("config");
+        std::fs::write(&file, config).expect("a file");
+        let git =
+            Command::new("git").args(["config", "--list", "-z", "-f"]).arg(&file).output().expect("git");
+        let entries = git.stdout.split(|byte| *byte == 0).filter(|entry| !entry.is_empty());
+        let divided = entries.map(|entry| {
+            let mut parts = entry.splitn(2, |byte| *byte == b'\n');
+            let name = String::from_utf8_lossy(parts.next().unwrap_or_default()).into_owned();
+            (name, parts.next().map(<[u8]>::to_owned))
+        });
+        git.status.success().then(|| divided.collect())
+    }
+
+    fn read(config: &[u8]) -> Option<Vec<(String, Option<Vec<u8>>)>> {
+        let Config { settings, is_invalid, .. } = Config::read(config);
+        let key = |setting: &Setting| {
+            let section = Some(&setting.section).filter(|section| !section.is_empty());
+            let parts = [section, setting.subsection.as_ref(), Some(&setting.name)];
+            let parts = parts.into_iter().flatten().map(|part| String::from_utf8_lossy(part).into_owned());
+            parts.collect::<Vec<_>>().join(".")
+        };
+        let entries = settings.into_iter().map(|setting| (key(&setting), setting.value));
+        (!is_invalid).then(|| entries.collect())
+    }
+
+    fn is_needed(key: &str) -> bool {
+        let (section, name) =
+            (key.split('.').next().unwrap_or_default(), key.rsplit('.').next().unwrap_or_default());
+        NEEDED.iter().any(|(needed, names)| *needed == section && (names.is_empty() || names.contains(&name)))
+    }
+
+    fn config() -> impl Strategy<Value = Vec<u8>> {
+        let piece = prop_oneof![
+            4 => prop::sample::select(vec![
+                "[core]", "[http \"https://h/\"]", "[remote.Origin]", "[remote \"a\\\"b\"]", "[CORE \"x\"]", "[alias]\n",
+                "[ core]", "[core \"a\\\n\"]",
+            ]),
+            5 => prop::sample::select(vec![
+                "extraheader = SECRET", "bare = true", "url = https://u:PASSWORD@h/p", "fileMode", "editor=SECRET", "command = SECRET",
+                "abbrev = \"7", "update = !SECRET", "worktree = a  b \t c  ", "eol=\\", "quotePath = \"a\\\\",
+            ]),
+            8 => prop::sample::select(vec![
+                "\n", "\n", "\n", "\r\n", "\r", "\\", "\\\\", "\"", "#", ";", " ", "\t", "\\\n", "=", "\\n", "\\t", "\\\"", "]", "x", ".", "\u{feff}",
+            ]),
+        ];
+        prop::collection::vec(piece, 0..25).prop_map(|pieces| pieces.concat().into_bytes())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+        #[test]
+        fn a_configuration_is_read_as_git_reads_it(config in config()) {
+            // Up to 2.44 git made a space of each of the others between words.
+            let spaced = |entries: Vec<(String, Option<Vec<u8>>)>| -> Vec<_> {
+                let plain = |byte: u8| if is_space(byte) { b' ' } else { byte };
+                let value = |value: Vec<u8>| value.into_iter().map(plain).collect::<Vec<u8>>();
+                entries.into_iter().map(|(key, found)| (key, found.map(value))).collect()
+            };
+            prop_assert_eq!(read(&config).map(spaced), listed(&config).map(spaced));
+        }
+
+        #[test]
+        fn of_what_is_copied_git_reads_nothing_but_what_it_needs(config in config()) {
+            let copied = needed(&config).unwrap_or_else(|| config.clone());
+            let settings = listed(&copied);
+            prop_assert!(settings.is_some(), "{}", String::from_utf8_lossy(&copied));
+            for (key, value) in settings.unwrap_or_default() {
+                prop_assert!(is_needed(&key), "{key}");
+                prop_assert!(!value.is_some_and(|value| value.starts_with(b"!")), "{key}");
+            }
+            prop_assert!(!copied.windows(9).any(|text| text == b"PASSWORD@"));
+            prop_assert_eq!(needed(&copied), None);
+        }
+    }
+
+    /// A comment that ended in a backslash made the lines after it a part of itself, and so did a backslash that is escaped.
+    #[test]
+    fn what_follows_a_backslash_at_the_end_of_a_comment_is_judged() {
+        let secret =
+            "[http \"https://h/\"]\n\textraheader = AUTHORIZATION: basic SECRET\n[core]\n\tsymlinks = true\n";
+        for before in
+            ["[core]\n; was C:\\temp\\\n", "[core]\nabbrev = 7 # \\\n", "[core]\nabbrev = C:\\\\dir\\\\\n"]
+        {
+            let config = format!("{before}{secret}");
+            let copied = needed(config.as_bytes()).expect("it is not whole");
+            let copied = String::from_utf8_lossy(&copied);
+            assert!(!copied.contains("SECRET") && copied.contains("symlinks = true"), "{copied}");
+        }
+    }
+
+    #[test]
+    fn settings_are_copied_by_their_names() {
+        let made_by_clone = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n\tlogallrefupdates = true\n\
+                             [remote \"origin\"]\n\turl = git@example.com:a/b.git\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n\
+                             [branch \"main\"]\n\tremote = origin\n\tmerge = refs/heads/main\n";
+        assert_eq!(needed(made_by_clone.as_bytes()), None);
+        let others = [
+            "[core]\n\tsshcommand = x",
+            "[core]\n\tnewSetting = x",
+            "[lfs]\n\taccess = basic",
+            "[submodule \"a\"]\n\tupdate = \"!x\"",
+            "[branch \"a\"]\n\tdescription = ghp_x7Kq2mZ9vR4tB8wN1cJ6hL3pD5sF0gYaUeQi",
+            "[remote \"a\"]\n\tproxy = x",
+            "[core \"editor\0\"]\n\tbare = x",
+            "# x",
+        ];
+        for other in others {
+            assert_eq!(needed(other.as_bytes()).as_deref(), Some(&b""[..]), "{other}");
+        }
+        let url = |url: &str| format!("[remote \"a\"]\n\turl = {url}\n").into_bytes();
+        for (config, copied) in [
+            ("https://u:p@h/x", "https://h/x"),
+            ("HTTPS://t@h/x", "HTTPS://h/x"),
+            ("\"https://u:p q'@h/x\"", "https://h/x"),
+            ("https://u:pa\\\nss@h/x", "https://h/x"),
+        ] {
+            assert_eq!(needed(&url(config)), Some(url(copied)), "{config}");
+        }
+        assert_eq!(needed(&url("ssh://git@h/x")), None);
+    }
+}
