@@ -58,13 +58,24 @@ impl Side {
         (!self.is_unreadable() || !Encoding::of(self.bytes(), like).is_plain()).then(|| self.read(like))
     }
 
-    /// The same without a look whether it is readable.
+    /// The same without a look whether it is readable. Bytes that the encoding does not have would all be one character: it is not decoded
+    /// then, and each of them is shown.
     pub(crate) fn read(&self, like: Option<Encoding>) -> (Encoding, Cow<'_, [u8]>) {
         let bytes = self.bytes();
         match Encoding::of(bytes, like) {
-            encoding if encoding.is_plain() => (encoding, Cow::Borrowed(bytes)),
-            encoding => (encoding, Cow::Owned(encoding.decode(bytes).into_owned().into_bytes())),
+            encoding if encoding.decodes(bytes) && !encoding.is_plain() => {
+                (encoding, Cow::Owned(encoding.decode(bytes).into_owned().into_bytes()))
+            }
+            encoding if encoding.is_utf8() => {
+                (encoding, Cow::Borrowed(bytes.strip_prefix(encoding.mark()).unwrap_or(bytes)))
+            }
+            _ => self.undecoded(),
         }
+    }
+
+    /// Its bytes as they are.
+    pub(crate) fn undecoded(&self) -> (Encoding, Cow<'_, [u8]>) {
+        (Encoding::UTF_8, Cow::Borrowed(self.bytes()))
     }
 
     /// The side of a change as text in UTF-8, as a review shows it: its bytes, where the encoding would hide some of what a program
@@ -79,7 +90,7 @@ impl Side {
         let is_hiding = !encoding.is_plain()
             && scripts::may_not_be_decoded(file, self, encoding)
             && reviewed::hides_ascii(self.bytes(), &text);
-        if is_hiding { Some((Encoding::UTF_8, Cow::Borrowed(self.bytes()))) } else { Some((encoding, text)) }
+        Some(if is_hiding { self.undecoded() } else { (encoding, text) })
     }
 
     /// Returns its text, whatever encoding it has; `None` where it is not readable text, or its bytes cannot be decoded.

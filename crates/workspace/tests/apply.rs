@@ -555,7 +555,7 @@ fn each_side_is_shown_where_it_can_be() {
 #[test]
 fn what_a_mark_hides_from_who_does_not_know_it_is_said() {
     let utf16 = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
-    let hidden = [utf16("\u{feff}notes\n"), b"\nrun sh\n ".to_vec()].concat();
+    let hidden = [utf16("\u{feff}notes\n"), b"\nrun sh \n ".to_vec()].concat();
     let honest = utf16("\u{feff}größer\n");
     let fixture = Fixture::new(
         &Tree::new(),
@@ -573,6 +573,37 @@ fn what_a_mark_hides_from_who_does_not_know_it_is_said() {
 fn what_no_patch_can_have_is_shown_at_any_size_that_one_would_have() {
     let large = format!("echo first\n{}", "\n".repeat(diff::MAX_SHOWN as usize));
     let fixture = Fixture::new(&tree_of([("a.sh", file("old\n"))]), &tree_of([("a.sh", file(&large))]));
+/// A change of bytes that the encoding does not have, or has twice, was a change without a line: behind a byte order mark, in an encoding that
+/// the other side has, in halves of pairs, and where two lines of bytes are one of text.
+#[test]
+fn no_encoding_leaves_a_change_of_bytes_without_a_line() {
+    let marked = |byte: u8| [&b"\xef\xbb\xbfall:\n\techo "[..], &[byte], b"\n"].concat();
+    let half =
+        |byte: u8| [&b"\xff\xfe"[..], &[b'a', 0, b'\n', 0, byte, 0xd8, b'\n', 0, b'b', 0, b'\n', 0]].concat();
+    let japanese = |bytes: &[u8]| {
+        [&b"// \x90\xdd\x92\xe8\x83t\x83@\x83C\x83\x8b\x82\xa9\x82\xe7\nx "[..], bytes, b"\nend\n"].concat()
+    };
+    let twice = |first: &[u8], last: &[u8]| [japanese(first), last.to_vec()].concat();
+    for (name, before, after, removed, added) in [
+        ("Makefile", marked(0x80), marked(0x81), "-\techo \\x80\n", "+\techo \\x81\n"),
+        ("w.txt", half(0), half(1), "-\\u{0}\\u{0}\\xd8", "+\\u{0}\\u{1}\\xd8"),
+        ("a.c", japanese(b"\xfd\xfe"), japanese(b"\xfe\xfd"), "-x \\xfd\\xfe\n", "+x \\xfe\\xfd\n"),
+        ("a.c", japanese(b"1"), japanese(b"\xfd\xfe"), "-x 1\n", "+x \\xfd\\xfe\n"),
+        ("a.c", japanese(b"\x87\x90"), japanese(b"\x81\xe0"), "-x \\x87\\x90\n", "+x \\x81\\xe0\n"),
+        ("a.c", twice(b"\x87\x90", b"1\n"), twice(b"\x81\xe0", b"2\n"), "-x \\x87\\x90\n", "+x \\x81\\xe0\n"),
+        ("a.txt", b"\xef\xbb\xbfa\n".to_vec(), b"a\n".to_vec(), "-\\u{feff}a\n", "+a\n"),
+    ] {
+        let files = |bytes: &[u8]| tree_of([(name, Entry::File(bytes.to_vec(), 0o644))]);
+        let fixture = Fixture::new(&files(&before), &files(&after));
+        let changes = fixture.changes();
+        let shown = shown(&changes, &fixture.store);
+        assert!(shown.contains(removed) && shown.contains(added), "{shown}");
+        let change = &changes.changes[&path(name)];
+        let lines = diff::lines(&changes, &path(name), change, &fixture.store).unwrap();
+        assert!(lines.is_some_and(|(plus, minus)| plus > 0 && minus > 0), "{name}: {lines:?}");
+    }
+}
+
     let mut changes = fixture.changes();
     assert!(shown(&changes, &fixture.store).contains("(too large to show: `agent diff --patch` has it)\n"));
     if let Some(Some(Node::File { hash, .. })) =
