@@ -10,7 +10,7 @@ use crate::notices::listed;
 use crate::scan::IgnoredEntries;
 use crate::selection::LeftOut;
 use crate::store::Store;
-use crate::symlinks::Symlinks;
+use crate::symlinks::{self, Symlinks};
 use crate::tree_path::TreePath;
 use agent_base::error::{Error, Result};
 use agent_base::sanitise;
@@ -319,6 +319,17 @@ impl ChangeSet {
         Ok(self)
     }
 
+    /// Refuses symlinks that lead into git's own directory through others.
+    pub(crate) fn refuse_links_into_git(&mut self) {
+        let is_link = |change: &Change| matches!(change.after, Some(Node::Symlink { .. }));
+        let links = self
+            .changes
+            .iter()
+            .filter(|(path, change)| is_link(change) && self.symlinks.leads_into_git(path));
+        let links = links.map(|(path, _)| path.clone()).collect();
+        self.refuse(links, symlinks::INTO_GIT);
+    }
+
     fn refuse(&mut self, paths: Vec<TreePath>, reason: &str) {
         for path in paths {
             self.changes.remove(&path);
@@ -559,6 +570,7 @@ fn refusal(path: &TreePath, after: Option<&Node>, exclusions: &Exclusions<'_>) -
         Some(Node::Symlink { target }) if target.leads_out(path) => {
             Some("a symlink that leads out of the workspace".to_owned())
         }
+        Some(Node::Symlink { target }) if target.names_git() => Some(symlinks::INTO_GIT.to_owned()),
         _ => None,
     }
 }

@@ -254,6 +254,9 @@ fn hostile_entries_are_refused_and_named() {
         (path("up"), link("../x")),
         (path("a/fine"), link("../b")),
         (path("a/tricky"), link("dir/../../..")),
+        (path("dist"), link(".git/hooks")),
+        (path("a/settings"), link("../sub/.GiT /config")),
+        (path("a/ignored"), link("../.gitignore")),
         (path(".env"), node()),
         (path("keys/id"), node()),
         (path("good"), node()),
@@ -261,14 +264,16 @@ fn hostile_entries_are_refused_and_named() {
     let left_out = BTreeMap::from([(path(".env"), LeftOut::Secret), (path("keys"), LeftOut::Excluded)]);
     let set = review(&BTreeMap::new(), &delta, &left_out);
     let accepted: Vec<_> = set.changes.keys().map(ToString::to_string).collect();
-    assert_eq!(accepted, ["a/fine", "good"]);
+    assert_eq!(accepted, ["a/fine", "a/ignored", "good"]);
     assert_eq!(set.changes[&path("good")].after.as_ref().unwrap().mode(), Some(0o755));
     insta::assert_snapshot!(
         set.refused.iter().map(|r| format!("{}: {}\n", r.name, r.reason)).collect::<String>(),
         @r#"
     .env: it is excluded (secret)
     .g\u{200c}it/config: the file system may take it for git's own directory
+    a/settings: a symlink that leads into git's own directory
     a/tricky: a symlink that leads out of the workspace
+    dist: a symlink that leads into git's own directory
     keys/id: it is excluded (excluded)
     out: a symlink that leads out of the workspace
     sub/.GIT/config: the file system may take it for git's own directory
@@ -568,11 +573,6 @@ fn what_a_mark_hides_from_who_does_not_know_it_is_said() {
     assert!(shown.contains(&format!("new file b.txt\n{remark})\n")), "{shown}");
 }
 
-/// No command showed a file of which neither the former content was known nor the new one small.
-#[test]
-fn what_no_patch_can_have_is_shown_at_any_size_that_one_would_have() {
-    let large = format!("echo first\n{}", "\n".repeat(diff::MAX_SHOWN as usize));
-    let fixture = Fixture::new(&tree_of([("a.sh", file("old\n"))]), &tree_of([("a.sh", file(&large))]));
 /// A change of bytes that the encoding does not have, or has twice, was a change without a line: behind a byte order mark, in an encoding that
 /// the other side has, in halves of pairs, and where two lines of bytes are one of text.
 #[test]
@@ -604,6 +604,11 @@ fn no_encoding_leaves_a_change_of_bytes_without_a_line() {
     }
 }
 
+/// No command showed a file of which neither the former content was known nor the new one small.
+#[test]
+fn what_no_patch_can_have_is_shown_at_any_size_that_one_would_have() {
+    let large = format!("echo first\n{}", "\n".repeat(diff::MAX_SHOWN as usize));
+    let fixture = Fixture::new(&tree_of([("a.sh", file("old\n"))]), &tree_of([("a.sh", file(&large))]));
     let mut changes = fixture.changes();
     assert!(shown(&changes, &fixture.store).contains("(too large to show: `agent diff --patch` has it)\n"));
     if let Some(Some(Node::File { hash, .. })) =
