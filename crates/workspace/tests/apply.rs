@@ -676,6 +676,34 @@ fn a_renamed_file_that_is_executed_or_obeyed_from_now_on_is_shown_as_a_whole() {
     ");
 }
 
+/// What did nothing in `contrib/.husky` and `docs` was run at the top, and the review had no line of it.
+#[test]
+fn a_control_file_that_may_be_obeyed_otherwise_under_its_new_name_is_shown_as_a_whole() {
+    let renames = [
+        ("contrib/.husky/pre-commit", ".husky/pre-commit", true),
+        ("docs/Makefile", "Makefile", true),
+        ("GNUmakefile", "sub/GNUmakefile", true),
+        (".vscode/old.json", ".vscode/tasks.json", true),
+        (".husky/attic/post-merge", "lib/.husky/post-merge", true),
+        ("one/build.rs", "lib/build.rs", false),
+        ("frontend/.github/workflows/ci.yml", "web/app/.github/workflows/ci.yml", false),
+        ("packages/justfile", "tools/in/justfile", true),
+    ];
+    let rest = [("packages/kept", "packages/kept"), ("lib/x", "lib/x"), ("frontend/a.js", "web/app/a.js")];
+    let pairs =
+        || renames.iter().map(|(from, to, _)| (from, to)).chain(rest.iter().map(|(from, to)| (from, to)));
+    let content = |from: &str| file(&format!("first {from}\nlast {from}\n"));
+    let before = pairs().map(|(from, _)| (from.as_bytes().to_vec(), content(from))).collect();
+    let after = pairs().map(|(from, to)| (to.as_bytes().to_vec(), content(from))).collect();
+    let fixture = Fixture::new(&before, &after);
+    let shown = shown(&fixture.changes(), &fixture.store);
+    for (from, to, is_whole) in renames {
+        assert!(shown.contains(&format!("renamed {from} → {to} (100 % the same)\n")), "{shown}");
+        let lines = format!("+first {from}\n+last {from}\n");
+        assert_eq!(shown.contains(&lines), is_whole, "{from} → {to}: {shown}");
+    }
+}
+
 #[test]
 fn the_diff_reads_well() {
     let fixture = Fixture::new(
