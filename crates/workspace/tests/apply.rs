@@ -226,6 +226,65 @@ fn a_symlink_swapped_in_while_writing_leads_no_write_outside() {
     }
 }
 
+/// The new place of the user's own fixture was refused, and its removal from the former one was applied: it was nowhere.
+#[test]
+fn what_is_not_written_under_its_new_name_keeps_the_former_one() {
+    let fixture = |at: &str| {
+        let head = file("ref: refs/heads/x\n");
+        let files = [
+            ("HEAD", head),
+            ("config", file("[core]\n")),
+            ("objects/k", file("k\n")),
+            ("refs/k", file("r\n")),
+        ];
+        files
+            .into_iter()
+            .map(|(name, entry)| (format!("{at}/{name}").into_bytes(), entry))
+            .collect::<Vec<_>>()
+    };
+    let link = |target: &str| Entry::Symlink(target.as_bytes().to_vec());
+    let refused = |before: Vec<(Vec<u8>, Entry)>, after: Vec<(Vec<u8>, Entry)>| {
+        let fixture = Fixture::new(&before.into_iter().collect(), &after.into_iter().collect());
+        let changes = fixture.changes().without_heads(&fixture.store).unwrap();
+        fixture.apply(&changes, false).unwrap();
+        let left = tree::read(fixture.host.path(), None);
+        let told: String = changes.messages().map(|line| line + "\n").collect();
+        (left.into_keys().map(|path| path.to_string()).collect::<Vec<_>>(), told)
+    };
+    let other = |name: &str| (name.as_bytes().to_vec(), file("other\n"));
+    let (left, told) = refused(
+        [fixture("t/fix"), vec![other("t/x")]].concat(),
+        [fixture("s/fix2"), vec![other("s/x")]].concat(),
+    );
+    let whole = [
+        "s",
+        "s/x",
+        "t",
+        "t/fix",
+        "t/fix/HEAD",
+        "t/fix/config",
+        "t/fix/objects",
+        "t/fix/objects/k",
+        "t/fix/refs",
+        "t/fix/refs/k",
+    ];
+    assert_eq!(left, whole, "{told}");
+    assert!(
+        told.contains("t/fix is not applied: in the sandbox it is s/fix2, which is not applied\n"),
+        "{told}"
+    );
+    let part = |at: &str| fixture(at).into_iter().take(3).collect::<Vec<_>>();
+    let (left, told) = refused(part("fix"), part("fix2"));
+    assert_eq!(left, ["fix", "fix/HEAD", "fix/config", "fix/objects", "fix/objects/k"], "{told}");
+    let (left, _) = refused(fixture("fix"), vec![other("x")]);
+    assert_eq!(left, ["x"]);
+    let (left, told) = refused(
+        vec![(b"a/link".to_vec(), link("../x")), (b"a/file".to_vec(), file("text\n"))],
+        vec![(b"link".to_vec(), link("../x")), (b"sub/GIT~1".to_vec(), file("text\n"))],
+    );
+    assert_eq!(left, ["a", "a/file", "a/link", "sub"], "{told}");
+}
+
 #[test]
 fn a_flood_of_refused_entries_is_cut_short() {
     let link = || Some(Node::Symlink { target: Target("/etc/passwd".into()) });
