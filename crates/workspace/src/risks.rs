@@ -442,6 +442,7 @@ mod tests {
             ("x_amd64.syso", LIBRARY),
             ("uno.config.ts", "settings of tools"),
             (".detoxrc.js", "settings of tools"),
+            ("fixture/config", "git"),
             ("a/hooks/post-update", GIT_HOOK),
             (".ssh/config", "shell"),
         ] {
