@@ -153,6 +153,14 @@ fn commits_that_would_do_more_than_write_files_are_refused() {
     for (script, why) in [
         ("ln -s /etc/passwd link && git add . && commit -m x", "link is a symlink that leads out"),
         (
+            "ln -s .git/hooks link && git add . && commit -m x",
+            "link is a symlink that leads into git's own directory",
+        ),
+        (
+            "mkdir d && ln -s ../.GIT/config d/link && git add . && commit -m x && git rm -q d/link && commit -m y",
+            "d/link is a symlink that leads into git's",
+        ),
+        (
             "ln -s ../../x link && git add . && commit -m x && git rm -q link && commit -m y",
             "link is a symlink",
         ),

@@ -120,6 +120,11 @@ impl Encoding {
         self == Self::UTF_8
     }
 
+    /// Returns whether it is UTF-8, with a byte order mark or without.
+    pub fn is_utf8(self) -> bool {
+        self.form == Form::Utf8
+    }
+
     /// Returns whether a character has two bytes at least.
     pub fn is_wide(self) -> bool {
         matches!(self.form, Form::Utf16 { .. })

@@ -10,14 +10,16 @@ use crate::notices::listed;
 use crate::scan::IgnoredEntries;
 use crate::selection::LeftOut;
 use crate::store::Store;
-use crate::symlinks::Symlinks;
+use crate::symlinks::{self, Symlinks};
 use crate::tree_path::TreePath;
 use agent_base::error::{Error, Result};
+use agent_base::hash::Hash;
 use agent_base::sanitise;
 use agent_event::Changes;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
+use std::ops::Bound;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -110,6 +112,23 @@ pub struct Exclusions<'a> {
     pub in_place: bool,
 }
 
+/// What a file or a symlink holds. That two empty files are alike says nothing.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Content {
+    File(Hash),
+    Symlink(Vec<u8>),
+}
+
+impl Content {
+    fn of(node: &Node) -> Option<Self> {
+        match node {
+            Node::File { hash, size, .. } if *size > 0 && *hash != Hash::UNKNOWN => Some(Self::File(*hash)),
+            Node::Symlink { target } => Some(Self::Symlink(target.0.clone())),
+            _ => None,
+        }
+    }
+}
+
 /// All paths that differ, and what was refused.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeSet {
@@ -170,6 +189,7 @@ impl ChangeSet {
             in_place: exclusions.in_place,
             ..Self::default()
         };
+        let mut lost = Vec::new();
         let other_accepted = accepted.keys().filter(|path| !delta.contains_key(*path));
         for path in delta.keys().chain(other_accepted) {
             let in_tree =
@@ -186,7 +206,10 @@ impl ChangeSet {
                 continue;
             }
             match refusal(path, after.as_ref(), exclusions) {
-                Some(reason) => set.refused.push(Refused { name: path.to_string(), reason }),
+                Some(reason) => {
+                    set.refused.push(Refused { name: path.to_string(), reason });
+                    lost.extend(after.filter(|_| before.is_none()).map(|node| (path.clone(), node)));
+                }
                 None => {
                     set.changes.insert(path.clone(), Change { before, after });
                 }
@@ -202,6 +225,7 @@ impl ChangeSet {
         let is_there =
             |path: &TreePath| base.contains_key(path) || delta.get(path).is_some_and(Option::is_some);
         set.refuse_repositories(set.repositories(is_there));
+        set.keep_sources(&lost);
         Ok(set)
     }
 
@@ -315,25 +339,126 @@ impl ChangeSet {
                 heads.push(path.clone());
             }
         }
+        // One that moved with the rest is refused as a whole.
+        let removed = self.removed_heads();
+        let directories = heads.iter().map(|head| head.parent_bytes());
+        let moved = directories
+            .filter(|directory| !directory.is_empty() && self.source_of(directory, &removed).is_some());
+        self.refuse_repositories(moved.map(<[u8]>::to_vec).collect());
+        heads.retain(|head| self.changes.contains_key(head));
         self.refuse(heads, bare_repository::HEAD_REASON);
         Ok(self)
     }
 
+    /// Refuses symlinks that lead into git's own directory through others.
+    pub(crate) fn refuse_links_into_git(&mut self) {
+        let is_link = |change: &Change| matches!(change.after, Some(Node::Symlink { .. }));
+        let links = self
+            .changes
+            .iter()
+            .filter(|(path, change)| is_link(change) && self.symlinks.leads_into_git(path));
+        let links = links.map(|(path, _)| path.clone()).collect();
+        self.refuse(links, symlinks::INTO_GIT);
+    }
+
     fn refuse(&mut self, paths: Vec<TreePath>, reason: &str) {
+        let mut lost = Vec::new();
         for path in paths {
-            self.changes.remove(&path);
+            let change = self.changes.remove(&path).filter(|change| change.before.is_none());
             self.refused.push(Refused { name: path.to_string(), reason: reason.to_owned() });
+            lost.extend(change.and_then(|change| Some((path, change.after?))));
         }
+        self.keep_sources(&lost);
+    }
+
+    /// Refuses the removal of what has another name in the sandbox, under which it is not written: the `lost` new files. Else it would be
+    /// nowhere.
+    fn keep_sources(&mut self, lost: &[(TreePath, Node)]) {
+        if self.in_place || lost.is_empty() {
+            return;
+        }
+        let new = self.changes.values().filter(|change| change.before.is_none());
+        let written: BTreeSet<Content> =
+            new.filter_map(|change| Content::of(change.after.as_ref()?)).collect();
+        let mut gone: BTreeMap<Content, Vec<TreePath>> = BTreeMap::new();
+        for (path, change) in self.changes.iter().filter(|(_, change)| change.after.is_none()) {
+            let content = change.before.as_ref().and_then(Content::of);
+            content.into_iter().for_each(|content| gone.entry(content).or_default().push(path.clone()));
+        }
+        for (path, node) in lost {
+            let content = Content::of(node).filter(|content| !written.contains(content));
+            let Some(sources) = content.and_then(|content| gone.get_mut(&content)) else { continue };
+            let named = sources.iter().position(|source| source.name() == path.name()).unwrap_or(0);
+            if named < sources.len() {
+                let source = sources.swap_remove(named);
+                self.keep(&source, &path.to_string());
+            }
+        }
+    }
+
+    /// Takes the removal of `source` and what is below it out of the changes, with what they do to the directories above.
+    fn keep(&mut self, source: &TreePath, renamed_to: &str) {
+        let below = |path: &TreePath| path.is_within(source.as_bytes());
+        self.changes.retain(|path, change| !(below(path) && change.after.is_none()));
+        let reason = format!("in the sandbox it is {renamed_to}, which is not applied");
+        self.refused.push(Refused { name: source.to_string(), reason: reason.clone() });
+        for above in source.ancestors() {
+            let is_no_directory = |change: &Change| !change.after.as_ref().is_some_and(Node::is_directory);
+            if self.changes.get(&above).is_some_and(is_no_directory)
+                && self.changes.remove(&above).is_some_and(|change| change.after.is_some())
+            {
+                self.refused.push(Refused { name: above.to_string(), reason: reason.clone() });
+            }
+        }
+    }
+
+    /// The directory that the repository `directory` was before the change: where one of the removed `heads` was that it has, and at least half of all
+    /// that is gone is in it.
+    fn source_of(&self, directory: &[u8], heads: &[TreePath]) -> Option<TreePath> {
+        let moved = |source: &TreePath, path: &TreePath, change: &Change| {
+            let below = path.as_bytes().strip_prefix(source.as_bytes())?;
+            let new = self.changes.get([directory, below].concat().as_slice())?;
+            let content = Content::of(change.before.as_ref()?)?;
+            (new.before.is_none() && Content::of(new.after.as_ref()?)? == content).then_some(())
+        };
+        let is_moved_from = |source: &TreePath| {
+            let start = [source.as_bytes(), b"/"].concat();
+            let below = self.changes.range::<[u8], _>((Bound::Excluded(&start[..]), Bound::Unbounded));
+            let below = below.take_while(|(path, _)| path.as_bytes().starts_with(&start));
+            let gone = below.filter(|(_, change)| change.after.is_none() && !change.is_directory_only());
+            let (mut all, mut found) = (0, 0);
+            gone.for_each(|(path, change)| {
+                all += 1;
+                found += usize::from(moved(source, path, change).is_some());
+            });
+            2 * found >= all
+        };
+        heads.iter().find_map(|head| {
+            let source = head.parent()?;
+            moved(&source, head, self.changes.get(head)?)?;
+            is_moved_from(&source).then_some(source)
+        })
+    }
+
+    fn removed_heads(&self) -> Vec<TreePath> {
+        let gone = self.changes.iter().filter(|(_, change)| change.after.is_none());
+        gone.map(|(path, _)| path).filter(|path| bare_repository::is_named_head(path)).cloned().collect()
     }
 
     /// Refuses what is in these repositories.
     pub(crate) fn refuse_repositories(&mut self, directories: BTreeSet<Vec<u8>>) {
+        let heads = if self.in_place { Vec::new() } else { self.removed_heads() };
         for directory in directories {
             let is_inside = |path: &TreePath| {
                 directory.is_empty() || path.as_bytes() != directory && path.is_within(&directory)
             };
+            let source = self.source_of(&directory, &heads).filter(|_| !directory.is_empty());
             self.changes.retain(|path, _| !is_inside(path));
             let name = bare_repository::shown(&directory);
+            if let Some(source) = source {
+                self.changes.remove(directory.as_slice());
+                self.keep(&source, &name);
+            }
             self.refused.push(Refused { name, reason: bare_repository::REASON.to_owned() });
         }
     }
@@ -559,6 +684,7 @@ fn refusal(path: &TreePath, after: Option<&Node>, exclusions: &Exclusions<'_>) -
         Some(Node::Symlink { target }) if target.leads_out(path) => {
             Some("a symlink that leads out of the workspace".to_owned())
         }
+        Some(Node::Symlink { target }) if target.names_git() => Some(symlinks::INTO_GIT.to_owned()),
         _ => None,
     }
 }
@@ -566,7 +692,6 @@ fn refusal(path: &TreePath, after: Option<&Node>, exclusions: &Exclusions<'_>) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use agent_base::hash::Hash;
 
     #[test]
     fn bits_that_both_sides_change_are_merged_and_what_one_takes_away_is_gone() {

@@ -58,13 +58,24 @@ impl Side {
         (!self.is_unreadable() || !Encoding::of(self.bytes(), like).is_plain()).then(|| self.read(like))
     }
 
-    /// The same without a look whether it is readable.
+    /// The same without a look whether it is readable. Bytes that the encoding does not have would all be one character: it is not decoded
+    /// then, and each of them is shown.
     pub(crate) fn read(&self, like: Option<Encoding>) -> (Encoding, Cow<'_, [u8]>) {
         let bytes = self.bytes();
         match Encoding::of(bytes, like) {
-            encoding if encoding.is_plain() => (encoding, Cow::Borrowed(bytes)),
-            encoding => (encoding, Cow::Owned(encoding.decode(bytes).into_owned().into_bytes())),
+            encoding if encoding.decodes(bytes) && !encoding.is_plain() => {
+                (encoding, Cow::Owned(encoding.decode(bytes).into_owned().into_bytes()))
+            }
+            encoding if encoding.is_utf8() => {
+                (encoding, Cow::Borrowed(bytes.strip_prefix(encoding.mark()).unwrap_or(bytes)))
+            }
+            _ => self.undecoded(),
         }
+    }
+
+    /// Its bytes as they are.
+    pub(crate) fn undecoded(&self) -> (Encoding, Cow<'_, [u8]>) {
+        (Encoding::UTF_8, Cow::Borrowed(self.bytes()))
     }
 
     /// The side of a change as text in UTF-8, as a review shows it: its bytes, where the encoding would hide some of what a program
@@ -79,7 +90,7 @@ impl Side {
         let is_hiding = !encoding.is_plain()
             && scripts::may_not_be_decoded(file, self, encoding)
             && reviewed::hides_ascii(self.bytes(), &text);
-        if is_hiding { Some((Encoding::UTF_8, Cow::Borrowed(self.bytes()))) } else { Some((encoding, text)) }
+        Some(if is_hiding { self.undecoded() } else { (encoding, text) })
     }
 
     /// Returns its text, whatever encoding it has; `None` where it is not readable text, or its bytes cannot be decoded.
@@ -191,8 +202,8 @@ fn each(
     Ok(())
 }
 
-/// From the content under the former name to that under the new one. What programs begin to execute or obey with its new name is shown
-/// as a new file, and so is what gets another ending, which may be collected or included by that: the lines that it had before were perhaps
+/// From the content under the former name to that under the new one. What programs begin to execute or obey with its new name, or may obey
+/// otherwise there, is shown as a new file, and so is what gets another ending, which may be collected or included by that: the lines that it had before were perhaps
 /// never looked at.
 fn renamed<'a>(rename: &'a Rename, changes: &'a ChangeSet) -> Option<ShownFile<'a>> {
     let before = changes.changes.get(&rename.from)?.before.clone();
@@ -201,11 +212,20 @@ fn renamed<'a>(rename: &'a Rename, changes: &'a ChangeSet) -> Option<ShownFile<'
     let is_executable = |node: &Option<Node>| node.as_ref().is_some_and(Node::is_executable);
     let becomes_executable = is_executable(&change.after) && !is_executable(&change.before);
     let is_obeyed = |path: &TreePath| risks::is_obeyed_text(changes, path);
-    let becomes_obeyed = is_obeyed(&rename.to) && !is_obeyed(&rename.from);
+    let becomes_obeyed = is_obeyed(&rename.to) && !(is_obeyed(&rename.from) && is_obeyed_alike(rename));
     if becomes_executable || becomes_obeyed || scripts::ending(&rename.from) != scripts::ending(&rename.to) {
         change.before = None;
     }
     Some(ShownFile { changes, path: &rename.to, source: Some(&rename.from), headline, change })
+}
+
+/// Returns whether a control file means the same under both names: what is obeyed is the end that they have in common, in a directory that is
+/// as far from the top or that was renamed as a whole. Most programs obey a file at the top of a project, so that one which did nothing in
+/// `contrib/.husky` or `docs` may begin to.
+fn is_obeyed_alike(rename: &Rename) -> bool {
+    let ends_alike = TreePath::new(rename.common_end()).is_ok_and(|end| risks::is_control_file(&end));
+    let depth = |path: &TreePath| path.names().count();
+    ends_alike && (depth(&rename.from) == depth(&rename.to) || rename.is_of_directory)
 }
 
 /// `renamed a.rs → src/a.rs (97 % the same)`

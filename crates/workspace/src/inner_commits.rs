@@ -14,6 +14,7 @@ use crate::outer_repository::SETTING;
 use crate::repository::{Obstacle, Repository};
 use crate::risks;
 use crate::store::Store;
+use crate::symlinks::{self, Symlinks};
 use crate::tracked::{is_sha256, last_commit, object_name};
 use crate::tree_path::TreePath;
 use agent_base::error::{Error, Kind, Result};
@@ -113,7 +114,7 @@ impl InnerCommits {
         found.refuse_count(&range)?;
         let pack = found.pack_into(&checked, &range)?;
         // Only here is each object what its name says.
-        let files = checked.refuse_tricks(&range)?;
+        let files = checked.refuse_tricks(&range, recorded)?;
         checked.refuse_bare_repositories(&files, &id)?;
         let subjects = checked.subjects(&range)?;
         Ok(Self { id, subjects, files, repository, checked, pack })
@@ -486,7 +487,7 @@ impl Quarantine {
     }
 
     /// Refuses what a checkout of the commits would do beyond writing the repository's own files. Returns the paths that they write.
-    fn refuse_tricks(&self, range: &[u8]) -> Result<BTreeSet<TreePath>> {
+    fn refuse_tricks(&self, range: &[u8], recorded: &Recorded<'_>) -> Result<BTreeSet<TreePath>> {
         // `:MODE MODE ID ID STATUS`, then the path, each behind a NUL byte.
         let arguments = [
             "log",
@@ -504,6 +505,7 @@ impl Quarantine {
         let mut fields =
             listed.split(|&b| b == 0).map(<[u8]>::trim_ascii_start).filter(|field| !field.is_empty());
         let mut written = BTreeSet::new();
+        let mut links = Vec::new();
         let mut heads = 0;
         while let Some(field) = fields.next() {
             let (Some(header), Some(path)) = (field.strip_prefix(b":"), fields.next()) else {
@@ -514,9 +516,7 @@ impl Quarantine {
             let [former_mode, mode, former, id] = std::array::from_fn(|_| words.next().unwrap_or_default());
             let path = TreePath::new(path);
             let refused = |why: &str| {
-                let name = path.as_ref().map_or_else(|_| "a file".to_owned(), ToString::to_string);
-                Error::usage(format!("the commits of the sandbox are refused: {name} {why}"))
-                    .hint("apply the files without --branch, and commit them")
+                refused(&path.as_ref().map_or_else(|_| "a file".to_owned(), ToString::to_string), why)
             };
             let is_new_head = path.as_ref().is_ok_and(bare_repository::is_named_head) && {
                 heads += 1;
@@ -536,12 +536,30 @@ impl Quarantine {
                     if target.leads_out(path) {
                         return Err(refused("is a symlink that leads out of the repository"));
                     }
+                    links.push((path.clone(), target));
                 }
                 _ => {}
             }
             written.extend(path.ok().filter(|_| mode != GONE));
         }
+        self.refuse_links_into_git(links, recorded)?;
         Ok(written)
+    }
+
+    /// Refuses symlinks of the commits that lead into git's own directory, also through those of the tree.
+    fn refuse_links_into_git(&self, links: Vec<(TreePath, Target)>, recorded: &Recorded<'_>) -> Result<()> {
+        if links.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<TreePath> = links.iter().map(|(link, _)| link.clone()).collect();
+        let of_tree = symlinks::links(recorded.base, recorded.delta);
+        let roots = symlinks::names_of(recorded.root, &self.machine);
+        let is_named = links.iter().find(|(_, target)| target.names_git()).map(|(link, _)| link.clone());
+        let symlinks = Symlinks::of(&roots, of_tree.into_iter().chain(links));
+        match is_named.or_else(|| names.into_iter().find(|link| symlinks.leads_into_git(link))) {
+            None => Ok(()),
+            Some(link) => Err(refused(&link.to_string(), &format!("is {}", symlinks::INTO_GIT))),
+        }
     }
 
     /// Returns whether git would accept an object as the `HEAD` of a repository.
@@ -621,6 +639,11 @@ impl Quarantine {
     fn packs(&self) -> PathBuf {
         self.directory.path().join("objects/pack")
     }
+}
+
+fn refused(name: &str, why: &str) -> Error {
+    Error::usage(format!("the commits of the sandbox are refused: {name} {why}"))
+        .hint("apply the files without --branch, and commit them")
 }
 
 fn no_git() -> Error {

@@ -1,6 +1,6 @@
 //! The entries of a tree: each path with its kind, mode and the hash of its content.
 
-use crate::tree_path::{TreePath, from_text, to_text};
+use crate::tree_path::{self, TreePath, from_text, to_text};
 use agent_base::hash::Hash;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use std::collections::BTreeMap;
@@ -90,6 +90,12 @@ impl Target {
         let names = || self.0.split(|&b| b == b'/').filter(|name| !matches!(*name, b"" | b"."));
         let up = names().take_while(|name| *name == b"..").count();
         up >= path.names().count() || names().skip(up).any(|name| name == b"..")
+    }
+
+    /// Returns whether the target has the name of git's own directory, or one that a file system may take for it: what is written through
+    /// such a link is git's. As git warns of it (`symlinkPointsToGitDir`).
+    pub fn names_git(&self) -> bool {
+        tree_path::names_git(&self.0)
     }
 }
 

@@ -11,6 +11,7 @@ use agent_base::hash::Hash;
 use agent_base::text_encoding::Encoding;
 use agent_diff::hunks;
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 /// What is said of a file that is hidden because of its length alone.
 const OF_NO_FORMAT: &str =
@@ -92,6 +93,12 @@ impl<'a> Reviewed<'a> {
                 is_text.then(|| side.read(like))
             }),
         };
+        let (old_text, new_text) = match (old_text, new_text) {
+            (Some(of_old), Some(of_new)) if hides_change((old, &of_old), (new, &of_new)) => {
+                (Some(old.undecoded()), Some(new.undecoded()))
+            }
+            texts => texts,
+        };
         let of_old = old_text.as_ref().filter(|_| *old != Side::Absent).map(|(encoding, _)| *encoding);
         let of_new = new_text.as_ref().filter(|_| *new != Side::Absent);
         let of_new = of_new.map(|(encoding, text)| (*encoding, hidden(*encoding, new.bytes(), text)));
@@ -150,6 +157,36 @@ impl<'a> Reviewed<'a> {
         };
         format!("binary, {} → {} bytes", size(&self.change.before), size(&self.change.after))
     }
+}
+
+/// A side of a change with the encoding in which it would be shown, and its text.
+type Decoded<'a> = (&'a Side, &'a (Encoding, Cow<'a, [u8]>));
+
+/// Returns whether two texts would hide a change of bytes, or would differ where the bytes are the same: one side is shown by its bytes and
+/// the other one is not, both have the same text, or a line of text stands for several lines of bytes, as with characters that an encoding
+/// has twice.
+fn hides_change((old, of_old): Decoded<'_>, (new, of_new): Decoded<'_>) -> bool {
+    let ((old_encoding, old_text), (new_encoding, new_text)) = (of_old, of_new);
+    if old.bytes() == new.bytes() || *old == Side::Absent || *new == Side::Absent {
+        return false;
+    }
+    let is_utf8 = |text: &[u8]| std::str::from_utf8(text).is_ok();
+    let is_half =
+        is_utf8(old_text) != is_utf8(new_text) && !(old_encoding.is_utf8() && new_encoding.is_utf8());
+    if is_half || old_text == new_text {
+        return true;
+    }
+    let mut bytes_of = HashMap::new();
+    [(old, old_encoding, old_text), (new, new_encoding, new_text)].into_iter().any(
+        |(side, encoding, text)| {
+            let (lines, texts) = (encoding.lines(side.bytes()), hunks::lines(text));
+            let mut pairs = texts.iter().zip(&lines);
+            let is_same = old_encoding == new_encoding && !old_encoding.is_utf8();
+            is_same
+                && (lines.len() != texts.len()
+                    || pairs.any(|(text, line)| *bytes_of.entry(text.to_vec()).or_insert(*line) != *line))
+        },
+    )
 }
 
 /// Returns whether the content of a side is there.

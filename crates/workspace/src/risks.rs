@@ -30,6 +30,12 @@ const GIT_HOOK: &str = "git hook";
 const GIT_PROGRAM: &str = "git program";
 /// The kind of what programs load without reading it as text.
 const LIBRARY: &str = "library that programs load";
+/// The kind of what builds read.
+const BUILD: &str = "build";
+/// The files that make reads by themselves, and the endings of what its built-in rules make a file without one of.
+const MAKEFILES: [&[u8]; 3] = [b"makefile", b"gnumakefile", b"bsdmakefile"];
+const MAKE_SOURCES: [&[u8]; 11] =
+    [b".c", b".cc", b".cpp", b".f", b".m", b".mod", b".o", b".p", b".r", b".s", b".sh"];
 /// The kind of what has more names than are looked at.
 const MANY_NAMES: &str = "many symlinks lead to it";
 
@@ -197,9 +203,30 @@ fn by_path(path: &TreePath, is_symlink: bool) -> Option<&'static str> {
     // A name of nothing else is empty now, and a path that begins with a slash would be no path of the tree.
     let names: Vec<&[u8]> = plain.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).collect();
     let plain = names.join(&b'/');
-    let path = Path::new(OsStr::from_bytes(&plain));
-    let as_directory = || KINDS.iter().find(|kind| is_symlink && kind.above.matched(path, false).is_ignore());
-    KINDS.iter().find(|kind| kind.matches(path)).or_else(as_directory).map(|kind| kind.name)
+    let of = |path: &[u8]| {
+        let path = Path::new(OsStr::from_bytes(path));
+        KINDS.iter().find(|kind| kind.matches(path))
+    };
+    let above = Path::new(OsStr::from_bytes(&plain));
+    let as_directory =
+        || KINDS.iter().find(|kind| is_symlink && kind.above.matched(above, false).is_ignore());
+    let as_package = || of(&[plain.strip_suffix(b"/__init__.py")?, b".py"].concat());
+    let kind = of(&plain).or_else(as_package).or_else(as_directory).map(|kind| kind.name);
+    kind.or_else(|| is_made_to_makefile(&names).then_some(BUILD))
+}
+
+/// Returns whether make writes a file that it reads from one of this name: it remakes these before anything else, by its built-in rules
+/// (`make -p`) too, so that `Makefile.sh` and `RCS/rules.mk,v` are makefiles that nothing names. In small letters.
+fn is_made_to_makefile(names: &[&[u8]]) -> bool {
+    let Some((name, above)) = names.split_last() else { return false };
+    let is_makefile = |name: &[u8]| {
+        let endings: [&[u8]; 3] = [b".mk", b".mak", b".make"];
+        MAKEFILES.contains(&name) || endings.iter().any(|ending| name.ends_with(ending))
+    };
+    let versions = name.strip_suffix(b",v").or_else(|| name.strip_prefix(b"s."));
+    let in_versions = above.last().is_some_and(|above| *above == b"rcs").then_some(*name);
+    let sources = MAKE_SOURCES.iter().map(|ending| name.strip_suffix(*ending));
+    sources.chain([versions, in_versions]).flatten().any(is_makefile)
 }
 
 /// The patterns of one kind. Those that end in a slash stand for what is below a directory, and the others for files alone.
@@ -401,6 +428,23 @@ mod tests {
             ("docs/.vitepress/config.ts", "build"),
             ("src/Makevars", "build"),
             (".pdm-plugins/x.pth", "package manager"),
+            ("Makefile.sh", BUILD),
+            ("GNUmakefile.C", BUILD),
+            ("a/rules.mk.sh", BUILD),
+            ("RCS/Makefile,v", BUILD),
+            ("RCS/Makefile", BUILD),
+            ("a/RCS/x.mk", BUILD),
+            ("SCCS/s.Makefile", BUILD),
+            ("s.GNUmakefile", BUILD),
+            ("lib/sitecustomize/__init__.py", "Python start"),
+            ("tasks/__init__.py", BUILD),
+            ("a/x.h.gch", LIBRARY),
+            ("x_amd64.syso", LIBRARY),
+            ("uno.config.ts", "settings of tools"),
+            (".detoxrc.js", "settings of tools"),
+            ("fixture/config", "git"),
+            ("a/hooks/post-update", GIT_HOOK),
+            (".ssh/config", "shell"),
         ] {
             assert_eq!(kind_of(path), Some(kind), "{path}");
         }
@@ -409,10 +453,16 @@ mod tests {
             "README.md",
             "docs/build.md",
             "agents.py",
-            "tests/makefile.rs",
             "build/main.js",
             "bootstrap/x.css",
             "github/workflows.md",
+            "tests/makefile.rs",
+            "src/config.c",
+            "config/x.rb",
+            "src/s.rs",
+            "rcs/notes",
+            "src/x/__init__.py",
+            "app.config",
         ] {
             assert_eq!(kind_of(path), None, "{path}");
         }

@@ -421,6 +421,7 @@ impl Workspace {
             let found = found.unwrap_or_else(|| Surroundings::look(&root, host.as_ref(), above, &machine));
             let roots = symlinks::names_of(&root, &machine);
             changes.symlinks = Symlinks::of(&roots, links.into_iter().chain(found.links.iter().cloned()));
+            changes.refuse_links_into_git();
             changes.git_files = Arc::clone(&found.git_files);
             *around.lock() = Some(found);
             if let (false, Some(host)) = (changes.in_place, host) {

@@ -1,7 +1,7 @@
 //! The other names of a path: those under which programs reach it through symlinks.
 
 use crate::manifest::{Delta, Manifest, Node, Target};
-use crate::tree_path::TreePath;
+use crate::tree_path::{TreePath, names_git};
 use agent_base::machine::Machine;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::unix::ffi::OsStrExt;
@@ -19,7 +19,12 @@ pub struct Symlinks {
     by_target: Arc<BTreeMap<Vec<u8>, BTreeSet<TreePath>>>,
     /// Set if not all were followed.
     is_partial: bool,
+    /// Those that lead to or below git's own directory, and those that were not followed.
+    into_git: Arc<BTreeSet<TreePath>>,
 }
+
+/// The reason why a symlink into git's own directory is not written.
+pub(crate) const INTO_GIT: &str = "a symlink that leads into git's own directory";
 
 /// The symlinks of `base`, and of what `delta` has otherwise: a user may apply a part of it.
 pub(crate) fn links(base: &Manifest, delta: &Delta) -> Vec<(TreePath, Target)> {
@@ -54,14 +59,23 @@ impl Symlinks {
         let tree = LinkedTree { roots: &roots, targets: &targets };
         let (mut by_target, mut is_partial) = (BTreeMap::<_, BTreeSet<TreePath>>::new(), false);
         let mut room = MAX_WORK;
+        let mut into_git = BTreeSet::new();
         for link in targets.keys() {
             let found = tree.follow(link.as_bytes(), &mut room);
             is_partial |= found.is_err();
+            if found.as_ref().map_or(true, |found| found.iter().any(|target| names_git(target))) {
+                into_git.insert(link.clone());
+            }
             for target in found.unwrap_or_default() {
                 by_target.entry(target).or_default().insert(link.clone());
             }
         }
-        Self { by_target: Arc::new(by_target), is_partial }
+        Self { by_target: Arc::new(by_target), is_partial, into_git: Arc::new(into_git) }
+    }
+
+    /// Returns whether a link leads to or below git's own directory, or may, because it was not followed.
+    pub(crate) fn leads_into_git(&self, link: &TreePath) -> bool {
+        self.into_git.contains(link)
     }
 
     /// Visits the other names of `path`, the nearest first, until `visit` returns something. `room` is the number of names that may
@@ -287,6 +301,28 @@ mod tests {
         let many: Vec<(String, &str)> = (0..20_000).map(|at| (format!("{at}"), &*long)).collect();
         let many = symlinks(&many.iter().map(|(link, target)| (&**link, *target)).collect::<Vec<_>>());
         assert_eq!(names(&many, "z", 9), Err(TooMany));
+    }
+
+    #[test]
+    fn links_that_lead_into_git_through_others_are_known() {
+        let symlinks = symlinks(&[
+            ("g", ".git"),
+            ("sub/h", "../g/hooks"),
+            ("i", "/home/me/tree/sub/h/pre-commit"),
+            ("case", "a/.GIT "),
+            ("docs/ignore", "../.gitignore"),
+            ("github", ".github/x"),
+        ]);
+        for (link, leads) in [
+            ("g", true),
+            ("sub/h", true),
+            ("i", true),
+            ("case", true),
+            ("docs/ignore", false),
+            ("github", false),
+        ] {
+            assert_eq!(symlinks.leads_into_git(&path(link)), leads, "{link}");
+        }
     }
 
     #[test]

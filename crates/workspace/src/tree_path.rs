@@ -132,7 +132,7 @@ impl TreePath {
     /// nothing of it is ever written to the host. The spellings that case-insensitive and normalising file systems
     /// take for `.git` count too (those that git itself refuses under `core.protectHFS` and `core.protectNTFS`).
     pub fn is_git_internal(&self) -> bool {
-        self.names().any(is_dot_git)
+        names_git(&self.0)
     }
 }
 
@@ -257,6 +257,11 @@ pub fn from_text(text: &str) -> Option<Vec<u8>> {
         bytes.extend_from_slice(&piece[2..]);
     }
     Some(bytes)
+}
+
+/// Returns whether bytes with slashes between names have one that is taken for `.git`.
+pub(crate) fn names_git(path: &[u8]) -> bool {
+    path.split(|&b| b == b'/').any(is_dot_git)
 }
 
 #[cfg(test)]

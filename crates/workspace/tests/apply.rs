@@ -253,6 +253,65 @@ fn a_symlink_swapped_in_while_writing_leads_no_write_outside() {
     }
 }
 
+/// The new place of the user's own fixture was refused, and its removal from the former one was applied: it was nowhere.
+#[test]
+fn what_is_not_written_under_its_new_name_keeps_the_former_one() {
+    let fixture = |at: &str| {
+        let head = file("ref: refs/heads/x\n");
+        let files = [
+            ("HEAD", head),
+            ("config", file("[core]\n")),
+            ("objects/k", file("k\n")),
+            ("refs/k", file("r\n")),
+        ];
+        files
+            .into_iter()
+            .map(|(name, entry)| (format!("{at}/{name}").into_bytes(), entry))
+            .collect::<Vec<_>>()
+    };
+    let link = |target: &str| Entry::Symlink(target.as_bytes().to_vec());
+    let refused = |before: Vec<(Vec<u8>, Entry)>, after: Vec<(Vec<u8>, Entry)>| {
+        let fixture = Fixture::new(&before.into_iter().collect(), &after.into_iter().collect());
+        let changes = fixture.changes().without_heads(&fixture.store).unwrap();
+        fixture.apply(&changes, false).unwrap();
+        let left = tree::read(fixture.host.path(), None);
+        let told: String = changes.messages().map(|line| line + "\n").collect();
+        (left.into_keys().map(|path| path.to_string()).collect::<Vec<_>>(), told)
+    };
+    let other = |name: &str| (name.as_bytes().to_vec(), file("other\n"));
+    let (left, told) = refused(
+        [fixture("t/fix"), vec![other("t/x")]].concat(),
+        [fixture("s/fix2"), vec![other("s/x")]].concat(),
+    );
+    let whole = [
+        "s",
+        "s/x",
+        "t",
+        "t/fix",
+        "t/fix/HEAD",
+        "t/fix/config",
+        "t/fix/objects",
+        "t/fix/objects/k",
+        "t/fix/refs",
+        "t/fix/refs/k",
+    ];
+    assert_eq!(left, whole, "{told}");
+    assert!(
+        told.contains("t/fix is not applied: in the sandbox it is s/fix2, which is not applied\n"),
+        "{told}"
+    );
+    let part = |at: &str| fixture(at).into_iter().take(3).collect::<Vec<_>>();
+    let (left, told) = refused(part("fix"), part("fix2"));
+    assert_eq!(left, ["fix", "fix/HEAD", "fix/config", "fix/objects", "fix/objects/k"], "{told}");
+    let (left, _) = refused(fixture("fix"), vec![other("x")]);
+    assert_eq!(left, ["x"]);
+    let (left, told) = refused(
+        vec![(b"a/link".to_vec(), link("../x")), (b"a/file".to_vec(), file("text\n"))],
+        vec![(b"link".to_vec(), link("../x")), (b"sub/GIT~1".to_vec(), file("text\n"))],
+    );
+    assert_eq!(left, ["a", "a/file", "a/link", "sub"], "{told}");
+}
+
 #[test]
 fn a_flood_of_refused_entries_is_cut_short() {
     let link = || Some(Node::Symlink { target: Target("/etc/passwd".into()) });
@@ -281,6 +340,9 @@ fn hostile_entries_are_refused_and_named() {
         (path("up"), link("../x")),
         (path("a/fine"), link("../b")),
         (path("a/tricky"), link("dir/../../..")),
+        (path("dist"), link(".git/hooks")),
+        (path("a/settings"), link("../sub/.GiT /config")),
+        (path("a/ignored"), link("../.gitignore")),
         (path(".env"), node()),
         (path("keys/id"), node()),
         (path("good"), node()),
@@ -288,14 +350,16 @@ fn hostile_entries_are_refused_and_named() {
     let left_out = BTreeMap::from([(path(".env"), LeftOut::Secret), (path("keys"), LeftOut::Excluded)]);
     let set = review(&BTreeMap::new(), &delta, &left_out);
     let accepted: Vec<_> = set.changes.keys().map(ToString::to_string).collect();
-    assert_eq!(accepted, ["a/fine", "good"]);
+    assert_eq!(accepted, ["a/fine", "a/ignored", "good"]);
     assert_eq!(set.changes[&path("good")].after.as_ref().unwrap().mode(), Some(0o755));
     insta::assert_snapshot!(
         set.refused.iter().map(|r| format!("{}: {}\n", r.name, r.reason)).collect::<String>(),
         @r#"
     .env: it is excluded (secret)
     .g\u{200c}it/config: the file system may take it for git's own directory
+    a/settings: a symlink that leads into git's own directory
     a/tricky: a symlink that leads out of the workspace
+    dist: a symlink that leads into git's own directory
     keys/id: it is excluded (excluded)
     out: a symlink that leads out of the workspace
     sub/.GIT/config: the file system may take it for git's own directory
@@ -607,7 +671,7 @@ fn each_side_is_shown_where_it_can_be() {
 #[test]
 fn what_a_mark_hides_from_who_does_not_know_it_is_said() {
     let utf16 = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
-    let hidden = [utf16("\u{feff}notes\n"), b"\nrun sh\n ".to_vec()].concat();
+    let hidden = [utf16("\u{feff}notes\n"), b"\nrun sh \n ".to_vec()].concat();
     let honest = utf16("\u{feff}größer\n");
     let fixture = Fixture::new(
         &Tree::new(),
@@ -618,6 +682,37 @@ fn what_a_mark_hides_from_who_does_not_know_it_is_said() {
     let reads = "; a program that does not know the encoding reads letters line feeds in its characters";
     assert!(shown.starts_with(&format!("new file a.txt\n{remark}{reads})\n")), "{shown}");
     assert!(shown.contains(&format!("new file b.txt\n{remark})\n")), "{shown}");
+}
+
+/// A change of bytes that the encoding does not have, or has twice, was a change without a line: behind a byte order mark, in an encoding that
+/// the other side has, in halves of pairs, and where two lines of bytes are one of text.
+#[test]
+fn no_encoding_leaves_a_change_of_bytes_without_a_line() {
+    let marked = |byte: u8| [&b"\xef\xbb\xbfall:\n\techo "[..], &[byte], b"\n"].concat();
+    let half =
+        |byte: u8| [&b"\xff\xfe"[..], &[b'a', 0, b'\n', 0, byte, 0xd8, b'\n', 0, b'b', 0, b'\n', 0]].concat();
+    let japanese = |bytes: &[u8]| {
+        [&b"// \x90\xdd\x92\xe8\x83t\x83@\x83C\x83\x8b\x82\xa9\x82\xe7\nx "[..], bytes, b"\nend\n"].concat()
+    };
+    let twice = |first: &[u8], last: &[u8]| [japanese(first), last.to_vec()].concat();
+    for (name, before, after, removed, added) in [
+        ("Makefile", marked(0x80), marked(0x81), "-\techo \\x80\n", "+\techo \\x81\n"),
+        ("w.txt", half(0), half(1), "-\\u{0}\\u{0}\\xd8", "+\\u{0}\\u{1}\\xd8"),
+        ("a.c", japanese(b"\xfd\xfe"), japanese(b"\xfe\xfd"), "-x \\xfd\\xfe\n", "+x \\xfe\\xfd\n"),
+        ("a.c", japanese(b"1"), japanese(b"\xfd\xfe"), "-x 1\n", "+x \\xfd\\xfe\n"),
+        ("a.c", japanese(b"\x87\x90"), japanese(b"\x81\xe0"), "-x \\x87\\x90\n", "+x \\x81\\xe0\n"),
+        ("a.c", twice(b"\x87\x90", b"1\n"), twice(b"\x81\xe0", b"2\n"), "-x \\x87\\x90\n", "+x \\x81\\xe0\n"),
+        ("a.txt", b"\xef\xbb\xbfa\n".to_vec(), b"a\n".to_vec(), "-\\u{feff}a\n", "+a\n"),
+    ] {
+        let files = |bytes: &[u8]| tree_of([(name, Entry::File(bytes.to_vec(), 0o644))]);
+        let fixture = Fixture::new(&files(&before), &files(&after));
+        let changes = fixture.changes();
+        let shown = shown(&changes, &fixture.store);
+        assert!(shown.contains(removed) && shown.contains(added), "{shown}");
+        let change = &changes.changes[&path(name)];
+        let lines = diff::lines(&changes, &path(name), change, &fixture.store).unwrap();
+        assert!(lines.is_some_and(|(plus, minus)| plus > 0 && minus > 0), "{name}: {lines:?}");
+    }
 }
 
 /// No command showed a file of which neither the former content was known nor the new one small.
@@ -690,6 +785,34 @@ fn a_renamed_file_that_is_executed_or_obeyed_from_now_on_is_shown_as_a_whole() {
     @@ -0,0 +1 @@
     +def test(): pass
     ");
+}
+
+/// What did nothing in `contrib/.husky` and `docs` was run at the top, and the review had no line of it.
+#[test]
+fn a_control_file_that_may_be_obeyed_otherwise_under_its_new_name_is_shown_as_a_whole() {
+    let renames = [
+        ("contrib/.husky/pre-commit", ".husky/pre-commit", true),
+        ("docs/Makefile", "Makefile", true),
+        ("GNUmakefile", "sub/GNUmakefile", true),
+        (".vscode/old.json", ".vscode/tasks.json", true),
+        (".husky/attic/post-merge", "lib/.husky/post-merge", true),
+        ("one/build.rs", "lib/build.rs", false),
+        ("frontend/.github/workflows/ci.yml", "web/app/.github/workflows/ci.yml", false),
+        ("packages/justfile", "tools/in/justfile", true),
+    ];
+    let rest = [("packages/kept", "packages/kept"), ("lib/x", "lib/x"), ("frontend/a.js", "web/app/a.js")];
+    let pairs =
+        || renames.iter().map(|(from, to, _)| (from, to)).chain(rest.iter().map(|(from, to)| (from, to)));
+    let content = |from: &str| file(&format!("first {from}\nlast {from}\n"));
+    let before = pairs().map(|(from, _)| (from.as_bytes().to_vec(), content(from))).collect();
+    let after = pairs().map(|(from, to)| (to.as_bytes().to_vec(), content(from))).collect();
+    let fixture = Fixture::new(&before, &after);
+    let shown = shown(&fixture.changes(), &fixture.store);
+    for (from, to, is_whole) in renames {
+        assert!(shown.contains(&format!("renamed {from} → {to} (100 % the same)\n")), "{shown}");
+        let lines = format!("+first {from}\n+last {from}\n");
+        assert_eq!(shown.contains(&lines), is_whole, "{from} → {to}: {shown}");
+    }
 }
 
 #[test]

@@ -722,10 +722,12 @@ async fn when_the_space_is_used_up_the_oldest_states_are_removed() {
 
 #[tokio::test]
 async fn rejected_entries_are_listed_and_never_applied() {
-    let session = Session::start(host(&[("a", "1\n"), (".env", "KEY=1")])).await;
-    session
-        .turn("rm a; mkfifo a; ln -s /etc/passwd out; ln -s ../../x up; echo stolen > .env; echo x > fine")
-        .await;
+    let host = host(&[("a", "1\n"), (".env", "KEY=1")]);
+    std::os::unix::fs::symlink(".git", host.path().join("own")).unwrap();
+    let session = Session::start(host).await;
+    let make = "rm a; mkfifo a; ln -s /etc/passwd out; ln -s ../../x up; ln -s own/config through; ln -s .git/config direct; \
+                echo stolen > .env; echo x > fine";
+    session.turn(make).await;
     let changes = session.changes().await;
     assert_eq!(changes.changes.keys().map(ToString::to_string).collect::<Vec<_>>(), ["fine"]);
     let refused: String =
@@ -733,8 +735,10 @@ async fn rejected_entries_are_listed_and_never_applied() {
     insta::assert_snapshot!(refused, @r"
     a: a device, FIFO or socket
     .env: it is excluded (secret)
+    direct: a symlink that leads into git's own directory
     out: a symlink that leads out of the workspace
     up: a symlink that leads out of the workspace
+    through: a symlink that leads into git's own directory
     ");
     session.apply().await.unwrap();
     assert_eq!(fs::read_to_string(session.host(".env")).unwrap(), "KEY=1");
