@@ -396,6 +396,31 @@ mod tests {
     }
 
     #[test]
+    fn names_that_stand_for_those_of_control_files_are_named() {
+        for (path, kind) in [
+            ("Makefile.sh", BUILD),
+            ("GNUmakefile.C", BUILD),
+            ("a/rules.mk.sh", BUILD),
+            ("RCS/Makefile,v", BUILD),
+            ("RCS/Makefile", BUILD),
+            ("a/RCS/x.mk", BUILD),
+            ("SCCS/s.Makefile", BUILD),
+            ("s.GNUmakefile", BUILD),
+            ("lib/sitecustomize/__init__.py", "Python start"),
+            ("tasks/__init__.py", BUILD),
+            ("a/x.h.gch", LIBRARY),
+            ("x_amd64.syso", LIBRARY),
+            ("uno.config.ts", "settings of tools"),
+            (".detoxrc.js", "settings of tools"),
+            ("fixture/config", "git"),
+            ("a/hooks/post-update", GIT_HOOK),
+            (".ssh/config", "shell"),
+        ] {
+            assert_eq!(kind_of(path), Some(kind), "{path}");
+        }
+    }
+
+    #[test]
     fn files_of_agents_builds_editors_and_hooks_are_named_wherever_they_lie() {
         for (path, kind) in [
             ("AGENTS.md", "instructions and settings of agents"),
@@ -428,23 +453,6 @@ mod tests {
             ("docs/.vitepress/config.ts", "build"),
             ("src/Makevars", "build"),
             (".pdm-plugins/x.pth", "package manager"),
-            ("Makefile.sh", BUILD),
-            ("GNUmakefile.C", BUILD),
-            ("a/rules.mk.sh", BUILD),
-            ("RCS/Makefile,v", BUILD),
-            ("RCS/Makefile", BUILD),
-            ("a/RCS/x.mk", BUILD),
-            ("SCCS/s.Makefile", BUILD),
-            ("s.GNUmakefile", BUILD),
-            ("lib/sitecustomize/__init__.py", "Python start"),
-            ("tasks/__init__.py", BUILD),
-            ("a/x.h.gch", LIBRARY),
-            ("x_amd64.syso", LIBRARY),
-            ("uno.config.ts", "settings of tools"),
-            (".detoxrc.js", "settings of tools"),
-            ("fixture/config", "git"),
-            ("a/hooks/post-update", GIT_HOOK),
-            (".ssh/config", "shell"),
         ] {
             assert_eq!(kind_of(path), Some(kind), "{path}");
         }
