@@ -107,7 +107,10 @@ fn finished(all: Sha256) -> Hash {
 mod tests {
     use super::without_list;
 
-    fn list(entries: &[(u16, u16)]) -> Vec<u8> {
+    /// Tags with their bits.
+    type Entries = &'static [(u16, u16)];
+
+    fn list(entries: Entries) -> Vec<u8> {
         let mut list = 2_u32.to_le_bytes().to_vec();
         for (tag, bits) in entries {
             list.extend(tag.to_le_bytes());
@@ -120,7 +123,7 @@ mod tests {
     /// The owning group got the list's mask once the list was gone.
     #[test]
     fn without_its_list_a_file_is_for_nobody_who_was_kept_from_it() {
-        let cases: [(&[(u16, u16)], u32, u32); 6] = [
+        let cases: [(Entries, u32, u32); 6] = [
             (&[(1, 6), (2, 6), (4, 0), (0x10, 6), (0x20, 0)], 0o660, 0o600),
             (&[(1, 6), (2, 6), (4, 4), (0x10, 6), (0x20, 0)], 0o660, 0o640),
             (&[(1, 6), (2, 0), (4, 4), (0x10, 4), (0x20, 4)], 0o644, 0o600),
