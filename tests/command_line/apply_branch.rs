@@ -26,9 +26,13 @@ fn host(directory: &Path, script: &str) -> String {
 
 /// A session in `call`'s workspace whose sandbox ran `script`.
 fn session(call: Agent, script: &str) -> Finished {
+    session_with(call, &[], script)
+}
+
+fn session_with(call: Agent, options: &[&str], script: &str) -> Finished {
     let command = format!("set -e\n{COMMIT}\n{script}\necho it is done");
     let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("ok").start();
-    let ran = call.endpoint(&model).args(["run", "commit it"]).run().expect_code(0);
+    let ran = call.endpoint(&model).args(["run"]).args(options).args(["commit it"]).run().expect_code(0);
     let result = model.last().messages().last().expect("a result")["content"].to_string();
     assert!(result.contains("it is done"), "{result}");
     ran
@@ -397,19 +401,43 @@ fn the_user_is_asked_in_the_terminal_and_the_commits_are_shown_as_text() {
 #[test]
 fn commits_that_would_overwrite_what_git_does_not_track_are_refused() {
     let cases = [
-        ("echo evil > .env && git add -f .env", ".env"),
-        ("mkdir local.db && echo evil > local.db/x && git add -f local.db", "local.db"),
-        ("echo evil > cache && git add -f cache", "cache"),
+        ("echo evil > .env && git add -f .env", ".env", ".env"),
+        ("mkdir local.db && echo evil > local.db/x && git add -f local.db", "local.db", "local.db"),
+        ("echo evil > cache && git add -f cache", "cache", "cache/a"),
+        ("git rm -rq d && echo evil > d && git add d", "d", "d/cache"),
     ];
-    for (script, name) in cases {
-        let call = agent().file(".gitignore", ".env\nlocal.db\ncache\n").file("kept.txt", "1\n");
+    for (script, name, lost) in cases {
+        let call =
+            agent().file(".gitignore", ".env\nlocal.db\ncache\n").file("kept.txt", "1\n").file("d/x", "1\n");
         let root = call.workspace().to_owned();
         host(&root, ONE_COMMIT);
-        host(&root, "echo mine > .env; echo mine > local.db; mkdir cache; echo mine > cache/a");
+        host(
+            &root,
+            "echo mine > .env; echo mine > local.db; mkdir cache; echo mine > cache/a; echo mine > d/cache",
+        );
         let ran = session(call, &format!("rm -rf local.db cache; {script} && commit -m third"));
-        refused(take(&ran, "evil"), 2, &format!("they write {name}, which you have and git does not track"));
+        refused(
+            take(&ran, "evil"),
+            2,
+            &format!("they write {name}, and you have {lost}, which git does not track"),
+        );
         has_nothing_new(&root);
     }
+    // What was let in all the same is ignored all the same.
+    let call = agent().file(".gitignore", "*.db\n").file("kept.txt", "1\n");
+    let root = call.workspace().to_owned();
+    host(&root, &format!("{ONE_COMMIT}; echo mine > local.db"));
+    let script = "cp local.db /tmp/mine && echo evil > local.db && git add -f local.db && commit -m third && cp /tmp/mine local.db";
+    let ran = session_with(call, &["--include", "*.db"], script);
+    refused(take(&ran, "evil"), 2, "they write local.db, and you have local.db");
+    has_nothing_new(&root);
+    // git itself refuses to overwrite what is not ignored.
+    let call = agent().file("kept.txt", "1\n");
+    let root = call.workspace().to_owned();
+    host(&root, &format!("{ONE_COMMIT}; echo mine > new.txt"));
+    let ran = session(call, "git add new.txt && commit -m third");
+    take(&ran, "new").run().expect_code(0);
+    assert_eq!(host(&root, "git show new:new.txt"), "mine");
     let (ran, root) = in_repository("echo SECRET=x > .env && git add -f .env && commit -m third");
     take(&ran, "new").run().expect_code(0);
     assert_eq!(host(&root, "git show new:.env"), "SECRET=x");

@@ -121,8 +121,12 @@ impl Plan {
 
     /// Returns what will be written, as a change set from what the host has now. Its reverse undoes the apply.
     pub fn record(&self) -> ChangeSet {
-        // A file that is replaced keeps its access control list, one that is removed does not get it back.
-        let before = |step: &Step| match is_plain_file(&step.write) {
+        // What stays or is replaced by its kind keeps its access control list, what is removed does not get it back.
+        let stays = |step: &Step| {
+            is_plain_file(&step.write) && is_plain_file(&step.found.node)
+                || is_directory(&step.write) && is_directory(&step.found.node)
+        };
+        let before = |step: &Step| match stays(step) {
             true => step.found.node.clone(),
             false => step.found.restorable(),
         };

@@ -2,7 +2,7 @@
 
 use agent_base::hash::Hash;
 use agent_base::plain_file::{self, Links};
-use rustix::fs::{XattrFlags, fgetxattr, flistxattr, fsetxattr};
+use rustix::fs::{Mode, OFlags, XattrFlags, fgetxattr, flistxattr, fsetxattr};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 use std::fs::File;
@@ -38,10 +38,11 @@ pub fn identify(parent: &OwnedFd, name: &[u8]) -> Result<Hash, Errno> {
 const LIST: &str = "system.posix_acl_access";
 const LIST_VERSION: u32 = 2;
 
-/// Returns the permission bits that give nobody more than the access control list of a file, whose `mode` has the list's mask in the place
+/// Returns the permission bits that give nobody more than the access control list of a file or directory, whose `mode` has the list's mask in the place
 /// of the group's bits. `None` where there is no list.
 pub fn mode_without_list(parent: &OwnedFd, name: &[u8], mode: u32) -> Option<u32> {
-    let file = plain_file::open_at(parent, name, Links::Refuse).ok()?;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let file = rustix::fs::openat(parent, name, flags, Mode::empty()).ok()?;
     let mut list = vec![0; MAX_BYTES];
     let length = fgetxattr(&file, LIST, &mut list[..]).ok()?;
     without_list(&list[..length], mode)

@@ -9,12 +9,18 @@ use std::borrow::Cow;
 use std::iter::Peekable;
 use std::slice::Iter;
 
-/// A setting: `[section "subsection"] name = value`.
+/// `[section "subsection"]` with its settings.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Section {
+    /// In small letters, as are the names of settings.
+    name: Vec<u8>,
+    subsection: Option<Vec<u8>>,
+    settings: Vec<Setting>,
+}
+
+/// `name = value`
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Setting {
-    /// In small letters, as is the name.
-    section: Vec<u8>,
-    subsection: Option<Vec<u8>>,
     name: Vec<u8>,
     /// `None` where there is a name alone, which is "true".
     value: Option<Vec<u8>>,
@@ -23,7 +29,8 @@ struct Setting {
 /// A configuration as git reads it.
 #[derive(Debug, Default)]
 struct Config {
-    settings: Vec<Setting>,
+    /// Those that have settings.
+    sections: Vec<Section>,
     has_comments: bool,
     /// Set if git reads no further than to the last of the settings.
     is_invalid: bool,
@@ -33,8 +40,8 @@ struct Config {
 /// of other tools, no comments. `None` where that is all of it.
 pub fn needed(config: &[u8]) -> Option<Vec<u8>> {
     let read = Config::read(config);
-    let needed: Vec<Setting> = read.settings.iter().filter_map(Setting::needed).collect();
-    let is_whole = needed == read.settings && !read.has_comments && !read.is_invalid;
+    let needed: Vec<Section> = read.sections.iter().filter_map(Section::needed).collect();
+    let is_whole = needed == read.sections && !read.has_comments && !read.is_invalid;
     (!is_whole).then(|| written(&needed))
 }
 
@@ -42,7 +49,7 @@ pub fn needed(config: &[u8]) -> Option<Vec<u8>> {
 pub fn has_credentials(config: &[u8]) -> bool {
     // Beyond what git cannot read may be more.
     config.split(|&b| b == b'\n').any(|line| without_userinfo(line).is_some())
-        || Config::read(config).settings.iter().any(Setting::has_credentials)
+        || Config::read(config).sections.iter().any(Section::has_credentials)
 }
 
 impl Config {
@@ -50,7 +57,8 @@ impl Config {
         let mut read = Self::default();
         let config = config.strip_prefix(b"\xef\xbb\xbf").unwrap_or(config);
         let mut reader = ConfigReader { bytes: config.iter().peekable(), has_comments: false };
-        read.is_invalid = reader.read(&mut read.settings).is_none();
+        read.is_invalid = reader.read(&mut read.sections).is_none();
+        read.sections.retain(|section| !section.settings.is_empty());
         read.has_comments = reader.has_comments;
         read
     }
@@ -72,17 +80,19 @@ impl ConfigReader<'_> {
     }
 
     /// `git_parse_source`
-    fn read(&mut self, settings: &mut Vec<Setting>) -> Option<()> {
-        let mut section = (Vec::new(), None);
+    fn read(&mut self, sections: &mut Vec<Section>) -> Option<()> {
+        sections.push(Section::default());
         while let Some(byte) = self.next() {
             match byte {
                 _ if is_space(byte) => {}
                 b'#' | b';' => self.skip_comment(),
-                b'[' => section = self.header()?,
+                b'[' => {
+                    let (name, subsection) = self.header()?;
+                    sections.push(Section { name, subsection, settings: Vec::new() });
+                }
                 _ if byte.is_ascii_alphabetic() => {
                     let (name, value) = self.setting(byte)?;
-                    let (section, subsection) = section.clone();
-                    settings.push(Setting { section, subsection, name, value });
+                    sections.last_mut()?.settings.push(Setting { name, value });
                 }
                 _ => return None,
             }
@@ -207,77 +217,91 @@ fn divided(name: &[u8], subsection: Option<&[u8]>) -> (Vec<u8>, Option<Vec<u8>>)
     (parts.next().unwrap_or_default().to_owned(), parts.next().map(<[u8]>::to_owned))
 }
 
-impl Setting {
-    /// The setting as the sandbox gets it, if git needs it there.
+impl Section {
+    /// The section as the sandbox gets it, if git needs any of it there.
     fn needed(&self) -> Option<Self> {
-        let (section, name) =
-            (std::str::from_utf8(&self.section).ok()?, std::str::from_utf8(&self.name).ok()?);
-        let (_, names) = NEEDED.iter().find(|(needed, _)| *needed == section)?;
-        if !names.is_empty() && !names.contains(&name) || self.is_of_no_text() || self.has_token() {
+        let name = std::str::from_utf8(&self.name).ok()?;
+        let (_, names) = NEEDED.iter().find(|(needed, _)| *needed == name)?;
+        let subsection = self.subsection.as_deref().map(|text| plain(text, ends_host));
+        if subsection
+            .as_ref()
+            .is_some_and(|text| is_no_text(text) || text.contains(&b'\n') || has_token(text))
+        {
             return None;
         }
-        // `submodule.NAME.update`: a command.
-        if self.value.as_ref().is_some_and(|value| value.trim_ascii_start().starts_with(b"!")) {
-            return None;
-        }
-        let is_url = matches!(name, "url" | "pushurl");
+        let is_needed =
+            |setting: &&Setting| names.is_empty() || names.iter().any(|name| name.as_bytes() == setting.name);
+        let settings: Vec<Setting> =
+            self.settings.iter().filter(is_needed).filter_map(Setting::needed).collect();
+        (!settings.is_empty()).then(|| Self { name: self.name.clone(), subsection, settings })
+    }
+
+    fn has_credentials(&self) -> bool {
+        self.subsection.as_ref().is_some_and(|text| without_userinfo(text).is_some() || has_token(text))
+            || self.settings.iter().any(Setting::has_credentials)
+    }
+}
+
+impl Setting {
+    /// The setting as the sandbox gets it, if it may.
+    fn needed(&self) -> Option<Self> {
+        let is_url = matches!(self.name.as_slice(), b"url" | b"pushurl");
         let is_end: fn(u8) -> bool = if is_url { |byte| byte == b'/' } else { ends_host };
-        let plain = |text: &Option<Vec<u8>>| {
-            text.as_ref().map(|text| without_userinfo_until(text, is_end).unwrap_or_else(|| text.clone()))
-        };
-        let (subsection, value) = (plain(&self.subsection), plain(&self.value));
-        Some(Self { subsection, value, section: self.section.clone(), name: self.name.clone() })
-    }
-
-    /// git's functions end a text at its first NUL, also a name of a setting.
-    fn is_of_no_text(&self) -> bool {
-        let texts = self.subsection.iter().chain(&self.value);
-        texts.flatten().any(|byte| *byte == 0)
-            || self.subsection.as_ref().is_some_and(|text| text.contains(&b'\n'))
-    }
-
-    fn has_token(&self) -> bool {
-        self.subsection.iter().chain(&self.value).any(|text| secret_scan::find(text).is_some())
+        let value = self.value.as_deref().map(|text| plain(text, is_end));
+        // `submodule.NAME.update`: a command.
+        let is_refused =
+            |text: &Vec<u8>| is_no_text(text) || has_token(text) || text.trim_ascii_start().starts_with(b"!");
+        (!value.as_ref().is_some_and(is_refused)).then(|| Self { name: self.name.clone(), value })
     }
 
     fn has_credentials(&self) -> bool {
         const WORDS: [&str; 5] = ["password", "smtppass", "token", "secret", "extraheader"];
         let name = String::from_utf8_lossy(&self.name);
-        let is_set = self.value.as_ref().is_some_and(|value| !value.is_empty());
-        let mut texts = self.subsection.iter().chain(&self.value);
-        texts.any(|text| without_userinfo(text).is_some())
-            || (is_set && WORDS.iter().any(|word| name.contains(word)))
-            || self.has_token()
+        self.value.as_ref().is_some_and(|value| {
+            let is_set = !value.is_empty() && WORDS.iter().any(|word| name.contains(word));
+            is_set || without_userinfo(value).is_some() || has_token(value)
+        })
     }
 }
 
+/// A text without a login before a host in it.
+fn plain(text: &[u8], is_end: fn(u8) -> bool) -> Vec<u8> {
+    without_userinfo_until(text, is_end).unwrap_or_else(|| text.to_owned())
+}
+
+/// git's functions end a text at its first NUL.
+fn is_no_text(text: &[u8]) -> bool {
+    text.contains(&0)
+}
+
+fn has_token(text: &[u8]) -> bool {
+    secret_scan::find(text).is_some()
+}
+
 /// A configuration with these settings, as git writes them.
-fn written(settings: &[Setting]) -> Vec<u8> {
+fn written(sections: &[Section]) -> Vec<u8> {
     let mut text = Vec::new();
-    let mut last = None;
-    for setting in settings {
-        let Setting { section, subsection, name, value } = setting;
-        if last != Some((section, subsection)) {
-            text.push(b'[');
-            text.extend_from_slice(section);
-            if let Some(subsection) = subsection {
-                text.extend_from_slice(b" \"");
-                text.extend(subsection.iter().flat_map(|byte| match byte {
-                    b'"' | b'\\' => vec![b'\\', *byte],
-                    _ => vec![*byte],
-                }));
-                text.push(b'"');
-            }
-            text.extend_from_slice(b"]\n");
-            last = Some((section, subsection));
-        }
-        text.push(b'\t');
+    for Section { name, subsection, settings } in sections {
+        text.push(b'[');
         text.extend_from_slice(name);
-        if let Some(value) = value {
-            text.extend_from_slice(b" = ");
-            write_value(value, &mut text);
+        if let Some(subsection) = subsection {
+            text.extend_from_slice(b" \"");
+            text.extend(subsection.iter().flat_map(|byte| match byte {
+                b'"' | b'\\' => vec![b'\\', *byte],
+                _ => vec![*byte],
+            }));
+            text.push(b'"');
         }
-        text.push(b'\n');
+        text.extend_from_slice(b"]\n");
+        for Setting { name, value } in settings {
+            text.push(b'\t');
+            text.extend_from_slice(name);
+            if let Some(value) = value {
+                text.extend_from_slice(b" = ");
+                write_value(value, &mut text);
+            }
+            text.push(b'\n');
+        }
     }
     text
 }
@@ -612,15 +636,17 @@ mod tests {
     }
 
     fn read(config: &[u8]) -> Option<Vec<(String, Option<Vec<u8>>)>> {
-        let Config { settings, is_invalid, .. } = Config::read(config);
-        let key = |setting: &Setting| {
-            let section = Some(&setting.section).filter(|section| !section.is_empty());
-            let parts = [section, setting.subsection.as_ref(), Some(&setting.name)];
+        let Config { sections, is_invalid, .. } = Config::read(config);
+        let key = |section: &Section, setting: &Setting| {
+            let name = Some(&section.name).filter(|name| !name.is_empty());
+            let parts = [name, section.subsection.as_ref(), Some(&setting.name)];
             let parts = parts.into_iter().flatten().map(|part| String::from_utf8_lossy(part).into_owned());
             parts.collect::<Vec<_>>().join(".")
         };
-        let entries = settings.into_iter().map(|setting| (key(&setting), setting.value));
-        (!is_invalid).then(|| entries.collect())
+        let of = |section: &Section| -> Vec<_> {
+            section.settings.iter().map(|setting| (key(section, setting), setting.value.clone())).collect()
+        };
+        (!is_invalid).then(|| sections.iter().flat_map(of).collect())
     }
 
     fn is_needed(key: &str) -> bool {
@@ -689,6 +715,14 @@ mod tests {
         }
     }
 
+    /// The name of a section was copied for each of its settings.
+    #[test]
+    fn a_long_name_of_a_section_costs_no_more_where_it_has_many_settings() {
+        let config = format!("[remote \"{}\"]\n{}", "y".repeat(500_000), "url = a\n".repeat(50_000));
+        let copied = needed(format!("{config}# end\n").as_bytes()).expect("a comment is left out");
+        assert!(copied.len() < 2 * config.len(), "{}", copied.len());
+    }
+
     #[test]
     fn settings_are_copied_by_their_names() {
         let made_by_clone = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n\tlogallrefupdates = true\n\
@@ -712,6 +746,7 @@ mod tests {
         for (config, copied) in [
             ("https://u:p@h/x", "https://h/x"),
             ("HTTPS://t@h/x", "HTTPS://h/x"),
+            ("https://ghp_x7Kq2mZ9vR4tB8wN1cJ6hL3pD5sF0gYaUeQi@h/x", "https://h/x"),
             ("\"https://u:p q'@h/x\"", "https://h/x"),
             ("https://u:pa\\\nss@h/x", "https://h/x"),
         ] {

@@ -382,7 +382,7 @@ fn look_at(parent: &OwnedFd, name: &[u8], read: bool) -> io::Result<Observed> {
     let links = if is_file { links(&stat) } else { 1 };
     Ok(Observed {
         links,
-        mode_without_list: (read && is_file)
+        mode_without_list: (read && !matches!(node, Node::Symlink { .. }))
             .then(|| attributes::mode_without_list(parent, name, mode))
             .flatten(),
         node: Some(node),

@@ -181,6 +181,15 @@ impl Ignored {
         Self { outer, root: root.to_owned(), patterns: budget.0.lock().used, ..Self::default() }
     }
 
+    /// The rules that hold for `root` now, with those of the `.gitignore` files among `paths`. Blocking.
+    pub fn of_tree<'p>(root: &Path, paths: impl Iterator<Item = &'p TreePath>) -> Self {
+        let mut ignored = Self::outer(root);
+        for path in paths.filter(|path| path.name() == b".gitignore") {
+            ignored.set(path.parent().as_ref(), &read_rules(&root.join(path.as_path())));
+        }
+        ignored
+    }
+
     /// With globs for what is included all the same.
     pub fn including(mut self, include: Gitignore) -> Self {
         self.include = Some(include).filter(|globs| !globs.is_empty());

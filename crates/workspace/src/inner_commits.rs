@@ -65,6 +65,8 @@ const MAX_REFERENCE: u64 = 4096;
 /// Modes of git for what is not a regular file.
 const SYMLINK: &str = "120000";
 const SUBMODULE: &str = "160000";
+/// Files of the user's below a directory that gives way to a file.
+const MAX_LOST: usize = 100_000;
 /// Changes of files that are called `HEAD` and are read; more are refused unread.
 const MAX_HEADS: usize = 200;
 /// In place of the mode of a file that a commit removes.
@@ -121,41 +123,56 @@ impl InnerCommits {
     }
 
     /// Refuses to overwrite what the user has and git does not know, which a merge or a checkout does without a word where it is ignored.
-    /// `is_known`: whether the session took a path from the host, where the user's last commit may not have it. Blocking.
-    pub(crate) fn refuse_overwriting(&self, is_known: impl Fn(&TreePath) -> bool) -> Result<()> {
-        let host = HostDir::open(&self.checked.root)?;
-        let is_in_the_way = |path: &TreePath, is_above: bool| match host.observe(path) {
-            Ok(found) => found.node.is_some_and(|node| !(is_above && node.is_directory())),
-            // Nothing is below a file.
-            Err(error) => error.kind() != std::io::ErrorKind::NotADirectory,
-        };
-        let overwritten = |path: &TreePath| {
-            let above = path.ancestors().filter(|above| !above.as_bytes().is_empty());
-            let all = above.map(|above| (above, true)).chain([(path.clone(), false)]);
-            all.into_iter().find(|(path, is_above)| !is_known(path) && is_in_the_way(path, *is_above))
-        };
-        let mut found = self.files.iter().filter_map(overwritten).map(|(path, _)| path).peekable();
-        if found.peek().is_none() {
-            return Ok(());
-        }
-        let tracked = match last_commit(&self.repository) {
-            Some(commit) => {
-                let arguments = ["ls-tree", "-r", "-z", "--name-only", "--full-tree", &commit];
-                self.checked.run_within(LIST_MEMORY, &arguments.map(OsStr::new), b"")?
-            }
-            None => Vec::new(),
-        };
+    /// `is_expendable` says of a path that is not tracked whether git overwrites it. Blocking.
+    pub(crate) fn refuse_overwriting(&self, is_expendable: &mut dyn FnMut(&TreePath) -> bool) -> Result<()> {
+        let tracked = self.tracked()?;
         let tracked: HashSet<&[u8]> = tracked.split(|&byte| byte == 0).collect();
-        match found.find(|path| !tracked.contains(path.as_bytes())) {
-            None => Ok(()),
-            Some(path) => {
-                let why = format!(
-                    "the commits of the sandbox are refused: they write {path}, which you have and git does not track"
-                );
-                Err(Error::usage(why)
-                    .hint("a merge would overwrite it: leave it out of the commits, or move yours away"))
+        let mut judged = HashSet::new();
+        for file in &self.files {
+            let above = file.ancestors().filter(|above| !above.as_bytes().is_empty());
+            let all = above.map(|above| (above, true)).chain([(file.clone(), false)]);
+            for (path, is_above) in all.filter(|(path, _)| judged.insert(path.clone())) {
+                for lost in self.lost(&path, is_above)? {
+                    if !tracked.contains(lost.as_bytes()) && is_expendable(&lost) {
+                        return Err(Error::usage(format!(
+                            "the commits of the sandbox are refused: they write {path}, and you have {lost}, which git does not track"
+                        ))
+                        .hint("a merge would overwrite it: leave it out of the commits, or move yours away"));
+                    }
+                }
             }
         }
+        Ok(())
+    }
+
+    /// The files that the user's last commit has, each before a NUL byte.
+    fn tracked(&self) -> Result<Vec<u8>> {
+        let Some(commit) = last_commit(&self.repository) else { return Ok(Vec::new()) };
+        let arguments = ["ls-tree", "-r", "-z", "--name-only", "--full-tree", &commit];
+        self.checked.run_within(LIST_MEMORY, &arguments.map(OsStr::new), b"")
+    }
+
+    /// The user's files that give way to a file at `path`, or to a directory where it `is_above` one.
+    fn lost(&self, path: &TreePath, is_above: bool) -> Result<Vec<TreePath>> {
+        let root = &self.checked.root;
+        let (mut open, mut lost) = (vec![path.clone()], Vec::new());
+        while let Some(next) = open.pop() {
+            let Ok(found) = root.join(next.as_path()).symlink_metadata() else { continue };
+            if !found.is_dir() {
+                lost.push(next);
+            } else if !is_above {
+                let entries = fs::read_dir(root.join(next.as_path()))?;
+                let names = entries.flatten().map(|entry| entry.file_name());
+                open.extend(names.filter_map(|name| {
+                    TreePath::new(&[next.as_bytes(), b"/", name.as_bytes()].concat()).ok()
+                }));
+            }
+            if open.len() + lost.len() > MAX_LOST {
+                let why = format!("the commits of the sandbox write {path}, where you have too many files");
+                return Err(Error::new(Kind::Limit, why));
+            }
+        }
+        Ok(lost)
     }
 
     /// The commits as lines for the user, with the files of theirs that other programs execute, and those that `shown`, the diff, does not have.

@@ -397,8 +397,13 @@ impl Workspace {
             let state = self.state().await?;
             (state.base.nodes.clone(), state.accepted.clone())
         };
+        let root = self.root.clone();
         blocking(move || {
-            commits.refuse_overwriting(|path| base.contains_key(path) || accepted.contains_key(path))?;
+            // git itself refuses to overwrite what is not ignored. What was let in with --include may be, and what the session never had.
+            let mut ignored = Ignored::of_tree(&root, base.keys());
+            commits.refuse_overwriting(&mut |path| {
+                !(base.contains_key(path) || accepted.contains_key(path)) || ignored.contains(path, false)
+            })?;
             Ok(commits)
         })
         .await

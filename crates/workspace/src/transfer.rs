@@ -7,7 +7,7 @@ use crate::manifest::Node;
 use crate::selection::{LeftOut, Stamp};
 use crate::store::Store;
 use crate::tree_path::TreePath;
-use agent_base::error::{Error, Result};
+use agent_base::error::{Error, Kind, Result};
 use agent_base::hash::Hash;
 use agent_sandbox::{FileWrite, Node as Write, Sandbox};
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -27,6 +27,8 @@ const BATCH_FILES: usize = 500;
 const IN_FLIGHT: usize = 2;
 /// Largest git configuration that is looked through, in bytes.
 pub const MAX_CONFIG: u64 = 1 << 20;
+/// Bytes of a file of git's that is looked through for credentials.
+const MAX_REWRITTEN: u64 = 64 << 20;
 
 /// Called while files are copied: bytes done, bytes in all.
 pub type OnCopied<'a> = &'a mut (dyn FnMut(u64, u64) + Send);
@@ -334,8 +336,12 @@ pub async fn clean_git_files(root: &Path, base: &mut Base, store: &Store, sandbo
     for (path, node) in files {
         let mut content = Vec::new();
         // One that cannot be read by the caller cannot be read by the sandbox, which runs as the same user.
-        let Ok(mut file) = host.open_file(path) else { continue };
-        file.read_to_end(&mut content)?;
+        let Ok(file) = host.open_file(path) else { continue };
+        file.take(MAX_REWRITTEN + 1).read_to_end(&mut content)?;
+        if content.len() as u64 > MAX_REWRITTEN {
+            let why = format!("{path} is larger than {} MB and may hold credentials", MAX_REWRITTEN >> 20);
+            return Err(Error::new(Kind::Limit, why).hint("leave it out with --exclude"));
+        }
         if git_directory::rewritten(path, &content).is_some() {
             read_one(&host, store, path.clone(), node.mode().unwrap_or(0o644), &mut batch)?;
         }
