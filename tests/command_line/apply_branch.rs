@@ -404,7 +404,7 @@ fn commits_that_would_overwrite_what_git_does_not_track_are_refused() {
         ("echo evil > .env && git add -f .env", ".env", ".env"),
         ("mkdir local.db && echo evil > local.db/x && git add -f local.db", "local.db", "local.db"),
         ("echo evil > cache && git add -f cache", "cache", "cache/a"),
-        ("git rm -rq d && echo evil > d && git add d", "d", "d/cache"),
+        ("git rm -rq d && rm -rf d && echo evil > d && git add d", "d", "d/cache"),
     ];
     for (script, name, lost) in cases {
         let call =
