@@ -94,7 +94,7 @@ async fn a_pool_that_does_not_exist_ends_the_start_at_once() {
 /// seconds; its processors stayed reserved. A pod that nobody helps is removed beside it.
 #[tokio::test]
 #[ignore = "is measured: .ci/cluster runs it alone"]
-async fn a_pod_that_is_removed_is_gone_within_five_seconds() {
+async fn a_pod_that_is_removed_waits_for_no_grace_period() {
     let Some(api) = Api::connect().await else { return };
     let pods = "/api/v1/namespaces/default/pods";
     let bare = format!("bare-{}", fastrand::u32(..));
@@ -119,5 +119,6 @@ async fn a_pod_that_is_removed_is_gone_within_five_seconds() {
     let removal = async { backend.destroy(&spec.session).await.expect("removed") };
     let (own, bare, ()) = tokio::join!(gone(format!("agent-{}", spec.session)), gone(bare), removal);
     println!("gone after {own:?}, the bare pod after {bare:?}");
-    assert!(own < Duration::from_secs(5).max(bare), "{own:?}, the bare pod {bare:?}");
+    // Alone it takes one to five seconds, on a machine that is busy some more.
+    assert!(own < Duration::from_secs(20).max(bare), "{own:?}, the bare pod {bare:?}");
 }
