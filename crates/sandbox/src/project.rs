@@ -269,8 +269,9 @@ fn make_writable(directory: &Path, owner: (u32, u32)) -> io::Result<()> {
 
 /// Returns whether `$HOME` can have the path inside that it has here.
 fn can_be_a_home(home: &Path, place: &Path) -> bool {
-    const SYSTEM: [&str; 9] =
-        ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt", "/nix", "/run", "/nonexistent"];
+    // `/var/tmp` is a link inside.
+    const SYSTEM: [&str; 10] =
+        ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt", "/nix", "/run", "/nonexistent", "/var/tmp"];
     let is_system = SYSTEM.iter().any(|system| home.starts_with(system));
     can_be_a_place(home) && !is_system && home != Path::new("/tmp") && !home.starts_with(place)
 }
@@ -279,6 +280,13 @@ fn can_be_a_home(home: &Path, place: &Path) -> bool {
 mod tests {
     use super::*;
     use crate::{host_ids, sandbox_ids};
+
+    /// A workspace below such a home did not start: the link led elsewhere while the root was made.
+    #[test]
+    fn a_home_below_the_link_of_temporary_files_has_another_path_inside() {
+        let can_be = |home: &str| can_be_a_home(Path::new(home), Path::new("/work"));
+        assert!(can_be("/srv/u") && !can_be("/var/tmp/u"));
+    }
 
     /// The `$HOME` of a fork is what another sandbox has written.
     #[test]
