@@ -246,6 +246,13 @@ impl ChangeSet {
         self.added.push(AddedRoot { path: root.to_owned(), git_files, symlinks });
     }
 
+    /// The changes below a directory, in order.
+    pub(crate) fn below(&self, directory: &[u8]) -> impl Iterator<Item = (&TreePath, &Change)> {
+        let start = [directory, b"/"].concat();
+        let from_there = self.changes.range::<[u8], _>((Bound::Excluded(&start[..]), Bound::Unbounded));
+        from_there.take_while(move |(path, _)| path.as_bytes().starts_with(&start))
+    }
+
     /// The changes, those of the workspace first and then those of each other directory.
     pub fn by_directory(&self) -> impl Iterator<Item = (&TreePath, &Change)> {
         let (own, other): (Vec<_>, Vec<_>) = self.changes.iter().partition(|(path, _)| !path.is_outside());
@@ -422,9 +429,7 @@ impl ChangeSet {
             (new.before.is_none() && Content::of(new.after.as_ref()?)? == content).then_some(())
         };
         let is_moved_from = |source: &TreePath| {
-            let start = [source.as_bytes(), b"/"].concat();
-            let below = self.changes.range::<[u8], _>((Bound::Excluded(&start[..]), Bound::Unbounded));
-            let below = below.take_while(|(path, _)| path.as_bytes().starts_with(&start));
+            let below = self.below(source.as_bytes());
             let gone = below.filter(|(_, change)| change.after.is_none() && !change.is_directory_only());
             let (mut all, mut found) = (0, 0);
             gone.for_each(|(path, change)| {

@@ -10,6 +10,7 @@ use crate::bare_repository::{self, repositories};
 use crate::changes::ChangeSet;
 use crate::host_dir::HostDir;
 use crate::manifest::{Delta, Manifest, Node, Target};
+use crate::notices::listed;
 use crate::outer_repository::SETTING;
 use crate::repository::{Obstacle, Repository};
 use crate::risks;
@@ -125,24 +126,27 @@ impl InnerCommits {
     /// Refuses to overwrite what the user has and git does not know, which a merge or a checkout does without a word where it is ignored.
     /// `is_expendable` says of a path that is not tracked whether git overwrites it. Blocking.
     pub(crate) fn refuse_overwriting(&self, is_expendable: &mut dyn FnMut(&TreePath) -> bool) -> Result<()> {
-        let tracked = self.tracked()?;
-        let tracked: HashSet<&[u8]> = tracked.split(|&byte| byte == 0).collect();
-        let mut judged = HashSet::new();
+        let (mut judged, mut expendable) = (HashSet::new(), Vec::new());
         for file in &self.files {
             let above = file.ancestors().filter(|above| !above.as_bytes().is_empty());
             let all = above.map(|above| (above, true)).chain([(file.clone(), false)]);
             for (path, is_above) in all.filter(|(path, _)| judged.insert(path.clone())) {
-                for lost in self.lost(&path, is_above)? {
-                    if !tracked.contains(lost.as_bytes()) && is_expendable(&lost) {
-                        return Err(Error::usage(format!(
-                            "the commits of the sandbox are refused: they write {path}, and you have {lost}, which git does not track"
-                        ))
-                        .hint("a merge would overwrite it: leave it out of the commits, or move yours away"));
-                    }
-                }
+                let lost = self.lost(&path, is_above)?.into_iter().filter(&mut *is_expendable);
+                expendable.extend(lost.map(|lost| (path.clone(), lost)));
             }
         }
-        Ok(())
+        if expendable.is_empty() {
+            return Ok(());
+        }
+        let tracked = self.tracked()?;
+        let tracked: HashSet<&[u8]> = tracked.split(|&byte| byte == 0).collect();
+        match expendable.iter().find(|(_, lost)| !tracked.contains(lost.as_bytes())) {
+            None => Ok(()),
+            Some((path, lost)) => Err(Error::usage(format!(
+                "the commits of the sandbox are refused: they write {path}, and you have {lost}, which git does not track"
+            ))
+            .hint("a merge would overwrite it: leave it out of the commits, or move yours away")),
+        }
     }
 
     /// The files that the user's last commit has, each before a NUL byte.
@@ -188,14 +192,9 @@ impl InnerCommits {
         if let Some(risks) = risks::of_new_files(self.files.iter().cloned()) {
             text += &format!("{risks}\n");
         }
-        let mut others = self.files.iter().filter(|path| !shown.changes.contains_key(*path));
-        let named: Vec<String> = others.by_ref().take(MAX_LISTED).map(ToString::to_string).collect();
-        if !named.is_empty() {
-            let more = match others.count() {
-                0 => String::new(),
-                more => format!(" and {more} more"),
-            };
-            text += &format!("Written by the commits, and not in the diff: {}{more}\n", named.join(", "));
+        let others = self.files.iter().filter(|path| !shown.changes.contains_key(*path));
+        if let Some(named) = listed(others.map(ToString::to_string), MAX_LISTED) {
+            text += &format!("Written by the commits, and not in the diff: {named}\n");
         }
         text
     }

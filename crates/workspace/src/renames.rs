@@ -9,7 +9,6 @@ use agent_base::hash::Hash;
 use agent_diff::hunks;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
-use std::ops::Bound;
 
 /// Percent of its content that a file has to keep, as with git.
 const MIN_SIMILARITY: u64 = 50;
@@ -95,10 +94,7 @@ fn is_renamed(from: &[u8], to: &[u8], changes: &ChangeSet) -> bool {
     let is_at = |path: &[u8], is_half: fn(&Change) -> bool| changes.changes.get(path).is_some_and(is_half);
     let all_in =
         |directory: &[u8], is_half: fn(&Change) -> bool, other: &[u8], is_other: fn(&Change) -> bool| {
-            let start = [directory, b"/"].concat();
-            let below = changes.changes.range::<[u8], _>((Bound::Excluded(&start[..]), Bound::Unbounded));
-            let mut below = below.take_while(|(path, _)| path.as_bytes().starts_with(&start));
-            below.all(|(path, change)| {
+            changes.below(directory).all(|(path, change)| {
                 is_half(change) && is_at(&[other, &path.as_bytes()[directory.len()..]].concat(), is_other)
             })
         };

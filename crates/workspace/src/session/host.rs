@@ -9,6 +9,7 @@ use crate::changes::{Change, ChangeSet};
 use crate::host_dir::{HostDir, WriteLock};
 use crate::manifest::{Delta, Manifest, Node};
 use crate::merge::{self, Merged, Ours};
+use crate::notices::listed;
 use crate::resolution::{Resolutions, Undecided};
 use crate::store::Store;
 use crate::transfer;
@@ -276,21 +277,14 @@ impl Workspace {
 
 /// Records what of an apply is on the host though it failed, so that it can be taken back later.
 fn record_left(state: &mut SessionState, record: AppliedRecord, left: ChangeSet, error: Error) -> Error {
-    if left.is_empty() {
-        return error;
-    }
-    let mut names = left.changes.keys().take(MAX_NAMED).map(ToString::to_string).collect::<Vec<_>>();
-    let more = left.changes.len() - names.len();
-    names.extend((more > 0).then(|| format!("{more} more")));
+    let Some(names) = listed(left.changes.keys().map(ToString::to_string), MAX_NAMED) else { return error };
     for (path, change) in &left.changes {
         state.accepted.insert(path.clone(), change.after.clone());
     }
     state.applied.push(AppliedRecord { written: left, ..record });
-    let hint = format!(
-        "written already, and not put back because that failed too: {}; agent undo tries it again",
-        names.join(", ")
-    );
-    error.hint(hint)
+    error.hint(format!(
+        "written already, and not put back because that failed too: {names}; agent undo tries it again"
+    ))
 }
 
 /// Returns what the sandbox has of a file after an apply that merged it: what it had, with what the host had changed. So the parts
