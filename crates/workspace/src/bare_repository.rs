@@ -92,6 +92,15 @@ pub fn complete(directories: &BTreeSet<Vec<u8>>, is_there: impl Fn(&TreePath) ->
     directories.iter().filter(is_one).cloned().collect()
 }
 
+/// Returns whether a path is a repository or in one, by what is there; in the top directory, which the user named, only what git knows.
+pub fn is_within(path: &[u8], is_there: impl Fn(&TreePath) -> bool) -> bool {
+    let is_one = |directory: &[u8]| is_repository(directory, |_, path| is_there(path));
+    let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+    let mut ends = slashes.chain([path.len()]).filter(|end| *end > 0);
+    ends.any(|end| is_one(&path[..end]))
+        || TreePath::new(path).is_ok_and(|path| is_obeyed(&path, b"")) && is_one(b"")
+}
+
 /// Returns whether a path is what git obeys in the repository `directory`.
 pub fn is_obeyed(path: &TreePath, directory: &[u8]) -> bool {
     candidates([path]).any(|(of, name)| of == directory && (name == COMMON || OBEYED.contains(&name)))

@@ -567,14 +567,20 @@ impl Quarantine {
         if links.is_empty() {
             return Ok(());
         }
-        let names: Vec<TreePath> = links.iter().map(|(link, _)| link.clone()).collect();
         let of_tree = symlinks::links(recorded.base, recorded.delta);
         let roots = symlinks::names_of(recorded.root, &self.machine);
-        let is_named = links.iter().find(|(_, target)| target.names_git()).map(|(link, _)| link.clone());
-        let symlinks = Symlinks::of(&roots, of_tree.into_iter().chain(links));
-        match is_named.or_else(|| names.into_iter().find(|link| symlinks.leads_into_git(link))) {
+        let symlinks = Symlinks::of(&roots, of_tree.into_iter().chain(links.iter().cloned()));
+        let host = HostDir::open(&self.root).ok();
+        let is_there =
+            |path: &TreePath| host.as_ref().is_some_and(|host| !matches!(host.stamp(path), Ok(None)));
+        let refusal = |link: &TreePath, target: &Target| match target.names_git() {
+            true => Some(symlinks::INTO_GIT),
+            false => symlinks.refusal(link, target, is_there),
+        };
+        let found = links.iter().find_map(|(link, target)| Some((link, refusal(link, target)?)));
+        match found {
             None => Ok(()),
-            Some(link) => Err(refused(&link.to_string(), &format!("is {}", symlinks::INTO_GIT))),
+            Some((link, reason)) => Err(refused(&link.to_string(), &format!("is {reason}"))),
         }
     }
 

@@ -426,7 +426,9 @@ impl Workspace {
             let found = found.unwrap_or_else(|| Surroundings::look(&root, host.as_ref(), above, &machine));
             let roots = symlinks::names_of(&root, &machine);
             changes.symlinks = Symlinks::of(&roots, links.into_iter().chain(found.links.iter().cloned()));
-            changes.refuse_links_into_git();
+            let is_there =
+                |path: &TreePath| host.as_ref().is_some_and(|host| !matches!(host.stamp(path), Ok(None)));
+            changes.refuse_links_into_git(is_there);
             changes.git_files = Arc::clone(&found.git_files);
             *around.lock() = Some(found);
             if let (false, Some(host)) = (changes.in_place, host) {

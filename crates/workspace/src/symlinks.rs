@@ -1,5 +1,6 @@
 //! The other names of a path: those under which programs reach it through symlinks.
 
+use crate::bare_repository;
 use crate::manifest::{Delta, Manifest, Node, Target};
 use crate::tree_path::{TreePath, names_git};
 use agent_base::machine::Machine;
@@ -19,12 +20,16 @@ pub struct Symlinks {
     by_target: Arc<BTreeMap<Vec<u8>, BTreeSet<TreePath>>>,
     /// Set if not all were followed.
     is_partial: bool,
-    /// Those that lead to or below git's own directory, and those that were not followed.
-    into_git: Arc<BTreeSet<TreePath>>,
+    /// The places that each link stands for with each of its targets; without those that were not followed.
+    places: Arc<BTreeMap<TreePath, Vec<Places>>>,
 }
 
-/// The reason why a symlink into git's own directory is not written.
+/// A target of a link, and what it stands for in the tree: the names on the way may be links with several targets.
+type Places = (Target, Vec<Vec<u8>>);
+
+/// The reason why a symlink into git's own directory is not written, to stand after a colon.
 pub(crate) const INTO_GIT: &str = "a symlink that leads into git's own directory";
+const NOT_FOLLOWED: &str = "a symlink that leads through too many others to be followed";
 
 /// The symlinks of `base`, and of what `delta` has otherwise: a user may apply a part of it.
 pub(crate) fn links(base: &Manifest, delta: &Delta) -> Vec<(TreePath, Target)> {
@@ -59,23 +64,34 @@ impl Symlinks {
         let tree = LinkedTree { roots: &roots, targets: &targets };
         let (mut by_target, mut is_partial) = (BTreeMap::<_, BTreeSet<TreePath>>::new(), false);
         let mut room = MAX_WORK;
-        let mut into_git = BTreeSet::new();
-        for link in targets.keys() {
-            let found = tree.follow(link.as_bytes(), &mut room);
-            is_partial |= found.is_err();
-            if found.as_ref().map_or(true, |found| found.iter().any(|target| names_git(target))) {
-                into_git.insert(link.clone());
-            }
-            for target in found.unwrap_or_default() {
-                by_target.entry(target).or_default().insert(link.clone());
+        let mut places = BTreeMap::<_, Vec<Places>>::new();
+        for (link, of_link) in &targets {
+            for target in of_link {
+                let Ok(found) = tree.follow(link.as_bytes(), target, &mut room) else {
+                    is_partial = true;
+                    continue;
+                };
+                for place in &found {
+                    by_target.entry(place.clone()).or_default().insert(link.clone());
+                }
+                places.entry(link.clone()).or_default().push((target.clone(), found));
             }
         }
-        Self { by_target: Arc::new(by_target), is_partial, into_git: Arc::new(into_git) }
+        Self { by_target: Arc::new(by_target), is_partial, places: Arc::new(places) }
     }
 
-    /// Returns whether a link leads to or below git's own directory, or may, because it was not followed.
-    pub(crate) fn leads_into_git(&self, link: &TreePath) -> bool {
-        self.into_git.contains(link)
+    /// Returns the reason why a link with this target is not written, to stand after a colon, where it leads into git's own directory, which may
+    /// have another name: `is_there` says whether something is at a path.
+    pub(crate) fn refusal(
+        &self,
+        link: &TreePath,
+        target: &Target,
+        is_there: impl Fn(&TreePath) -> bool,
+    ) -> Option<&'static str> {
+        let followed = self.places.get(link).into_iter().flatten().find(|(followed, _)| followed == target);
+        let Some((_, places)) = followed else { return Some(NOT_FOLLOWED) };
+        let is_gits = |place: &Vec<u8>| names_git(place) || bare_repository::is_within(place, &is_there);
+        places.iter().any(is_gits).then_some(INTO_GIT)
     }
 
     /// Visits the other names of `path`, the nearest first, until `visit` returns something. `room` is the number of names that may
@@ -166,16 +182,16 @@ impl<'a> Way<'a> {
 }
 
 impl<'a> LinkedTree<'a> {
-    /// The paths in the tree that `path` stands for, found as the kernel follows links, of which it knows those of the tree. `room`:
-    /// bytes that may still be looked at.
-    fn follow(&self, path: &'a [u8], room: &mut usize) -> Result<Vec<Vec<u8>>, TooMany> {
+    /// The paths in the tree that the link at `path` stands for with this target, found as the kernel follows links, of which it knows those
+    /// of the tree. `room`: bytes that may still be looked at.
+    fn follow(&self, path: &'a [u8], target: &'a Target, room: &mut usize) -> Result<Vec<Vec<u8>>, TooMany> {
         let root = self.roots.first().map(Vec::as_slice).unwrap_or_default();
         let mut found = Vec::new();
-        let mut ways = vec![Way {
-            at: root.to_vec(),
-            rest: path.split(|byte| *byte == b'/').rev().collect(),
-            followed: 0,
-        }];
+        // Above it may be another link now, where a part of a change has become one: this one stands where it was found.
+        let at = root.iter().copied().chain(path.split(|byte| *byte == b'/')).collect();
+        let link = Way { at, rest: Vec::new(), followed: 0 };
+        *room = room.checked_sub(path.len() + target.0.len() + 1).ok_or(TooMany)?;
+        let mut ways = vec![link.through(target)];
         while let Some(mut way) = ways.pop() {
             let mut targets = None;
             while targets.is_none()
@@ -305,24 +321,30 @@ mod tests {
 
     #[test]
     fn links_that_lead_into_git_through_others_are_known() {
-        let symlinks = symlinks(&[
-            ("g", ".git"),
-            ("sub/h", "../g/hooks"),
-            ("i", "/home/me/tree/sub/h/pre-commit"),
-            ("case", "a/.GIT "),
-            ("docs/ignore", "../.gitignore"),
-            ("github", ".github/x"),
-        ]);
-        for (link, leads) in [
-            ("g", true),
-            ("sub/h", true),
-            ("i", true),
-            ("case", true),
-            ("docs/ignore", false),
-            ("github", false),
-        ] {
-            assert_eq!(symlinks.leads_into_git(&path(link)), leads, "{link}");
+        let links = [
+            ("g", ".git", true),
+            ("sub/h", "../g/hooks", true),
+            ("i", "/home/me/tree/sub/h/pre-commit", true),
+            ("case", "a/.GIT ", true),
+            ("of-bare", ".bare/hooks", true),
+            ("docs/ignore", "../.gitignore", false),
+            ("github", ".github/x", false),
+            ("of-bares-sibling", ".bare.txt", false),
+            ("above", ".", false),
+            // What the session made of it counts, not what it was.
+            ("turned", ".git/hooks", true),
+            ("turned", "docs", false),
+            ("through", "turned/x", true),
+        ];
+        let is_there =
+            |path: &TreePath| [".bare/HEAD", ".bare/objects", ".bare/refs"].contains(&&*path.to_string());
+        let symlinks = symlinks(&links.map(|(link, target, _)| (link, target)));
+        let refusal =
+            |link: &str, to: &str| symlinks.refusal(&path(link), &Target(to.as_bytes().to_vec()), is_there);
+        for (link, target, leads) in links {
+            assert_eq!(refusal(link, target), leads.then_some(INTO_GIT), "{link} -> {target}");
         }
+        assert_eq!(refusal("g", "never followed"), Some(NOT_FOLLOWED));
     }
 
     #[test]
