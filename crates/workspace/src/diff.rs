@@ -219,13 +219,17 @@ fn renamed<'a>(rename: &'a Rename, changes: &'a ChangeSet) -> Option<ShownFile<'
     Some(ShownFile { changes, path: &rename.to, source: Some(&rename.from), headline, change })
 }
 
-/// Returns whether a control file means the same under both names: what is obeyed is the end that they have in common, in a directory that is
-/// as far from the top or that was renamed as a whole. Most programs obey a file at the top of a project, so that one which did nothing in
-/// `contrib/.husky` or `docs` may begin to.
+/// Returns whether a control file means the same under both names: what is obeyed is the end that they have in common, and all of the directory
+/// above it got another name where it was. One that did nothing in `contrib/.husky` or `docs` may be obeyed in any other place.
 fn is_obeyed_alike(rename: &Rename) -> bool {
-    let ends_alike = TreePath::new(rename.common_end()).is_ok_and(|end| risks::is_control_file(&end));
-    let depth = |path: &TreePath| path.names().count();
-    ends_alike && (depth(&rename.from) == depth(&rename.to) || rename.is_of_directory)
+    let (from, to, end) = rename.parts();
+    let parent = |directory: &[u8]| {
+        let name = directory.rsplit(|byte| *byte == b'/').next()?;
+        (!name.is_empty()).then(|| directory[..directory.len() - name.len()].to_vec())
+    };
+    rename.is_of_directory
+        && parent(from) == parent(to)
+        && TreePath::new(end).is_ok_and(|end| risks::is_control_file(&end))
 }
 
 /// `renamed a.rs → src/a.rs (97 % the same)`

@@ -34,18 +34,13 @@ pub struct Rename {
 
 impl Rename {
     /// The directories, empty for the top, above the names that both paths end in, and those names with slashes between them.
-    fn parts(&self) -> (&[u8], &[u8], &[u8]) {
+    pub(crate) fn parts(&self) -> (&[u8], &[u8], &[u8]) {
         let (from, to) = (self.from.as_bytes(), self.to.as_bytes());
         let names = self.from.names().rev().zip(self.to.names().rev()).take_while(|(from, to)| from == to);
         // With the slash before each.
         let length = names.map(|(name, _)| name.len() + 1).sum::<usize>();
         let above = |path: &'_ [u8]| path.len().saturating_sub(length);
         (&from[..above(from)], &to[..above(to)], &from[from.len() - length.saturating_sub(1)..])
-    }
-
-    /// The names that both paths end in, with slashes between them.
-    pub(crate) fn common_end(&self) -> &[u8] {
-        self.parts().2
     }
 }
 

@@ -303,6 +303,10 @@ fn what_is_not_written_under_its_new_name_keeps_the_former_one() {
     let part = |at: &str| fixture(at).into_iter().take(3).collect::<Vec<_>>();
     let (left, told) = refused(part("fix"), part("fix2"));
     assert_eq!(left, ["fix", "fix/HEAD", "fix/config", "fix/objects", "fix/objects/k"], "{told}");
+    let beside = |name: &str| vec![(name.as_bytes().to_vec(), file("a licence\n"))];
+    let (left, told) =
+        refused(beside("lib/LICENSE"), [fixture("new.git"), beside("new.git/LICENSE")].concat());
+    assert_eq!(left, ["lib", "lib/LICENSE", "new.git"], "{told}");
     let (left, _) = refused(fixture("fix"), vec![other("x")]);
     assert_eq!(left, ["x"]);
     let (left, told) = refused(
@@ -796,11 +800,19 @@ fn a_control_file_that_may_be_obeyed_otherwise_under_its_new_name_is_shown_as_a_
         ("GNUmakefile", "sub/GNUmakefile", true),
         (".vscode/old.json", ".vscode/tasks.json", true),
         (".husky/attic/post-merge", "lib/.husky/post-merge", true),
-        ("one/build.rs", "lib/build.rs", false),
-        ("frontend/.github/workflows/ci.yml", "web/app/.github/workflows/ci.yml", false),
+        ("one/build.rs", "lib/build.rs", true),
+        ("frontend/package.json", "web/app/package.json", true),
+        ("apps/old/package.json", "apps/new/package.json", false),
+        ("apps/old/.github/workflows/ci.yml", "apps/new/.github/workflows/ci.yml", false),
         ("packages/justfile", "tools/in/justfile", true),
     ];
-    let rest = [("packages/kept", "packages/kept"), ("lib/x", "lib/x"), ("frontend/a.js", "web/app/a.js")];
+    let rest = [
+        ("packages/kept", "packages/kept"),
+        ("lib/x", "lib/x"),
+        ("frontend/a.js", "web/app/a.js"),
+        ("apps/kept", "apps/kept"),
+        ("apps/old/a.js", "apps/new/a.js"),
+    ];
     let pairs =
         || renames.iter().map(|(from, to, _)| (from, to)).chain(rest.iter().map(|(from, to)| (from, to)));
     let content = |from: &str| file(&format!("first {from}\nlast {from}\n"));
