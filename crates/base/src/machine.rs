@@ -35,9 +35,13 @@ pub struct Machine {
     kept: Arc<Lock<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>>,
 }
 
-/// Variables that name programs which git starts itself or by those, or directories with them: <https://git-scm.com/docs/git#_environment_variables>.
-const GIT_PROGRAMS: [&str; 16] = [
+/// Variables that name programs which git starts itself or by those, directories with them, or what the shells of hooks read first:
+/// <https://git-scm.com/docs/git#_environment_variables>, bash(1), man(1).
+const GIT_PROGRAMS: [&str; 20] = [
+    "BASH_ENV",
+    "BROWSER",
     "EDITOR",
+    "ENV",
     "GIT_ASKPASS",
     "GIT_EDITOR",
     "GIT_EXEC_PATH",
@@ -50,6 +54,7 @@ const GIT_PROGRAMS: [&str; 16] = [
     "GIT_TEMPLATE_DIR",
     "LESSCLOSE",
     "LESSOPEN",
+    "MANPAGER",
     "PAGER",
     "SSH_ASKPASS",
     "VISUAL",

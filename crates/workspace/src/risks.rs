@@ -32,10 +32,13 @@ const GIT_PROGRAM: &str = "git program";
 const LIBRARY: &str = "library that programs load";
 /// The kind of what builds read.
 const BUILD: &str = "build";
-/// The files that make reads by themselves, and the endings of what its built-in rules make a file without one of.
-const MAKEFILES: [&[u8]; 3] = [b"makefile", b"gnumakefile", b"bsdmakefile"];
+/// What the names of files that make reads begin with, before a dot.
+const MAKEFILES: [&[u8]; 4] = [b"makefile", b"gnumakefile", b"bsdmakefile", b"kbuild"];
+/// The endings of what make's built-in rules make the file without it from.
 const MAKE_SOURCES: [&[u8]; 11] =
     [b".c", b".cc", b".cpp", b".f", b".m", b".mod", b".o", b".p", b".r", b".s", b".sh"];
+/// Rules of make that are looked at one after the other: it uses none of them twice, but there are many.
+const MAX_MADE: usize = 4;
 /// The kind of what has more names than are looked at.
 const MANY_NAMES: &str = "many symlinks lead to it";
 
@@ -212,21 +215,25 @@ fn by_path(path: &TreePath, is_symlink: bool) -> Option<&'static str> {
         || KINDS.iter().find(|kind| is_symlink && kind.above.matched(above, false).is_ignore());
     let as_package = || of(&[plain.strip_suffix(b"/__init__.py")?, b".py"].concat());
     let kind = of(&plain).or_else(as_package).or_else(as_directory).map(|kind| kind.name);
-    kind.or_else(|| is_made_to_makefile(&names).then_some(BUILD))
+    let is_made = || {
+        let (name, above) = names.split_last()?;
+        is_made_to_makefile(name, above.last() == Some(&&b"rcs"[..]), MAX_MADE).then_some(BUILD)
+    };
+    kind.or_else(is_made)
 }
 
-/// Returns whether make writes a file that it reads from one of this name: it remakes these before anything else, by its built-in rules
-/// (`make -p`) too, so that `Makefile.sh` and `RCS/rules.mk,v` are makefiles that nothing names. In small letters.
-fn is_made_to_makefile(names: &[&[u8]]) -> bool {
-    let Some((name, above)) = names.split_last() else { return false };
+/// Returns whether make writes a file that it reads from one of this name, in `steps` at most: it remakes these before anything else, by its
+/// built-in rules (`make -p`) too, so that `Makefile.sh` and `RCS/rules.mk.c,v` are makefiles that nothing names. In small letters.
+fn is_made_to_makefile(name: &[u8], is_in_rcs: bool, steps: usize) -> bool {
+    let endings: [&[u8]; 3] = [b".mk", b".mak", b".make"];
     let is_makefile = |name: &[u8]| {
-        let endings: [&[u8]; 3] = [b".mk", b".mak", b".make"];
-        MAKEFILES.contains(&name) || endings.iter().any(|ending| name.ends_with(ending))
+        let first = name.split(|byte| *byte == b'.').next().unwrap_or_default();
+        MAKEFILES.contains(&first) || endings.iter().any(|ending| name.ends_with(ending))
     };
     let versions = name.strip_suffix(b",v").or_else(|| name.strip_prefix(b"s."));
-    let in_versions = above.last().is_some_and(|above| *above == b"rcs").then_some(*name);
-    let sources = MAKE_SOURCES.iter().map(|ending| name.strip_suffix(*ending));
-    sources.chain([versions, in_versions]).flatten().any(is_makefile)
+    let sources = MAKE_SOURCES.iter().map(|ending| name.strip_suffix(*ending)).chain([versions]);
+    let made = |name| is_makefile(name) || steps > 1 && is_made_to_makefile(name, false, steps - 1);
+    sources.chain([is_in_rcs.then_some(name)]).flatten().any(made)
 }
 
 /// The patterns of one kind. Those that end in a slash stand for what is below a directory, and the others for files alone.
@@ -401,6 +408,9 @@ mod tests {
             ("Makefile.sh", BUILD),
             ("GNUmakefile.C", BUILD),
             ("a/rules.mk.sh", BUILD),
+            ("common.mak.sh,v", BUILD),
+            ("Makefile.config.c", BUILD),
+            ("RCS/s.rules.mk,v", BUILD),
             ("RCS/Makefile,v", BUILD),
             ("RCS/Makefile", BUILD),
             ("a/RCS/x.mk", BUILD),
@@ -465,6 +475,7 @@ mod tests {
             "bootstrap/x.css",
             "github/workflows.md",
             "tests/makefile.rs",
+            "src/bootstrap.c",
             "src/config.c",
             "config/x.rb",
             "src/s.rs",
