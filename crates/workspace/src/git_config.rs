@@ -1,40 +1,10 @@
 //! What of a repository's configuration the sandbox gets: settings that git needs inside, read as git reads them and written anew.
-//!
-//! git's own reader is `git_parse_source` in its config.c. A comment ends with its line, whatever is at its end; `\\` is a backslash,
-//! also at the end of a line; quotes begin and end anywhere in a value.
 
+mod format;
+
+use crate::userinfo::{ends_host, without_userinfo, without_userinfo_until};
 use agent_base::secret_scan;
-use memchr::memmem;
-use std::borrow::Cow;
-use std::iter::Peekable;
-use std::slice::Iter;
-
-/// `[section "subsection"]` with its settings.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Section {
-    /// In small letters, as are the names of settings.
-    name: Vec<u8>,
-    subsection: Option<Vec<u8>>,
-    settings: Vec<Setting>,
-}
-
-/// `name = value`
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Setting {
-    name: Vec<u8>,
-    /// `None` where there is a name alone, which is "true".
-    value: Option<Vec<u8>>,
-}
-
-/// A configuration as git reads it.
-#[derive(Debug, Default)]
-struct Config {
-    /// Those that have settings.
-    sections: Vec<Section>,
-    has_comments: bool,
-    /// Set if git reads no further than to the last of the settings.
-    is_invalid: bool,
-}
+use format::{Config, Section, Setting, written};
 
 /// Returns what of a git configuration git needs inside: no credentials, no programs that it starts on this machine, no settings
 /// of other tools, no comments. `None` where that is all of it.
@@ -52,171 +22,6 @@ pub fn has_credentials(config: &[u8]) -> bool {
         || Config::read(config).sections.iter().any(Section::has_credentials)
 }
 
-impl Config {
-    fn read(config: &[u8]) -> Self {
-        let mut read = Self::default();
-        let config = config.strip_prefix(b"\xef\xbb\xbf").unwrap_or(config);
-        let mut reader = ConfigReader { bytes: config.iter().peekable(), has_comments: false };
-        read.is_invalid = reader.read(&mut read.sections).is_none();
-        read.sections.retain(|section| !section.settings.is_empty());
-        read.has_comments = reader.has_comments;
-        read
-    }
-}
-
-struct ConfigReader<'a> {
-    bytes: Peekable<Iter<'a, u8>>,
-    has_comments: bool,
-}
-
-/// The names of git's functions are in the comments; `None` is its "bad config line".
-impl ConfigReader<'_> {
-    /// `get_next_char`: a line feed for each end of a line; `None` at the end.
-    fn next(&mut self) -> Option<u8> {
-        match *self.bytes.next()? {
-            b'\r' => Some(self.bytes.next_if(|next| **next == b'\n').copied().unwrap_or(b'\r')),
-            byte => Some(byte),
-        }
-    }
-
-    /// `git_parse_source`
-    fn read(&mut self, sections: &mut Vec<Section>) -> Option<()> {
-        sections.push(Section::default());
-        while let Some(byte) = self.next() {
-            match byte {
-                _ if is_space(byte) => {}
-                b'#' | b';' => self.skip_comment(),
-                b'[' => {
-                    let (name, subsection) = self.header()?;
-                    sections.push(Section { name, subsection, settings: Vec::new() });
-                }
-                _ if byte.is_ascii_alphabetic() => {
-                    let (name, value) = self.setting(byte)?;
-                    sections.last_mut()?.settings.push(Setting { name, value });
-                }
-                _ => return None,
-            }
-        }
-        Some(())
-    }
-
-    fn skip_comment(&mut self) {
-        self.has_comments = true;
-        while self.next().is_some_and(|byte| byte != b'\n') {}
-    }
-
-    /// `get_base_var`: the section, and the subsection where there is one, which begins at the first dot in the old way to write it.
-    fn header(&mut self) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
-        let mut name = Vec::new();
-        loop {
-            match self.next()? {
-                b']' => break,
-                byte if is_space(byte) => return self.subsection(name, byte),
-                byte if is_of_key(byte) || byte == b'.' => name.push(byte.to_ascii_lowercase()),
-                _ => return None,
-            }
-        }
-        Some(divided(&name, None))
-    }
-
-    /// `get_extended_base_var`
-    fn subsection(&mut self, name: Vec<u8>, space: u8) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
-        let mut byte = space;
-        while is_space(byte) {
-            if byte == b'\n' {
-                return None;
-            }
-            byte = self.next()?;
-        }
-        let mut subsection = Vec::new();
-        if byte != b'"' {
-            return None;
-        }
-        loop {
-            match self.next()? {
-                b'\n' => return None,
-                b'"' => break,
-                b'\\' => subsection.push(self.next().filter(|byte| *byte != b'\n')?),
-                byte => subsection.push(byte),
-            }
-        }
-        (self.next()? == b']').then(|| divided(&name, Some(&subsection)))
-    }
-
-    /// `get_value`
-    fn setting(&mut self, first: u8) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
-        let mut name = vec![first.to_ascii_lowercase()];
-        let mut byte = self.next();
-        while let Some(next) = byte.filter(|next| is_of_key(*next)) {
-            name.push(next.to_ascii_lowercase());
-            byte = self.next();
-        }
-        while let Some(b' ' | b'\t') = byte {
-            byte = self.next();
-        }
-        match byte {
-            None | Some(b'\n') => Some((name, None)),
-            Some(b'=') => Some((name, Some(self.value()?))),
-            Some(_) => None,
-        }
-    }
-
-    /// `parse_value`
-    fn value(&mut self) -> Option<Vec<u8>> {
-        let (mut value, mut spaces, mut is_quoted) = (Vec::new(), Vec::new(), false);
-        loop {
-            let byte = match self.next() {
-                None | Some(b'\n') => return (!is_quoted).then_some(value),
-                Some(byte) => byte,
-            };
-            match byte {
-                _ if is_space(byte) && !is_quoted => {
-                    // What is before the value does not belong to it.
-                    if !value.is_empty() {
-                        spaces.push(byte);
-                    }
-                    continue;
-                }
-                b';' | b'#' if !is_quoted => {
-                    self.skip_comment();
-                    return Some(value);
-                }
-                _ => value.append(&mut spaces),
-            }
-            match byte {
-                b'\\' => match self.next() {
-                    None | Some(b'\n') => {}
-                    Some(b't') => value.push(b'\t'),
-                    Some(b'b') => value.push(8),
-                    Some(b'n') => value.push(b'\n'),
-                    Some(escaped @ (b'\\' | b'"')) => value.push(escaped),
-                    Some(_) => return None,
-                },
-                b'"' => is_quoted = !is_quoted,
-                _ => value.push(byte),
-            }
-        }
-    }
-}
-
-fn is_space(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
-}
-
-fn is_of_key(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || byte == b'-'
-}
-
-/// A section and its subsection: what is behind the first dot, to git, however it is written.
-fn divided(name: &[u8], subsection: Option<&[u8]>) -> (Vec<u8>, Option<Vec<u8>>) {
-    let whole = match subsection {
-        Some(subsection) => Cow::Owned([name, b".", subsection].concat()),
-        None => Cow::Borrowed(name),
-    };
-    let mut parts = whole.splitn(2, |byte| *byte == b'.');
-    (parts.next().unwrap_or_default().to_owned(), parts.next().map(<[u8]>::to_owned))
-}
-
 impl Section {
     /// The section as the sandbox gets it, if git needs any of it there.
     fn needed(&self) -> Option<Self> {
@@ -229,8 +34,7 @@ impl Section {
         {
             return None;
         }
-        let is_needed =
-            |setting: &&Setting| names.is_empty() || names.iter().any(|name| name.as_bytes() == setting.name);
+        let is_needed = |setting: &&Setting| is_listed(names, &setting.name);
         let settings: Vec<Setting> =
             self.settings.iter().filter(is_needed).filter_map(Setting::needed).collect();
         (!settings.is_empty()).then(|| Self { name: self.name.clone(), subsection, settings })
@@ -278,343 +82,87 @@ fn has_token(text: &[u8]) -> bool {
     secret_scan::find(text).is_some()
 }
 
-/// A configuration with these settings, as git writes them.
-fn written(sections: &[Section]) -> Vec<u8> {
-    let mut text = Vec::new();
-    for Section { name, subsection, settings } in sections {
-        text.push(b'[');
-        text.extend_from_slice(name);
-        if let Some(subsection) = subsection {
-            text.extend_from_slice(b" \"");
-            text.extend(subsection.iter().flat_map(|byte| match byte {
-                b'"' | b'\\' => vec![b'\\', *byte],
-                _ => vec![*byte],
-            }));
-            text.push(b'"');
-        }
-        text.extend_from_slice(b"]\n");
-        for Setting { name, value } in settings {
-            text.push(b'\t');
-            text.extend_from_slice(name);
-            if let Some(value) = value {
-                text.extend_from_slice(b" = ");
-                write_value(value, &mut text);
-            }
-            text.push(b'\n');
-        }
-    }
-    text
-}
-
-fn write_value(value: &[u8], text: &mut Vec<u8>) {
-    let is_quoted = value.iter().any(|byte| matches!(byte, b';' | b'#' | b'\r'))
-        || value.first().into_iter().chain(value.last()).any(|byte| is_space(*byte));
-    let quote: &[u8] = if is_quoted { b"\"" } else { b"" };
-    text.extend_from_slice(quote);
-    for byte in value {
-        match byte {
-            b'\n' => text.extend_from_slice(b"\\n"),
-            b'\t' => text.extend_from_slice(b"\\t"),
-            8 => text.extend_from_slice(b"\\b"),
-            b'"' | b'\\' => text.extend_from_slice(&[b'\\', *byte]),
-            _ => text.push(*byte),
-        }
-    }
-    text.extend_from_slice(quote);
+/// Returns whether a setting is one of these names, which have spaces between them; each is where there is none.
+fn is_listed(names: &str, setting: &[u8]) -> bool {
+    names.is_empty() || names.split(' ').any(|name| name.as_bytes() == setting)
 }
 
 /// Sections of a repository's configuration with the settings that git needs inside; all where none is named. None of them names a
 /// program or holds a secret, but for what [`Setting::needed`] asks of values.
-const NEEDED: [(&str, &[&str]); 22] = [
+const NEEDED: [(&str, &str); 22] = [
     (
         "core",
-        &[
-            "abbrev",
-            "attributesfile",
-            "autocrlf",
-            "bare",
-            "bigfilethreshold",
-            "checkroundtripencoding",
-            "checkstat",
-            "commentchar",
-            "commentstring",
-            "commitgraph",
-            "compression",
-            "deltabasecachelimit",
-            "eol",
-            "excludesfile",
-            "filemode",
-            "filesreflocktimeout",
-            "fsync",
-            "fsyncmethod",
-            "fsyncobjectfiles",
-            "hidedotfiles",
-            "ignorecase",
-            "ignorestat",
-            "logallrefupdates",
-            "longpaths",
-            "loosecompression",
-            "maxtreedepth",
-            "multipackindex",
-            "notesref",
-            "packedgitlimit",
-            "packedgitwindowsize",
-            "packedrefstimeout",
-            "precomposeunicode",
-            "prefersymlinkrefs",
-            "preloadindex",
-            "protecthfs",
-            "protectntfs",
-            "quotepath",
-            "repositoryformatversion",
-            "safecrlf",
-            "sharedrepository",
-            "sparsecheckout",
-            "sparsecheckoutcone",
-            "splitindex",
-            "symlinks",
-            "trustctime",
-            "untrackedcache",
-            "usereplacerefs",
-            "warnambiguousrefs",
-            "whitespace",
-            "worktree",
-        ],
+        "abbrev attributesfile autocrlf bare bigfilethreshold checkroundtripencoding checkstat commentchar commentstring commitgraph \
+         compression deltabasecachelimit eol excludesfile filemode filesreflocktimeout fsync fsyncmethod fsyncobjectfiles hidedotfiles \
+         ignorecase ignorestat logallrefupdates longpaths loosecompression maxtreedepth multipackindex notesref packedgitlimit \
+         packedgitwindowsize packedrefstimeout precomposeunicode prefersymlinkrefs preloadindex protecthfs protectntfs quotepath \
+         repositoryformatversion safecrlf sharedrepository sparsecheckout sparsecheckoutcone splitindex symlinks trustctime untrackedcache \
+         usereplacerefs warnambiguousrefs whitespace worktree",
     ),
-    ("extensions", &[]),
+    ("extensions", ""),
     (
         "remote",
-        &[
-            "fetch",
-            "followremotehead",
-            "mirror",
-            "partialclonefilter",
-            "promisor",
-            "prune",
-            "prunetags",
-            "push",
-            "pushdefault",
-            "pushurl",
-            "skipdefaultupdate",
-            "skipfetchall",
-            "tagopt",
-            "url",
-        ],
+        "fetch followremotehead mirror partialclonefilter promisor prune prunetags push pushdefault pushurl skipdefaultupdate skipfetchall \
+         tagopt url",
     ),
     (
         "branch",
-        &[
-            "autosetupmerge",
-            "autosetuprebase",
-            "description",
-            "gh-merge-base",
-            "github-pr-owner-number",
-            "merge",
-            "mergeoptions",
-            "pushremote",
-            "rebase",
-            "remote",
-            "sort",
-            "vscode-merge-base",
-        ],
+        "autosetupmerge autosetuprebase description gh-merge-base github-pr-owner-number merge mergeoptions pushremote rebase remote sort \
+         vscode-merge-base",
     ),
     (
         "submodule",
-        &[
-            "active",
-            "alternateerrorstrategy",
-            "alternatelocation",
-            "branch",
-            "fetchjobs",
-            "fetchrecursesubmodules",
-            "ignore",
-            "propagatebranches",
-            "recurse",
-            "shallow",
-            "update",
-            "url",
-        ],
+        "active alternateerrorstrategy alternatelocation branch fetchjobs fetchrecursesubmodules ignore propagatebranches recurse shallow \
+         update url",
     ),
-    ("user", &["email", "name", "useconfigonly"]),
-    ("init", &["defaultbranch", "defaultobjectformat", "defaultrefformat"]),
-    ("pull", &["ff", "octopus", "rebase", "twohead"]),
-    (
-        "push",
-        &[
-            "autosetupremote",
-            "default",
-            "followtags",
-            "negotiate",
-            "recursesubmodules",
-            "usebitmaps",
-            "useforceifincludes",
-        ],
-    ),
+    ("user", "email name useconfigonly"),
+    ("init", "defaultbranch defaultobjectformat defaultrefformat"),
+    ("pull", "ff octopus rebase twohead"),
+    ("push", "autosetupremote default followtags negotiate recursesubmodules usebitmaps useforceifincludes"),
     (
         "fetch",
-        &[
-            "all",
-            "fsckobjects",
-            "negotiationalgorithm",
-            "output",
-            "parallel",
-            "prune",
-            "prunetags",
-            "recursesubmodules",
-            "showforcedupdates",
-            "unpacklimit",
-            "writecommitgraph",
-        ],
+        "all fsckobjects negotiationalgorithm output parallel prune prunetags recursesubmodules showforcedupdates unpacklimit \
+         writecommitgraph",
     ),
     (
         "rebase",
-        &[
-            "abbreviatecommands",
-            "autosquash",
-            "autostash",
-            "backend",
-            "forkpoint",
-            "instructionformat",
-            "maxlabellength",
-            "missingcommitscheck",
-            "rebasemerges",
-            "reschedulefailedexec",
-            "stat",
-            "updaterefs",
-        ],
+        "abbreviatecommands autosquash autostash backend forkpoint instructionformat maxlabellength missingcommitscheck rebasemerges \
+         reschedulefailedexec stat updaterefs",
     ),
     (
         "merge",
-        &[
-            "autostash",
-            "branchdesc",
-            "conflictstyle",
-            "defaulttoupstream",
-            "directoryrenames",
-            "ff",
-            "log",
-            "renamelimit",
-            "renames",
-            "renormalize",
-            "stat",
-            "suppressdest",
-            "verbosity",
-        ],
+        "autostash branchdesc conflictstyle defaulttoupstream directoryrenames ff log renamelimit renames renormalize stat suppressdest \
+         verbosity",
     ),
-    ("commit", &["cleanup", "status", "template", "verbose"]),
-    ("tag", &["sort"]),
+    ("commit", "cleanup status template verbose"),
+    ("tag", "sort"),
     (
         "status",
-        &[
-            "aheadbehind",
-            "branch",
-            "displaycommentprefix",
-            "relativepaths",
-            "renamelimit",
-            "renames",
-            "short",
-            "showstash",
-            "showuntrackedfiles",
-            "submodulesummary",
-        ],
+        "aheadbehind branch displaycommentprefix relativepaths renamelimit renames short showstash showuntrackedfiles submodulesummary",
     ),
     (
         "log",
-        &[
-            "abbrevcommit",
-            "date",
-            "decorate",
-            "diffmerges",
-            "excludedecoration",
-            "follow",
-            "graphcolors",
-            "initialdecorationset",
-            "mailmap",
-            "showroot",
-        ],
+        "abbrevcommit date decorate diffmerges excludedecoration follow graphcolors initialdecorationset mailmap showroot",
     ),
-    ("color", &[]),
+    ("color", ""),
     (
         "gc",
-        &[
-            "aggressivedepth",
-            "aggressivewindow",
-            "auto",
-            "autodetach",
-            "autopacklimit",
-            "bigpackthreshold",
-            "cruftpacks",
-            "logexpiry",
-            "maxcruftsize",
-            "packrefs",
-            "pruneexpire",
-            "reflogexpire",
-            "reflogexpireunreachable",
-            "rerereresolved",
-            "rerereunresolved",
-            "worktreepruneexpire",
-            "writecommitgraph",
-        ],
+        "aggressivedepth aggressivewindow auto autodetach autopacklimit bigpackthreshold cruftpacks logexpiry maxcruftsize packrefs \
+         pruneexpire reflogexpire reflogexpireunreachable rerereresolved rerereunresolved worktreepruneexpire writecommitgraph",
     ),
     (
         "pack",
-        &[
-            "allowpackreuse",
-            "compression",
-            "deltacachelimit",
-            "deltacachesize",
-            "depth",
-            "indexversion",
-            "packsizelimit",
-            "threads",
-            "usebitmaps",
-            "usesparse",
-            "window",
-            "windowmemory",
-            "writebitmaps",
-            "writereverseindex",
-        ],
+        "allowpackreuse compression deltacachelimit deltacachesize depth indexversion packsizelimit threads usebitmaps usesparse window \
+         windowmemory writebitmaps writereverseindex",
     ),
-    ("index", &[]),
-    ("feature", &[]),
-    ("i18n", &["commitencoding", "logoutputencoding"]),
+    ("index", ""),
+    ("feature", ""),
+    ("i18n", "commitencoding logoutputencoding"),
 ];
-
-/// The text with every `scheme://user:password@` and `scheme://token@` shortened to `scheme://`; ssh logins stay
-/// (they are names, not secrets). `None` where there is nothing to take out.
-pub fn without_userinfo(text: &[u8]) -> Option<Vec<u8>> {
-    without_userinfo_until(text, ends_host)
-}
-
-/// Returns whether a byte ends a URL's host in a text.
-fn ends_host(byte: u8) -> bool {
-    matches!(byte, b'/' | b'"' | b'\'' | b']' | b' ' | b'\t' | b'\r' | b'\n')
-}
-
-/// The same, where a URL's host ends with one of these bytes.
-fn without_userinfo_until(text: &[u8], is_end: fn(u8) -> bool) -> Option<Vec<u8>> {
-    let mut rest = text;
-    let mut out = Vec::new();
-    let mut changed = false;
-    while let Some(at) = memmem::find(rest, b"://") {
-        let (before, after) = rest.split_at(at + 3);
-        let end = after.iter().position(|byte| is_end(*byte)).unwrap_or(after.len());
-        let userinfo = after[..end].iter().rposition(|&b| b == b'@');
-        out.extend_from_slice(before);
-        rest = match userinfo {
-            Some(at) if !before.ends_with(b"ssh://") || after[..at].contains(&b':') => {
-                changed = true;
-                &after[at + 1..]
-            }
-            _ => after,
-        };
-    }
-    out.extend_from_slice(rest);
-    changed.then_some(out)
-}
 
 #[cfg(test)]
 mod tests {
+    use super::format::is_space;
     use super::*;
     use proptest::prelude::*;
     use std::process::Command;
@@ -652,7 +200,7 @@ mod tests {
     fn is_needed(key: &str) -> bool {
         let (section, name) =
             (key.split('.').next().unwrap_or_default(), key.rsplit('.').next().unwrap_or_default());
-        NEEDED.iter().any(|(needed, names)| *needed == section && (names.is_empty() || names.contains(&name)))
+        NEEDED.iter().any(|(needed, names)| *needed == section && is_listed(names, name.as_bytes()))
     }
 
     fn config() -> impl Strategy<Value = Vec<u8>> {

@@ -5,6 +5,7 @@
 
 use crate::git_config;
 use crate::tree_path::{TreePath, is_dot_git};
+use crate::userinfo;
 use memchr::memmem;
 use std::path::Path;
 
@@ -34,7 +35,7 @@ const FILES: [&str; 22] = [
     "shallow",
 ];
 /// Directories with all that is in them.
-const DIRECTORIES: [&str; 11] = [
+const DIRECTORIES: [&str; 12] = [
     "NOTES_MERGE_WORKTREE",
     "branches",
     "hooks",
@@ -44,6 +45,7 @@ const DIRECTORIES: [&str; 11] = [
     "rebase-merge",
     "refs",
     "reftable",
+    "remotes",
     "rr-cache",
     "sequencer",
 ];
@@ -53,6 +55,9 @@ const ENTRIES: [(&str, &[&str]); 3] = [
     ("info", &["attributes", "exclude", "grafts", "packs", "refs", "sparse-checkout"]),
     ("lfs", &["objects"]),
 ];
+
+/// Directories of files with URLs in them: logs, and remotes as git had them before it had settings for them.
+const URLS: [&[u8]; 3] = [b"/logs/", b"/branches/", b"/remotes/"];
 
 /// Returns whether git needs a path of the tree `root` inside, where it lies in a `.git` directory; all else is needed. `is_file` says
 /// whether it is a regular file.
@@ -137,14 +142,25 @@ pub fn is_config(path: &TreePath) -> bool {
     // Asked about every path of a tree: nearly all are ruled out by their last bytes.
     let bytes = path.as_bytes();
     (bytes.ends_with(b"config") || bytes.ends_with(b"config.worktree"))
-        && matches!(path.name(), b"config" | b"config.worktree")
+        && is_named_config(path)
         && path.is_git_internal()
+}
+
+fn is_named_config(path: &TreePath) -> bool {
+    matches!(path.name(), b"config" | b"config.worktree")
 }
 
 /// Returns whether the sandbox may get other contents than the host has: a configuration, or what names the URLs of others.
 pub fn is_rewritten(path: &TreePath) -> bool {
-    let has_urls = || path.name() == b"FETCH_HEAD" || memmem::find(path.as_bytes(), b"/logs/").is_some();
-    is_config(path) || (has_urls() && path.is_git_internal())
+    is_config(path)
+        || (path.name() == b"FETCH_HEAD"
+            || URLS.iter().any(|names| memmem::find(path.as_bytes(), names).is_some()))
+            && path.is_git_internal()
+}
+
+/// Returns whether a file is judged as one of the tree is, though it lies in a `.git` directory: anything may lie among the hooks.
+pub fn is_judged(path: &TreePath) -> bool {
+    memmem::find(path.as_bytes(), b"/hooks/").is_some() || !path.is_git_internal()
 }
 
 /// The content of a file of the tree as the sandbox gets it. `None` where that is the host's.
@@ -152,16 +168,17 @@ pub fn rewritten(path: &TreePath, content: &[u8]) -> Option<Vec<u8>> {
     match is_rewritten(path) {
         // A branch can be called `config` too: it holds the name of a commit, and its log begins with one.
         true if is_config(path) && !is_object_name(content) => git_config::needed(content),
-        true => git_config::without_userinfo(content),
+        true => userinfo::without_userinfo(content),
         false => None,
     }
 }
 
-/// Returns whether a file holds a password or token, which [`rewritten`] would take out.
+/// Returns whether a file holds a password or token of git's, which [`rewritten`] would take out of one in a `.git`: the directory of a
+/// repository may have any name.
 pub fn has_credentials(path: &TreePath, content: &[u8]) -> bool {
     match is_rewritten(path) {
-        true if is_config(path) && !is_object_name(content) => git_config::has_credentials(content),
-        true => git_config::without_userinfo(content).is_some(),
+        _ if is_named_config(path) && !is_object_name(content) => git_config::has_credentials(content),
+        true => userinfo::without_userinfo(content).is_some(),
         false => false,
     }
 }

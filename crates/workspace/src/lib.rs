@@ -60,6 +60,7 @@ pub mod symlinks;
 pub mod tracked;
 pub mod transfer;
 pub mod tree_path;
+mod userinfo;
 mod walk;
 mod withheld;
 

@@ -379,7 +379,10 @@ impl<'a> Walk<'a> {
             device: stat.st_dev,
         };
         self.count.fetch_add(1, Ordering::Relaxed);
-        if picked.kind != PickedKind::File || path.is_git_internal() || self.is_included(&path, false) {
+        if picked.kind != PickedKind::File
+            || !git_directory::is_judged(&path)
+            || self.is_included(&path, false)
+        {
             return found.picked.push((path, picked));
         }
         if let Some(reason) = self.unsuitable(stat) {

@@ -107,6 +107,37 @@ fn attack_21_no_repository_is_applied_whatever_its_name() {
     );
 }
 
+/// What is written through such a link is git's: a work tree's `.git` can lead to a directory of any name.
+#[test]
+fn attack_21_no_link_leads_into_a_repository_of_another_name() {
+    let links = "ln -s .bare/hooks l; mkdir sub; ln -s ../.bare/config sub/c; ln -s l/pre-commit p; ln -s bare-notes n";
+    let model = endpoint().tool_call("run_commands", json!({ "command": links })).text("Done.").start();
+    let call = agent().endpoint(&model).args(["run", "--apply", "go"]);
+    bash(call.workspace(), "git init -q --bare .bare; echo 'gitdir: .bare' > .git; touch bare-notes");
+    let root = call.workspace().to_owned();
+    let done = call.run().expect_code(0);
+    let is_link = |name: &str| root.join(name).symlink_metadata().is_ok();
+    assert!(is_link("n"), "{}", done.stderr);
+    for name in ["l", "sub/c", "p"] {
+        assert!(!is_link(name), "{name}: {}", done.stderr);
+        let told = format!("{name} is not applied: a symlink that leads into git's own directory");
+        assert!(done.stderr.contains(&told), "{name}: {}", done.stderr);
+    }
+}
+
+/// A link out of git's directory was refused, because what it had been was asked about too.
+#[test]
+fn attack_21_a_link_of_the_users_is_led_out_of_gits_directory() {
+    let command = "ln -sfn docs g; rm h";
+    let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("Done.").start();
+    let call = agent().endpoint(&model).args(["run", "--apply", "go"]);
+    bash(call.workspace(), "git init -q .; ln -s .git/hooks g; ln -s .git/hooks h; git add .");
+    let root = call.workspace().to_owned();
+    let done = call.run().expect_code(0);
+    assert_eq!(fs::read_link(root.join("g")).expect("a link"), Path::new("docs"), "{}", done.stderr);
+    assert!(root.join("h").symlink_metadata().is_err(), "{}", done.stderr);
+}
+
 /// A session does not know what git ignores, and so each piece looked as if it were alone.
 #[test]
 fn attack_21_no_repository_is_applied_in_pieces_that_git_ignores() {
@@ -242,7 +273,7 @@ fn attack_29_a_program_of_the_repository_is_never_started_on_the_host() {
 fn attack_27_of_gits_configuration_only_what_git_needs_comes_in() {
     let copy = ["--workspace-mode", "copy"];
     for mode in [&[][..], &copy[..]] {
-        let print = ["--", "sh", "-c", "cat .git/config; grep -rh C4NARY .git ignored; git status --short"];
+        let print = ["--", "sh", "-c", "cat .git/config; grep -rh C4NARY . ; git status --short"];
         let call = agent().args(["exec"]).args(mode).args(print);
         bash(
             call.workspace(),
@@ -251,6 +282,8 @@ fn attack_27_of_gits_configuration_only_what_git_needs_comes_in() {
          git config credential.helper '!C4NARY'; git config http.extraHeader 'Authorization: C4NARY'; git config core.pager C4NARY
          git config url.https://C4NARY@example.com/.insteadOf https://example.com/; git config include.path C4NARY
          printf '[alias] y = C4NARY\\\n C4NARY\n[core] editor = C4NARY\n; was C:\\\n[http "https://h/"]\n extraheader = C4NARY\n' >> .git/config
+         echo 'TOKEN=C4NARY' > .git/hooks/.env; mkdir .git/branches; echo 'https://user:C4NARY@example.com/r.git#main' > .git/branches/old
+         git init -q --bare .bare; git -C .bare config remote.origin.url https://user:C4NARY@example.com/bare.git
          echo ignored > .gitignore; git init -q ignored/lib; echo fine > ignored/fine
          for git in .git ignored/lib/.git; do
             mkdir -p $git/git-crypt/keys $git/annex/creds
