@@ -62,10 +62,18 @@ fn stripped() -> &'static Path {
     &PATH
 }
 
-/// The files of a release for this machine.
+/// The files of a release for this machine, which are packed once.
 fn release(directory: &Path) {
-    let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
-    run(Command::new(packaging("archive.sh")).arg(stripped()).arg(&target).arg(directory));
+    static PACKED: LazyLock<PathBuf> = LazyLock::new(|| {
+        let packed = Path::new(env!("CARGO_TARGET_TMPDIR")).join("release");
+        let _none_yet = fs::remove_dir_all(&packed);
+        let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
+        run(Command::new(packaging("archive.sh")).arg(stripped()).arg(&target).arg(&packed));
+        packed
+    });
+    fs::create_dir_all(directory).expect("a directory");
+    let archive = archive_in(&PACKED);
+    fs::copy(&archive, directory.join(archive.file_name().expect("its name"))).expect("a copy");
     let sums = "sha256sum -- *.tar.gz >SHA256SUMS";
     run(Command::new("sh").args(["-c", sums]).current_dir(directory));
 }
