@@ -399,7 +399,7 @@ fn the_user_is_asked_in_the_terminal_and_the_commits_are_shown_as_text() {
 
 /// `git merge` overwrites an ignored file without a word.
 #[test]
-fn commits_that_would_overwrite_what_git_does_not_track_are_refused() {
+fn commits_that_would_overwrite_what_is_not_committed_are_refused() {
     let cases = [
         ("echo evil > .env && git add -f .env", ".env", ".env"),
         ("mkdir local.db && echo evil > local.db/x && git add -f local.db", "local.db", "local.db"),
@@ -419,7 +419,7 @@ fn commits_that_would_overwrite_what_git_does_not_track_are_refused() {
         refused(
             take(&ran, "evil"),
             2,
-            &format!("they write {name}, and you have {lost}, which git does not track"),
+            &format!("they write {name}, and you have {lost}, which is not committed"),
         );
         has_nothing_new(&root);
     }
@@ -431,7 +431,20 @@ fn commits_that_would_overwrite_what_git_does_not_track_are_refused() {
     let ran = session_with(call, &["--include", "*.db"], script);
     refused(take(&ran, "evil"), 2, "they write local.db, and you have local.db");
     has_nothing_new(&root);
-    // git itself refuses to overwrite what is not ignored.
+    // The rule that a merge goes by may be a later one of the user's, or come with the commits.
+    let evil = "cp notes /tmp/notes && echo evil > notes && git add -f notes && commit -m third && cp /tmp/notes notes";
+    let with_rule =
+        format!("echo notes > .gitignore && git add .gitignore && commit -m rule && {evil} && rm .gitignore");
+    for (script, later) in [(evil, "echo notes > .gitignore"), (&with_rule, "true")] {
+        let call = agent().file("kept.txt", "1\n");
+        let root = call.workspace().to_owned();
+        host(&root, &format!("{ONE_COMMIT}; echo mine > notes"));
+        let ran = session(call, script);
+        host(&root, later);
+        refused(take(&ran, "evil"), 2, "they write notes, and you have notes");
+        has_nothing_new(&root);
+    }
+    // What the commits have as the user has it is not lost.
     let call = agent().file("kept.txt", "1\n");
     let root = call.workspace().to_owned();
     host(&root, &format!("{ONE_COMMIT}; echo mine > new.txt"));

@@ -6,6 +6,8 @@
 //! beside the host's, and the branch is written. No git runs in the user's repository: its configuration and its hooks are not
 //! read, and nothing is checked out.
 
+mod overwriting;
+
 use crate::bare_repository::{self, repositories};
 use crate::changes::ChangeSet;
 use crate::host_dir::HostDir;
@@ -66,8 +68,6 @@ const MAX_REFERENCE: u64 = 4096;
 /// Modes of git for what is not a regular file.
 const SYMLINK: &str = "120000";
 const SUBMODULE: &str = "160000";
-/// Files of the user's below a directory that gives way to a file.
-const MAX_LOST: usize = 100_000;
 /// Changes of files that are called `HEAD` and are read; more are refused unread.
 const MAX_HEADS: usize = 200;
 /// In place of the mode of a file that a commit removes.
@@ -120,63 +120,9 @@ impl InnerCommits {
         let files = checked.refuse_tricks(&range, recorded)?;
         checked.refuse_bare_repositories(&files, &id)?;
         let subjects = checked.subjects(&range)?;
-        Ok(Self { id, subjects, files, repository, checked, pack })
-    }
-
-    /// Refuses to overwrite what the user has and git does not know, which a merge or a checkout does without a word where it is ignored.
-    /// `is_expendable` says of a path that is not tracked whether git overwrites it. Blocking.
-    pub(crate) fn refuse_overwriting(&self, is_expendable: &mut dyn FnMut(&TreePath) -> bool) -> Result<()> {
-        let (mut judged, mut expendable) = (HashSet::new(), Vec::new());
-        for file in &self.files {
-            let above = file.ancestors().filter(|above| !above.as_bytes().is_empty());
-            let all = above.map(|above| (above, true)).chain([(file.clone(), false)]);
-            for (path, is_above) in all.filter(|(path, _)| judged.insert(path.clone())) {
-                let lost = self.lost(&path, is_above)?.into_iter().filter(&mut *is_expendable);
-                expendable.extend(lost.map(|lost| (path.clone(), lost)));
-            }
-        }
-        if expendable.is_empty() {
-            return Ok(());
-        }
-        let tracked = self.tracked()?;
-        let tracked: HashSet<&[u8]> = tracked.split(|&byte| byte == 0).collect();
-        match expendable.iter().find(|(_, lost)| !tracked.contains(lost.as_bytes())) {
-            None => Ok(()),
-            Some((path, lost)) => Err(Error::usage(format!(
-                "the commits of the sandbox are refused: they write {path}, and you have {lost}, which git does not track"
-            ))
-            .hint("a merge would overwrite it: leave it out of the commits, or move yours away")),
-        }
-    }
-
-    /// The files that the user's last commit has, each before a NUL byte.
-    fn tracked(&self) -> Result<Vec<u8>> {
-        let Some(commit) = last_commit(&self.repository) else { return Ok(Vec::new()) };
-        let arguments = ["ls-tree", "-r", "-z", "--name-only", "--full-tree", &commit];
-        self.checked.run_within(LIST_MEMORY, &arguments.map(OsStr::new), b"")
-    }
-
-    /// The user's files that give way to a file at `path`, or to a directory where it `is_above` one.
-    fn lost(&self, path: &TreePath, is_above: bool) -> Result<Vec<TreePath>> {
-        let root = &self.checked.root;
-        let (mut open, mut lost) = (vec![path.clone()], Vec::new());
-        while let Some(next) = open.pop() {
-            let Ok(found) = root.join(next.as_path()).symlink_metadata() else { continue };
-            if !found.is_dir() {
-                lost.push(next);
-            } else if !is_above {
-                let entries = fs::read_dir(root.join(next.as_path()))?;
-                let names = entries.flatten().map(|entry| entry.file_name());
-                open.extend(names.filter_map(|name| {
-                    TreePath::new(&[next.as_bytes(), b"/", name.as_bytes()].concat()).ok()
-                }));
-            }
-            if open.len() + lost.len() > MAX_LOST {
-                let why = format!("the commits of the sandbox write {path}, where you have too many files");
-                return Err(Error::new(Kind::Limit, why));
-            }
-        }
-        Ok(lost)
+        let commits = Self { id, subjects, files, repository, checked, pack };
+        commits.refuse_overwriting()?;
+        Ok(commits)
     }
 
     /// The commits as lines for the user, with the files of theirs that other programs execute, and those that `shown`, the diff, does not have.

@@ -387,24 +387,10 @@ impl Workspace {
         };
         let (root, store, machine) =
             (self.root.clone(), self.store.clone(), Arc::clone(&self.options.machine));
-        let commits = blocking(move || {
+        blocking(move || {
             let object_stores = &object_stores;
             let recorded = Recorded { root: &root, base: &base, delta: &delta, store: &store, object_stores };
             InnerCommits::find(&recorded, &machine)
-        })
-        .await?;
-        let (base, accepted) = {
-            let state = self.state().await?;
-            (state.base.nodes.clone(), state.accepted.clone())
-        };
-        let root = self.root.clone();
-        blocking(move || {
-            // git itself refuses to overwrite what is not ignored. What was let in with --include may be, and what the session never had.
-            let mut ignored = Ignored::of_tree(&root, base.keys());
-            commits.refuse_overwriting(&mut |path| {
-                !(base.contains_key(path) || accepted.contains_key(path)) || ignored.contains(path, false)
-            })?;
-            Ok(commits)
         })
         .await
     }
