@@ -202,9 +202,9 @@ fn each(
     Ok(())
 }
 
-/// From the content under the former name to that under the new one. What programs begin to execute or obey with its new name, or may obey
-/// otherwise there, is shown as a new file, and so is what gets another ending, which may be collected or included by that: the lines that it had before were perhaps
-/// never looked at.
+/// From the content under the former name to that under the new one. What programs begin to execute with its new name, or obey there, is shown
+/// as a new file, and so is what gets another ending, which may be collected or included by that: the lines that it had before were perhaps
+/// never looked at, because nothing obeyed them.
 fn renamed<'a>(rename: &'a Rename, changes: &'a ChangeSet) -> Option<ShownFile<'a>> {
     let before = changes.changes.get(&rename.from)?.before.clone();
     let mut change = Change { before, after: changes.changes.get(&rename.to)?.after.clone() };
@@ -212,24 +212,13 @@ fn renamed<'a>(rename: &'a Rename, changes: &'a ChangeSet) -> Option<ShownFile<'
     let is_executable = |node: &Option<Node>| node.as_ref().is_some_and(Node::is_executable);
     let becomes_executable = is_executable(&change.after) && !is_executable(&change.before);
     let is_obeyed = |path: &TreePath| risks::is_obeyed_text(changes, path);
-    let becomes_obeyed = is_obeyed(&rename.to) && !(is_obeyed(&rename.from) && is_obeyed_alike(rename));
-    if becomes_executable || becomes_obeyed || scripts::ending(&rename.from) != scripts::ending(&rename.to) {
+    if becomes_executable
+        || is_obeyed(&rename.to)
+        || scripts::ending(&rename.from) != scripts::ending(&rename.to)
+    {
         change.before = None;
     }
     Some(ShownFile { changes, path: &rename.to, source: Some(&rename.from), headline, change })
-}
-
-/// Returns whether a control file means the same under both names: what is obeyed is the end that they have in common, and all of the directory
-/// above it got another name where it was. One that did nothing in `contrib/.husky` or `docs` may be obeyed in any other place.
-fn is_obeyed_alike(rename: &Rename) -> bool {
-    let (from, to, end) = rename.parts();
-    let parent = |directory: &[u8]| {
-        let name = directory.rsplit(|byte| *byte == b'/').next()?;
-        (!name.is_empty()).then(|| directory[..directory.len() - name.len()].to_vec())
-    };
-    rename.is_of_directory
-        && parent(from) == parent(to)
-        && TreePath::new(end).is_ok_and(|end| risks::is_control_file(&end))
 }
 
 /// `renamed a.rs → src/a.rs (97 % the same)`

@@ -28,20 +28,6 @@ pub struct Rename {
     pub to: TreePath,
     /// The share of the content that is the same, in percent.
     pub similarity: u64,
-    /// Set if all of the directory above what both names end in has the other name now, and that directory is new.
-    pub is_of_directory: bool,
-}
-
-impl Rename {
-    /// The directories, empty for the top, above the names that both paths end in, and those names with slashes between them.
-    pub(crate) fn parts(&self) -> (&[u8], &[u8], &[u8]) {
-        let (from, to) = (self.from.as_bytes(), self.to.as_bytes());
-        let names = self.from.names().rev().zip(self.to.names().rev()).take_while(|(from, to)| from == to);
-        // With the slash before each.
-        let length = names.map(|(name, _)| name.len() + 1).sum::<usize>();
-        let above = |path: &'_ [u8]| path.len().saturating_sub(length);
-        (&from[..above(from)], &to[..above(to)], &from[from.len() - length.saturating_sub(1)..])
-    }
 }
 
 /// A file that is gone, or new.
@@ -73,37 +59,11 @@ pub fn find(changes: &ChangeSet, store: &Store) -> BTreeMap<TreePath, Rename> {
     for (from, to, similarity) in similar(&gone, &new, store) {
         insert(&mut found, from, to, similarity);
     }
-    let mut known = HashMap::new();
-    for rename in found.values_mut() {
-        let (from, to, _) = rename.parts();
-        let known = known.entry((from.to_vec(), to.to_vec()));
-        rename.is_of_directory = *known.or_insert_with_key(|(from, to)| is_renamed(from, to, changes));
-    }
     found
 }
 
-/// Returns whether the directory `from` is gone and `to` is new, and all that was below the one is below the other.
-fn is_renamed(from: &[u8], to: &[u8], changes: &ChangeSet) -> bool {
-    let is_gone = |change: &Change| change.after.is_none();
-    let is_new = |change: &Change| change.before.is_none();
-    let is_at = |path: &[u8], is_half: fn(&Change) -> bool| changes.changes.get(path).is_some_and(is_half);
-    let all_in =
-        |directory: &[u8], is_half: fn(&Change) -> bool, other: &[u8], is_other: fn(&Change) -> bool| {
-            changes.below(directory).all(|(path, change)| {
-                is_half(change) && is_at(&[other, &path.as_bytes()[directory.len()..]].concat(), is_other)
-            })
-        };
-    is_at(from, is_gone)
-        && is_at(to, is_new)
-        && all_in(from, is_gone, to, is_new)
-        && all_in(to, is_new, from, is_gone)
-}
-
 fn insert(found: &mut BTreeMap<TreePath, Rename>, from: &TreePath, to: &TreePath, similarity: u64) {
-    found.insert(
-        to.clone(),
-        Rename { from: from.clone(), to: to.clone(), similarity, is_of_directory: false },
-    );
+    found.insert(to.clone(), Rename { from: from.clone(), to: to.clone(), similarity });
 }
 
 fn name(path: &TreePath) -> Option<&[u8]> {
