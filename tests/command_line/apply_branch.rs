@@ -451,6 +451,12 @@ fn commits_that_would_overwrite_what_is_not_committed_are_refused() {
     let ran = session(call, "git add new.txt && commit -m third");
     take(&ran, "new").run().expect_code(0);
     assert_eq!(host(&root, "git show new:new.txt"), "mine");
+    // Nothing is below a symlink, which is committed.
+    let call = agent().file("kept.txt", "1\n").file("real/f", "1\n");
+    let root = call.workspace().to_owned();
+    host(&root, &format!("ln -s real link; {ONE_COMMIT}"));
+    let ran = session(call, "rm link && mkdir link && echo 2 > link/f && git add link && commit -m third");
+    take(&ran, "new").run().expect_code(0);
     let (ran, root) = in_repository("echo SECRET=x > .env && git add -f .env && commit -m third");
     take(&ran, "new").run().expect_code(0);
     assert_eq!(host(&root, "git show new:.env"), "SECRET=x");

@@ -145,29 +145,36 @@ impl ChangeSet {
             let content = change.before.as_ref().and_then(Content::of);
             content.into_iter().for_each(|content| gone.entry(content).or_default().push(path.clone()));
         }
+        let mut kept = BTreeMap::new();
         for (path, node) in lost {
             let content = Content::of(node).filter(|content| !written.contains(content));
             let Some(sources) = content.and_then(|content| gone.get_mut(&content)) else { continue };
             let named = sources.iter().position(|source| source.name() == path.name()).unwrap_or(0);
             if named < sources.len() {
-                let source = sources.swap_remove(named);
-                self.keep(&source, &path.to_string());
+                kept.insert(sources.swap_remove(named), path.to_string());
             }
         }
+        self.keep(&kept);
     }
 
-    /// Takes the removal of `source` and what is below it out of the changes, with what they do to the directories above.
-    fn keep(&mut self, source: &TreePath, renamed_to: &str) {
-        let below = |path: &TreePath| path.is_within(source.as_bytes());
-        self.changes.retain(|path, change| !(below(path) && change.after.is_none()));
-        let reason = format!("in the sandbox it is {renamed_to}, which is not applied");
-        self.refused.push(Refused { name: source.to_string(), reason: reason.clone() });
-        for above in source.ancestors() {
-            let is_no_directory = |change: &Change| !change.after.as_ref().is_some_and(Node::is_directory);
-            if self.changes.get(&above).is_some_and(is_no_directory)
-                && self.changes.remove(&above).is_some_and(|change| change.after.is_some())
-            {
-                self.refused.push(Refused { name: above.to_string(), reason: reason.clone() });
+    /// Takes the removal of these paths and what is below them out of the changes, with what they do to the directories above. Each has its
+    /// name in the sandbox.
+    fn keep(&mut self, sources: &BTreeMap<TreePath, String>) {
+        let is_kept = |path: &TreePath| {
+            sources.contains_key(path) || path.ancestors().any(|above| sources.contains_key(&above))
+        };
+        self.changes.retain(|path, change| change.after.is_some() || !is_kept(path));
+        for (source, renamed_to) in sources {
+            let reason = format!("in the sandbox it is {renamed_to}, which is not applied");
+            self.refused.push(Refused { name: source.to_string(), reason: reason.clone() });
+            for above in source.ancestors() {
+                let is_no_directory =
+                    |change: &Change| !change.after.as_ref().is_some_and(Node::is_directory);
+                if self.changes.get(&above).is_some_and(is_no_directory)
+                    && self.changes.remove(&above).is_some_and(|change| change.after.is_some())
+                {
+                    self.refused.push(Refused { name: above.to_string(), reason: reason.clone() });
+                }
             }
         }
     }
@@ -221,7 +228,7 @@ impl ChangeSet {
             let name = bare_repository::shown(&directory);
             if let Some(source) = source {
                 self.changes.remove(directory.as_slice());
-                self.keep(&source, &name);
+                self.keep(&BTreeMap::from([(source, name.clone())]));
             }
             self.refused.push(Refused { name, reason: bare_repository::REASON.to_owned() });
             self.keep_sources(&lost);

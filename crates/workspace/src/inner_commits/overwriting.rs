@@ -43,6 +43,12 @@ impl InnerCommits {
     /// The user's files that give way to a file at `path`, or to a directory where it `is_above` one.
     fn lost(&self, path: &TreePath, is_above: bool) -> Result<Vec<TreePath>> {
         let root = &self.checked.root;
+        let is_directory =
+            |path: &TreePath| root.join(path.as_path()).symlink_metadata().is_ok_and(|found| found.is_dir());
+        // Nothing is below a file or a symlink, which is asked about by itself.
+        if path.ancestors().any(|above| !is_directory(&above)) {
+            return Ok(Vec::new());
+        }
         let (mut open, mut lost) = (vec![path.clone()], Vec::new());
         while let Some(next) = open.pop() {
             let Ok(found) = root.join(next.as_path()).symlink_metadata() else { continue };
