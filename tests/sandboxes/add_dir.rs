@@ -48,6 +48,34 @@ fn a_read_only_directory_is_seen_at_its_own_path_without_its_secrets() {
     });
 }
 
+/// Logs and references were taken for files with URLs in them: a repository with a commit could not be added.
+#[test]
+fn a_read_only_repository_is_seen_without_the_urls_of_others() {
+    program_on_every_backend(|name| {
+        let agent = agent();
+        let library =
+            beside(&agent, "library", &[("a", "1\n"), ("ignored/kept", "1\n"), (".gitignore", "ignored\n")]);
+        host(
+            &library,
+            &format!(
+                "{REPOSITORY}; git update-ref refs/remotes/origin/feature/x HEAD; \
+                 git init -q --bare ignored/x.git; git -C ignored/x.git config remote.a.url https://u:hidden-one@h/x; \
+                 echo 'x https://u:hidden-two@h/x' > .git/FETCH_HEAD"
+            ),
+        );
+        let path = library.display();
+        let script = format!(
+            "git config --global safe.directory '*'; git -C {path} log --oneline; git -C {path} branch --all; grep -r hidden- {path}; \
+             ls {path}/ignored/x.git"
+        );
+        let seen = said_beside(&agent, name, &library, &script);
+        for expected in ["first", "remotes/origin/feature/x", "objects"] {
+            assert!(seen.contains(expected), "on {name}: {expected}: {seen}");
+        }
+        assert!(!seen.contains("hidden-"), "on {name}: {seen}");
+    });
+}
+
 /// What a script prints in a sandbox that reads `library` too.
 fn said_beside(agent: &Agent, backend: &str, library: &Path, script: &str) -> String {
     let call = agent.again().sandbox(backend);

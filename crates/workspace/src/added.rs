@@ -1,9 +1,11 @@
 //! Directories beside the workspace that a session sees at their own paths (`--add-dir PATH[:ro]`).
 
+use crate::git_directory::{self, GitPath};
 use crate::mode::SECRETS_TO_COME;
 use crate::select::{self, select};
+use crate::selection::PickedKind;
+use crate::transfer;
 use crate::tree_path::TreePath;
-use crate::{git_directory, transfer};
 use agent_base::error::{Error, Result};
 use agent_base::machine::Machine;
 use agent_base::plain_file::{self, Links};
@@ -171,8 +173,8 @@ pub fn read_only_mount(directory: &Path, machine: &Arc<Machine>) -> Result<Added
     };
     let selection = select(directory, &options).map_err(failed)?;
     let withheld = select::withheld(directory, &options, &selection.ignored).map_err(failed)?;
-    let configs =
-        selection.picked.iter().map(|(path, _)| path).filter(|path| has_credentials(directory, path));
+    let files = selection.picked.iter().filter(|(_, picked)| picked.kind == PickedKind::File);
+    let configs = files.map(|(path, _)| path).filter(|path| has_credentials(directory, path));
     let hidden = selection.hidden.iter().chain(withheld.keys()).chain(configs);
     let mut hidden: Vec<PathBuf> = hidden.map(|path| path.as_path().to_owned()).collect();
     hidden.sort();
@@ -186,8 +188,9 @@ pub fn read_only_mount(directory: &Path, machine: &Arc<Machine>) -> Result<Added
 /// in a directory that is shown as it is.
 fn has_credentials(directory: &Path, path: &TreePath) -> bool {
     let read = || plain_file::read(&directory.join(path.as_path()), transfer::MAX_CONFIG, Links::Refuse);
-    git_directory::is_rewritten(path)
-        && read().map_or(true, |content| git_directory::has_credentials(path, &content))
+    git_directory::is_rewritten(directory, path)
+        && GitPath::of(directory, path)
+            .is_some_and(|path| read().map_or(true, |content| path.has_credentials(&content)))
 }
 
 #[cfg(test)]

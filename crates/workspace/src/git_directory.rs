@@ -57,55 +57,125 @@ const ENTRIES: [(&str, &[&str]); 3] = [
 ];
 
 /// Directories of files with URLs in them: logs, and remotes as git had them before it had settings for them.
-const URLS: [&[u8]; 3] = [b"/logs/", b"/branches/", b"/remotes/"];
+const URLS: [&[u8]; 3] = [b"logs", b"branches", b"remotes"];
+/// What marks a git directory: `is_git_directory` in git's setup.c.
+const MARKS: [&str; 3] = ["HEAD", "objects", "refs"];
+const COMMON: &str = "commondir";
 
-/// Returns whether git needs a path of the tree `root` inside, where it lies in a `.git` directory; all else is needed. `is_file` says
-/// whether it is a regular file.
+/// The place of a path in a git directory: the names behind that directory.
+pub struct GitPath<'a>(Vec<&'a [u8]>);
+
+impl<'a> GitPath<'a> {
+    /// The place of a path of the tree `root` in a `.git`: in the innermost directory of a submodule or of a linked work tree. `None` for what
+    /// lies in none.
+    pub fn of(root: &Path, path: &'a TreePath) -> Option<Self> {
+        let names: Vec<&[u8]> = path.names().collect();
+        let mut start = names.iter().position(|name| is_dot_git(name))? + 1;
+        let has_head = |count: usize| {
+            let directory = path.as_path().ancestors().nth(names.len() - count);
+            directory.is_some_and(|directory| root.join(directory).join("HEAD").symlink_metadata().is_ok())
+        };
+        loop {
+            start = match names.get(start) {
+                // Where `a/b` is a submodule's name, `a` is a directory and nothing else.
+                Some(&b"modules") => match (start + 2..names.len()).find(|end| has_head(*end)) {
+                    Some(end) => end,
+                    None => break,
+                },
+                Some(&b"worktrees") if start + 2 < names.len() => start + 2,
+                _ => break,
+            }
+        }
+        Some(Self(names[start..].to_vec()))
+    }
+
+    /// The same for a path that may lie in a git directory of any name: one with its marks.
+    pub fn anywhere(root: &Path, path: &'a TreePath) -> Option<Self> {
+        Self::of(root, path).or_else(|| {
+            let above = path.ancestors().position(|above| is_marked(&root.join(above.as_path())))?;
+            let names: Vec<&[u8]> = path.names().collect();
+            Some(Self(names[names.len() - 1 - above..].to_vec()))
+        })
+    }
+
+    /// Returns whether git needs it inside. `is_file` says whether it is a regular file.
+    pub fn is_needed(&self, is_file: bool) -> bool {
+        match self.0.as_slice() {
+            [] => true,
+            [b"modules", ..] | [b"worktrees", ..] => !is_file,
+            [name, rest @ ..] => is_entry(name, rest.first().copied(), is_file),
+        }
+    }
+
+    /// Returns whether it is a configuration.
+    pub fn is_config(&self) -> bool {
+        matches!(self.0.as_slice(), [b"config" | b"config.worktree"])
+    }
+
+    /// Returns whether it is a hook, or something beside the hooks: anything may lie there.
+    pub fn is_hook(&self) -> bool {
+        matches!(self.0.as_slice(), [b"hooks", _, ..])
+    }
+
+    /// Returns whether the sandbox may get other contents than the host has: a configuration, or what names the URLs of others.
+    pub fn is_rewritten(&self) -> bool {
+        self.is_config()
+            || matches!(self.0.as_slice(), [b"FETCH_HEAD"])
+            || matches!(self.0.as_slice(), [directory, _, ..] if URLS.contains(directory))
+    }
+
+    /// The content as the sandbox gets it. `None` where that is the host's.
+    pub fn rewritten(&self, content: &[u8]) -> Option<Vec<u8>> {
+        match self.is_rewritten() {
+            true if self.is_config() => git_config::needed(content),
+            true => userinfo::without_userinfo(content),
+            false => None,
+        }
+    }
+
+    /// Returns whether it holds a password or token, which [`Self::rewritten`] would take out.
+    pub fn has_credentials(&self, content: &[u8]) -> bool {
+        match self.is_rewritten() {
+            true if self.is_config() => git_config::has_credentials(content),
+            true => userinfo::without_userinfo(content).is_some(),
+            false => false,
+        }
+    }
+}
+
+/// Returns whether a directory is one of git's by what is in it.
+pub fn is_marked(directory: &Path) -> bool {
+    let has = |name: &str| directory.join(name).symlink_metadata().is_ok();
+    has(MARKS[0]) && (has(COMMON) || MARKS.iter().all(|name| has(name)))
+}
+
+/// The same of one with these names in it.
+pub fn is_marked_by<'a>(names: impl Iterator<Item = &'a [u8]>) -> bool {
+    let mut found = [false; MARKS.len() + 1];
+    for name in names {
+        let mark = MARKS.iter().chain([&COMMON]).position(|mark| mark.as_bytes() == name);
+        mark.into_iter().for_each(|mark| found[mark] = true);
+    }
+    let [head, objects, refs, common] = found;
+    head && (common || objects && refs)
+}
+
+/// [`GitPath::is_needed`] of a path of the tree `root`. All that lies in no `.git` is.
 pub fn is_needed(root: &Path, path: &TreePath, is_file: bool) -> bool {
-    let mut names = path.names().skip_while(|name| !is_dot_git(name)).skip(1);
-    loop {
-        let Some(name) = names.next() else { return true };
-        match name {
-            // Where `a/b` is a submodule's name, `a` is a directory and nothing else.
-            b"modules" => match below_modules(root, path, &mut names) {
-                Module::Inside => {}
-                Module::Above => return !is_file,
-            },
-            b"worktrees" => match names.next() {
-                Some(_) if names.clone().next().is_none() => return !is_file,
-                Some(_) => {}
-                None => return !is_file,
-            },
-            _ => return is_entry(name, names.next(), is_file),
-        }
-    }
+    GitPath::of(root, path).is_none_or(|path| path.is_needed(is_file))
 }
 
-/// The place of a path below `modules`.
-enum Module {
-    /// It lies in a submodule's git directory, whose names follow.
-    Inside,
-    /// It is one of the directories that lead to one, or none is there.
-    Above,
+/// [`GitPath::is_rewritten`] of a path of the tree `root`.
+pub fn is_rewritten(root: &Path, path: &TreePath) -> bool {
+    // Asked about every path of a tree: nearly all are ruled out by their last name or by a word in them.
+    let is_of_urls = || URLS.iter().any(|name| memmem::find(path.as_bytes(), name).is_some());
+    let may_be = matches!(path.name(), b"config" | b"config.worktree" | b"FETCH_HEAD") || is_of_urls();
+    may_be && GitPath::of(root, path).is_some_and(|path| path.is_rewritten())
 }
 
-/// Takes the names of a submodule, each of which is a directory: its git directory has a `HEAD`.
-fn below_modules<'a>(
-    root: &Path,
-    path: &'a TreePath,
-    names: &mut (impl Iterator<Item = &'a [u8]> + Clone),
-) -> Module {
-    while names.next().is_some() {
-        let count = names.clone().count();
-        if count == 0 {
-            return Module::Above;
-        }
-        let directory = path.as_path().ancestors().nth(count);
-        if directory.is_some_and(|directory| root.join(directory).join("HEAD").symlink_metadata().is_ok()) {
-            return Module::Inside;
-        }
-    }
-    Module::Above
+/// [`GitPath::rewritten`] of a path of the tree `root`.
+pub fn rewritten(root: &Path, path: &TreePath, content: &[u8]) -> Option<Vec<u8>> {
+    if is_rewritten(root, path) { GitPath::of(root, path)?.rewritten(content) } else { None }
 }
 
 /// Returns whether an entry of a git directory is needed, of which `next` is the next name of the path.
@@ -135,52 +205,6 @@ fn is_shared_index(name: &str) -> bool {
 
 fn is_object_name(name: &[u8]) -> bool {
     name.len() >= 40 && name[..40].iter().all(u8::is_ascii_hexdigit)
-}
-
-/// Returns whether a file of the tree is a git configuration, or is called like one.
-pub fn is_config(path: &TreePath) -> bool {
-    // Asked about every path of a tree: nearly all are ruled out by their last bytes.
-    let bytes = path.as_bytes();
-    (bytes.ends_with(b"config") || bytes.ends_with(b"config.worktree"))
-        && is_named_config(path)
-        && path.is_git_internal()
-}
-
-fn is_named_config(path: &TreePath) -> bool {
-    matches!(path.name(), b"config" | b"config.worktree")
-}
-
-/// Returns whether the sandbox may get other contents than the host has: a configuration, or what names the URLs of others.
-pub fn is_rewritten(path: &TreePath) -> bool {
-    is_config(path)
-        || (path.name() == b"FETCH_HEAD"
-            || URLS.iter().any(|names| memmem::find(path.as_bytes(), names).is_some()))
-            && path.is_git_internal()
-}
-
-/// Returns whether a file is judged as one of the tree is, though it lies in a `.git` directory: anything may lie among the hooks.
-pub fn is_judged(path: &TreePath) -> bool {
-    memmem::find(path.as_bytes(), b"/hooks/").is_some() || !path.is_git_internal()
-}
-
-/// The content of a file of the tree as the sandbox gets it. `None` where that is the host's.
-pub fn rewritten(path: &TreePath, content: &[u8]) -> Option<Vec<u8>> {
-    match is_rewritten(path) {
-        // A branch can be called `config` too: it holds the name of a commit, and its log begins with one.
-        true if is_config(path) && !is_object_name(content) => git_config::needed(content),
-        true => userinfo::without_userinfo(content),
-        false => None,
-    }
-}
-
-/// Returns whether a file holds a password or token of git's, which [`rewritten`] would take out of one in a `.git`: the directory of a
-/// repository may have any name.
-pub fn has_credentials(path: &TreePath, content: &[u8]) -> bool {
-    match is_rewritten(path) {
-        _ if is_named_config(path) && !is_object_name(content) => git_config::has_credentials(content),
-        true => userinfo::without_userinfo(content).is_some(),
-        false => false,
-    }
 }
 
 #[cfg(test)]
@@ -311,8 +335,14 @@ mod tests {
     /// A branch of that name was lost, and what others' programs and older versions of git wrote into logs was copied.
     #[test]
     fn urls_lose_their_credentials_and_branches_nothing() {
+        let root = tempfile::tempdir().expect("a directory");
+        for module in ["logs", "packages/remotes/lib"] {
+            let git_dir = root.path().join(".git/modules").join(module);
+            std::fs::create_dir_all(&git_dir).expect("a directory");
+            std::fs::write(git_dir.join("HEAD"), "ref: refs/heads/main\n").expect("a file");
+        }
         let rewritten = |path: &str, content: &str| {
-            rewritten(&TreePath::new(path.as_bytes()).expect("a path"), content.as_bytes())
+            rewritten(root.path(), &TreePath::new(path.as_bytes()).expect("a path"), content.as_bytes())
                 .map(|content| String::from_utf8_lossy(&content).into_owned())
         };
         let commit = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
@@ -321,6 +351,9 @@ mod tests {
             ".git/logs/HEAD",
             ".git/logs/refs/heads/config",
             ".git/modules/logs/logs/HEAD",
+            ".git/modules/packages/remotes/lib/logs/HEAD",
+            ".git/branches/old",
+            ".git/remotes/old",
             ".git/FETCH_HEAD",
         ] {
             let found = rewritten(path, &log("https://u:p@h/x"));
@@ -329,6 +362,14 @@ mod tests {
         }
         assert_eq!(rewritten(".git/refs/heads/config", &format!("{commit}\n")), None);
         assert_eq!(rewritten(".git/modules/logs/config", "[x]\ny = z\n").as_deref(), Some(""));
-        assert_eq!(rewritten("logs/FETCH_HEAD", "https://u:p@h/x"), None);
+        // Bytes of objects may look like a URL.
+        for path in [
+            "logs/FETCH_HEAD",
+            "branches/main/.git/objects/4b/825dc642cb6eb9a060e54bf8d69288fbee4904",
+            ".git/modules/packages/remotes/lib/objects/4b/825dc642cb6eb9a060e54bf8d69288fbee4904",
+            ".git/refs/remotes/origin/main",
+        ] {
+            assert_eq!(rewritten(path, "https://u:p@h/x"), None, "{path}");
+        }
     }
 }

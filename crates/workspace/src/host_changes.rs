@@ -38,6 +38,8 @@ pub struct HostView {
     compared: Option<Instant>,
     /// Paths that differed when everything was compared ahead of a refresh.
     pending: BTreeSet<TreePath>,
+    /// Files that were picked before and hold secrets now, each as it was judged.
+    secrets: BTreeMap<TreePath, Stamp>,
     /// Files with several names, of which one may lie outside of the tree: they are always compared.
     linked: BTreeSet<TreePath>,
 }
@@ -152,7 +154,30 @@ impl HostView {
             self.watch_found(root, &selection);
             self.add(&mut changes, selection, base);
         }
+        self.leave_out_secrets(root, options, &mut changes)?;
         Ok(changes)
+    }
+
+    /// Has files that hold secrets now be gone, as those are not there which held some when the session began.
+    fn leave_out_secrets(
+        &mut self,
+        root: &Path,
+        options: &select::SelectOptions,
+        changes: &mut HostChanges,
+    ) -> Result<()> {
+        let is_judged = |path: &TreePath, picked: &Option<Picked>| {
+            picked.as_ref().is_some_and(|picked| self.secrets.get(path) == Some(&picked.stamp))
+        };
+        changes.paths.retain(|path, picked| !is_judged(path, picked));
+        let files = changes.paths.iter().filter_map(|(path, picked)| Some((path, picked.as_ref()?)));
+        let files = files.filter(|(_, picked)| picked.kind == PickedKind::File);
+        for (path, reason) in select::left_out_now(root, options, files)? {
+            if let Some(picked) = changes.paths.insert(path.clone(), None).flatten() {
+                self.secrets.insert(path.clone(), picked.stamp);
+            }
+            changes.left_out.insert(path, reason);
+        }
+        Ok(())
     }
 
     /// Adds what is new or another thing among what was listed again. Files that are known were looked at already.

@@ -1,6 +1,6 @@
 //! Notices about the selection.
 
-use crate::git_directory::{self, is_config};
+use crate::git_directory::{self, GitPath};
 use crate::ignored::MAX_PATTERNS;
 use crate::selection::{LeftOut, Selection};
 use crate::transfer::MAX_CONFIG;
@@ -44,7 +44,10 @@ pub fn of(root: &Path, selection: &Selection, shows_ignored: bool) -> Vec<String
     parts.extend(
         tracked.map(|names| format!("copied although it looks secret, because git tracks it: {names}")),
     );
-    let mut configs = selection.picked.iter().map(|(path, _)| path).filter(|path| is_config(path));
+    let mut configs = selection.picked.iter().map(|(path, _)| path).filter(|path| {
+        git_directory::is_rewritten(root, path)
+            && GitPath::of(root, path).is_some_and(|path| path.is_config())
+    });
     if configs.any(|path| has_unneeded_settings(root, path)) {
         parts.push("of git's configuration only what git needs inside is copied".to_owned());
     }
@@ -127,5 +130,5 @@ pub fn listed(names: impl Iterator<Item = String>, most: usize) -> Option<String
 
 fn has_unneeded_settings(root: &Path, path: &TreePath) -> bool {
     let content = plain_file::read(&root.join(path.as_path()), MAX_CONFIG, Links::Refuse);
-    content.is_ok_and(|content| git_directory::rewritten(path, &content).is_some())
+    content.is_ok_and(|content| git_directory::rewritten(root, path, &content).is_some())
 }

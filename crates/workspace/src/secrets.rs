@@ -20,6 +20,9 @@ pub enum Suspicion {
     Look,
     /// Its kind of file holds settings, which may be secrets: it is one where it is small and [`content`] finds one.
     Settings,
+    /// It lies in a git directory that is not called `.git`, where it is not rewritten: it is one where git does not need it, or where it
+    /// holds credentials.
+    OfGit,
 }
 
 /// Judges by the path alone.

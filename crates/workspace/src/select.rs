@@ -8,7 +8,7 @@ mod ignored_files;
 
 pub use ignored_files::withheld;
 
-use crate::git_directory;
+use crate::git_directory::{self, GitPath};
 use crate::ignored::{PatternBudget, Rules, read_rules};
 use crate::ignored_index::{Index, RecordIndex, Seen};
 use crate::secrets::{self, Suspicion};
@@ -24,7 +24,7 @@ use agent_sandbox::WorkspaceMount;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use rustix::fs::{AtFlags, CWD, Dir, DirEntry, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
@@ -113,6 +113,36 @@ impl SelectOptions {
     }
 }
 
+/// Returns which of these files of a tree, that were picked before and have changed, are to be left out now. Blocking.
+pub fn left_out_now<'a>(
+    root: &Path,
+    options: &SelectOptions,
+    files: impl Iterator<Item = (&'a TreePath, &'a Picked)>,
+) -> Result<BTreeMap<TreePath, LeftOut>> {
+    let walk = Walk::new(root, options, &|_| true)?;
+    let mut left_out = BTreeMap::new();
+    for (path, picked) in files {
+        let is_gits = path.is_git_internal() && !GitPath::of(root, path).is_some_and(|path| path.is_hook());
+        if is_gits || walk.is_included(path, false) {
+            continue;
+        }
+        let suspicion = if walk.is_judged_as_gits(path) { Suspicion::OfGit } else { secrets::name(path) };
+        match walk.is_secret(path, suspicion, picked.stamp.size <= secrets::HEAD as u64) {
+            Ok(true) => drop(left_out.insert(path.clone(), LeftOut::Secret)),
+            // One that is gone since is seen again by the next look.
+            Ok(false) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(_) => drop(left_out.insert(path.clone(), LeftOut::Unreadable)),
+        }
+    }
+    if !left_out.is_empty() {
+        let tracked = tracked::files(root, &options.machine);
+        let tracked: HashSet<&[u8]> = tracked.names().collect();
+        left_out.retain(|path, _| !tracked.contains(path.as_bytes()));
+    }
+    Ok(left_out)
+}
+
 /// Returns whether a file that is there is selected, unless the user excludes it. Blocking.
 pub fn is_selected(root: &Path, options: &SelectOptions, path: &TreePath) -> bool {
     let selection = list_again(root, options, BTreeSet::from([path.parent()]), &|_| true);
@@ -165,6 +195,8 @@ enum Inside {
     Tree,
     /// `.git`: no ignore rules hold.
     Git,
+    /// A directory of the tree that is one of git's by what is in it.
+    OtherGit,
     /// An ignored one, looked into for what `--include` names and for secrets; how many others are above it, and where its record is.
     Ignored(u16, Option<RecordIndex>),
 }
@@ -231,7 +263,7 @@ impl<'a> Walk<'a> {
         let mut chain: Vec<TreePath> = path.iter().flat_map(TreePath::ancestors).collect();
         chain.reverse();
         for below in chain.into_iter().chain(path.clone()) {
-            if inside == Inside::Tree {
+            if let Inside::Tree | Inside::OtherGit = inside {
                 let directory = above
                     .as_ref()
                     .map_or(self.root.to_owned(), |above: &TreePath| self.root.join(above.as_path()));
@@ -241,6 +273,8 @@ impl<'a> Walk<'a> {
                     inside = Inside::Git;
                 } else if rules.ignore(self.root, &below, true) {
                     inside = Inside::Ignored(0, None);
+                } else if git_directory::is_marked(&self.root.join(below.as_path())) {
+                    inside = Inside::OtherGit;
                 }
             }
             above = Some(below);
@@ -287,7 +321,15 @@ impl<'a> Walk<'a> {
             }
         };
         let has_rules = entries.iter().any(|entry| entry.file_name() == c".gitignore");
-        if directory.inside == Inside::Tree && has_rules {
+        let names = || entries.iter().map(|entry| entry.file_name().to_bytes());
+        // The top directory is what the user named.
+        if directory.inside == Inside::Tree
+            && directory.path.is_some()
+            && git_directory::is_marked_by(names())
+        {
+            directory.inside = Inside::OtherGit;
+        }
+        if matches!(directory.inside, Inside::Tree | Inside::OtherGit) && has_rules {
             let text = read_rules(&absolute.join(".gitignore"));
             directory.rules = directory.rules.with(directory.path.as_ref(), &text, &self.patterns);
         }
@@ -329,8 +371,8 @@ impl<'a> Walk<'a> {
             return;
         }
         let inside = match directory.inside {
-            Inside::Tree if is_dot_git(name) => Inside::Git,
-            Inside::Tree if directory.rules.ignore(self.root, &path, is_directory) => {
+            Inside::Tree | Inside::OtherGit if is_dot_git(name) => Inside::Git,
+            Inside::Tree | Inside::OtherGit if directory.rules.ignore(self.root, &path, is_directory) => {
                 Inside::Ignored(0, None)
             }
             inside => inside,
@@ -350,7 +392,7 @@ impl<'a> Walk<'a> {
             return found.left_out.push((path, LeftOut::UnneededByGit));
         }
         match stat() {
-            Ok(stat) => self.take(path.clone(), &stat, found),
+            Ok(stat) => self.take(path.clone(), &stat, inside == Inside::OtherGit, found),
             // Removed since the directory was listed.
             Err(Errno::NOENT) => return,
             Err(_) => found.left_out.push((path.clone(), LeftOut::Unreadable)),
@@ -361,7 +403,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Picks a path, or leaves it out.
-    fn take(&self, path: TreePath, stat: &Stat, found: &mut Found) {
+    fn take(&self, path: TreePath, stat: &Stat, is_in_other_git: bool, found: &mut Found) {
         let kind = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => PickedKind::File,
             FileType::Directory => PickedKind::Directory,
@@ -379,11 +421,13 @@ impl<'a> Walk<'a> {
             device: stat.st_dev,
         };
         self.count.fetch_add(1, Ordering::Relaxed);
-        if picked.kind != PickedKind::File
-            || !git_directory::is_judged(&path)
-            || self.is_included(&path, false)
-        {
+        let is_gits =
+            || path.is_git_internal() && !GitPath::of(self.root, &path).is_some_and(|path| path.is_hook());
+        if picked.kind != PickedKind::File || is_gits() || self.is_included(&path, false) {
             return found.picked.push((path, picked));
+        }
+        if is_in_other_git && self.is_judged_as_gits(&path) {
+            return found.suspects.push((path, picked, Suspicion::OfGit));
         }
         if let Some(reason) = self.unsuitable(stat) {
             return found.left_out.push((path, reason));
@@ -416,6 +460,11 @@ impl<'a> Walk<'a> {
             || self.is_included(path, kind == FileType::Directory)
     }
 
+    /// Returns whether a file is one that a `.git` would not have inside as the host has it, in a git directory of any name.
+    fn is_judged_as_gits(&self, path: &TreePath) -> bool {
+        GitPath::anywhere(self.root, path).is_some_and(|path| !path.is_needed(true) || path.is_rewritten())
+    }
+
     /// Decides about what depends on whether git tracks it: ignored files and suspects.
     fn decide(&self, mut found: Found, tracked: &Tracked) -> Selection {
         // git lists them in order.
@@ -429,6 +478,8 @@ impl<'a> Walk<'a> {
             let is_tracked = tracked.binary_search(&path.as_bytes()).is_ok();
             // What is tracked is copied whatever it holds: reading all of its settings would only name more of them.
             let is_read = !is_tracked && picked.stamp.size <= secrets::HEAD as u64;
+            let suspicion =
+                if is_tracked && suspicion == Suspicion::OfGit { Suspicion::None } else { suspicion };
             match self.is_secret(&path, suspicion, is_read) {
                 Ok(true) if is_tracked => {
                     secrets_tracked.push(path.clone());
@@ -487,7 +538,7 @@ impl<'a> Walk<'a> {
                     if is_directory {
                         beside.extend(paths_in(&absolute, &path));
                     }
-                    self.take(path, &stat, found);
+                    self.take(path, &stat, false, found);
                 }
                 // What an index names below a symlink is not part of the tree.
                 if !is_directory {
@@ -505,7 +556,15 @@ impl<'a> Walk<'a> {
             Suspicion::Look | Suspicion::Settings if suspicion == Suspicion::Look || read_settings => {
                 let absolute = self.root.join(path.as_path());
                 let head = plain_file::read(&absolute, secrets::HEAD as u64, Links::Refuse)?;
-                Ok(secrets::content(path, &head).is_some() || git_directory::has_credentials(path, &head))
+                Ok(secrets::content(path, &head).is_some())
+            }
+            Suspicion::OfGit => {
+                let Some(git) = GitPath::anywhere(self.root, path) else { return Ok(false) };
+                let read =
+                    || plain_file::read(&self.root.join(path.as_path()), MAX_OF_GIT + 1, Links::Refuse);
+                let is_secret =
+                    |content: Vec<u8>| content.len() as u64 > MAX_OF_GIT || git.has_credentials(&content);
+                if git.is_needed(true) { read().map(is_secret) } else { Ok(true) }
             }
             _ => Ok(false),
         }
@@ -537,6 +596,8 @@ fn paths_in(absolute: &Path, path: &TreePath) -> Vec<TreePath> {
 
 /// Paths of one thread from which on it pays to sort them on a thread.
 const SORTED_APART: usize = 5_000;
+/// Largest file of a git directory that is judged by what it holds.
+const MAX_OF_GIT: u64 = 16 << 20;
 /// Files below this are not asked whether they have holes.
 const SPARSE_MIN: u64 = 16 << 20;
 

@@ -188,7 +188,7 @@ fn read_batches(
                 mtime_ns: None,
                 follow: false,
             }),
-            Node::File { mode, .. } => read_one(&host, store, path, mode, &mut batch)?,
+            Node::File { mode, .. } => read_one(root, &host, store, path, mode, &mut batch)?,
         }
         if batch.bytes >= BATCH_BYTES || batch.writes.len() >= BATCH_FILES {
             // The other side is gone only after an error of its own.
@@ -201,7 +201,14 @@ fn read_batches(
     Ok(())
 }
 
-fn read_one(host: &HostDir, store: &Store, path: TreePath, mode: u32, batch: &mut Batch) -> Result<()> {
+fn read_one(
+    root: &Path,
+    host: &HostDir,
+    store: &Store,
+    path: TreePath,
+    mode: u32,
+    batch: &mut Batch,
+) -> Result<()> {
     let content = host.open_file(&path).and_then(|mut file: File| {
         let mut content = Vec::new();
         file.read_to_end(&mut content)?;
@@ -209,7 +216,7 @@ fn read_one(host: &HostDir, store: &Store, path: TreePath, mode: u32, batch: &mu
     });
     let read = match content {
         Ok((content, stamp)) => {
-            let content = sandbox_content(&path, content, store)?;
+            let content = sandbox_content(root, &path, content, store)?;
             let (hash, size) = (Hash::of(&content), content.len() as u64);
             batch.bytes += content.len();
             batch.writes.push(FileWrite {
@@ -229,8 +236,8 @@ fn read_one(host: &HostDir, store: &Store, path: TreePath, mode: u32, batch: &mu
 }
 
 /// The content as the sandbox gets it. A rewritten one is kept, for the host's file is not the base then.
-fn sandbox_content(path: &TreePath, content: Vec<u8>, store: &Store) -> Result<Vec<u8>> {
-    match git_directory::rewritten(path, &content) {
+fn sandbox_content(root: &Path, path: &TreePath, content: Vec<u8>, store: &Store) -> Result<Vec<u8>> {
+    match git_directory::rewritten(root, path, &content) {
         Some(clean) => {
             store.put(&clean)?;
             Ok(clean)
@@ -331,7 +338,8 @@ pub async fn remove_directories(sandbox: &Sandbox, directories: Vec<PathBuf>) ->
 pub async fn clean_git_files(root: &Path, base: &mut Base, store: &Store, sandbox: &Sandbox) -> Result<()> {
     let host = HostDir::open(root)?;
     let is_file = |node: &Node| matches!(node, Node::File { .. });
-    let files = base.nodes.iter().filter(|(path, node)| git_directory::is_rewritten(path) && is_file(node));
+    let files =
+        base.nodes.iter().filter(|(path, node)| git_directory::is_rewritten(root, path) && is_file(node));
     let mut batch = Batch::default();
     for (path, node) in files {
         let mut content = Vec::new();
@@ -342,8 +350,8 @@ pub async fn clean_git_files(root: &Path, base: &mut Base, store: &Store, sandbo
             let why = format!("{path} is larger than {} MB and may hold credentials", MAX_REWRITTEN >> 20);
             return Err(Error::new(Kind::Limit, why).hint("leave it out with --exclude"));
         }
-        if git_directory::rewritten(path, &content).is_some() {
-            read_one(&host, store, path.clone(), node.mode().unwrap_or(0o644), &mut batch)?;
+        if git_directory::rewritten(root, path, &content).is_some() {
+            read_one(root, &host, store, path.clone(), node.mode().unwrap_or(0o644), &mut batch)?;
         }
     }
     write_all(sandbox, batch.writes).await?;

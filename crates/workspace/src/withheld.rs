@@ -2,8 +2,9 @@
 //! a sandbox, and what is found is removed in it before anything runs there. What the user adds to them later is removed before the
 //! next prompt.
 
+use crate::host_dir::HostDir;
 use crate::select;
-use crate::selection::LeftOut;
+use crate::selection::{LeftOut, MAX_PATHS};
 use crate::transfer::inside;
 use crate::tree_path::TreePath;
 use agent_base::error::{Error, Result};
@@ -67,15 +68,51 @@ pub async fn withhold_new(
     Ok(withheld)
 }
 
+/// Removes from an overlay of the tree `root` what is left out, directories with all that the host has in them.
+///
+/// # Errors
+/// Something cannot be removed, or there is too much of it.
+pub async fn hide(root: &Path, left_out: BTreeMap<TreePath, LeftOut>, sandbox: &Sandbox) -> Result<()> {
+    let root = root.to_owned();
+    let found = spawn_blocking(move || {
+        let mut below: Vec<(TreePath, LeftOut)> = left_out.into_iter().collect();
+        let mut at = 0;
+        while let Some((path, reason)) = below.get(at).cloned() {
+            at += 1;
+            let names = HostDir::open(&root)?.list(Some(&path)).unwrap_or_default();
+            below.extend(names.iter().filter_map(|name| Some((path.join(name).ok()?, reason))));
+            if below.len() > MAX_PATHS {
+                return Err(Error::sandbox(format!(
+                    "{path} and what is beside it cannot be withheld: too many files"
+                )));
+            }
+        }
+        Ok(below)
+    });
+    let failed = |error| Error::unexpected("what is left out was not looked through").caused_by(error);
+    for level in by_depth(found.await.map_err(failed)??) {
+        remove(sandbox, &level).await?;
+    }
+    Ok(())
+}
+
+/// Divides paths by their depth, the deepest first.
+fn by_depth(paths: Vec<(TreePath, LeftOut)>) -> impl Iterator<Item = BTreeMap<TreePath, LeftOut>> {
+    let mut levels: BTreeMap<usize, BTreeMap<TreePath, LeftOut>> = BTreeMap::new();
+    for (path, reason) in paths {
+        levels.entry(path.names().count()).or_default().insert(path, reason);
+    }
+    levels.into_values().rev()
+}
+
 async fn remove(sandbox: &Sandbox, withheld: &BTreeMap<TreePath, LeftOut>) -> Result<()> {
     let removed = sandbox.remove_files(withheld.keys().map(inside).collect()).await?;
     for ((path, reason), result) in withheld.iter().zip(removed) {
         let Err(error) = result else { continue };
         // What the caller may not read, nobody inside may, who is the same user or has fewer rights.
         if *reason != LeftOut::Unreadable && sandbox.stat(&inside(path)).await.is_ok() {
-            return Err(
-                Error::sandbox(format!("{path}, which git ignores, cannot be withheld")).caused_by(error)
-            );
+            return Err(Error::sandbox(format!("{path}, which is not for the sandbox, cannot be withheld"))
+                .caused_by(error));
         }
     }
     Ok(())

@@ -8,6 +8,7 @@ use agent_testing::endpoint::endpoint;
 use serde_json::json;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 #[tokio::test]
@@ -227,6 +228,43 @@ fn attack_27_well_known_secret_files_stay_on_the_host() {
     let mut expected = plain;
     expected.sort_unstable();
     assert_eq!(inside, expected);
+}
+
+/// A file that the sandbox had already followed the host with a token in it, and so did logs of git and directories that are left out.
+#[test]
+fn attack_27_what_becomes_secret_while_a_session_is_open_stays_on_the_host() {
+    for mode in ["copy", "overlay"] {
+        let first =
+            endpoint().tool_call("run_commands", json!({ "command": "echo x >> a" })).text("done").start();
+        let call = agent().file("a", "1\n").file(".npmrc", "registry=https://r/\n").file("s.yml", "x: 1\n");
+        let root = call.workspace().to_owned();
+        let host = |script: &str| {
+            let done = Command::new("bash").args(["-ec", script]).current_dir(&root).status();
+            assert!(done.expect("bash").success(), "{script}");
+        };
+        host(
+            "git init -q .; git add a; git -c user.name=a -c user.email=a@b commit -qm a; git init -q --bare .bare; \
+             echo 1 > .bare/FETCH_HEAD",
+        );
+        let shared = ["--workspace-mode", mode, "--exclude", "private"];
+        let kept =
+            call.endpoint(&first).args(["run", "--keep", "--json", "go"]).args(shared).run().expect_code(0);
+        let id = kept.events()[0]["session"].as_str().expect("an id").to_owned();
+        let token = "aB3dE5fG7hJ9".repeat(3);
+        host(&format!(
+            "echo '//r/:_authToken=C4NARY' >> .npmrc; echo '# C4NARY ghp_{token}' >> s.yml; mkdir -p .git/git-crypt/keys private/in; \
+             echo C4NARY | tee .git/git-crypt/keys/default > private/in/x; echo 'x https://u:C4NARY@h/x' | tee -a .git/logs/HEAD \
+             > .git/FETCH_HEAD; git -C .bare config remote.a.url https://u:C4NARY@h/x; echo 'x https://u:C4NARY@h/x' > .bare/FETCH_HEAD; \
+             echo 2 > new"
+        ));
+        let look = "cat new; grep -rh C4NARY . ; git log --oneline | wc -l; ls .bare/refs; echo looked";
+        let second = endpoint().tool_call("run_commands", json!({ "command": look })).text("done").start();
+        let joined = kept.again().endpoint(&second).args(["run", "--json", "--session", &id, "go"]).run();
+        joined.expect_code(0).again().args(["sandbox", "rm", &id]).run().expect_code(0);
+        let result = second.last().messages().last().expect("a result")["content"].to_string();
+        assert!(result.contains("2\\n1\\nheads") && result.contains("looked"), "{mode}: {result}");
+        assert!(!result.contains("C4NARY"), "{mode}: {result}");
+    }
 }
 
 /// A NUL byte anywhere made `(binary)` of a script in the review.

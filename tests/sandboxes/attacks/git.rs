@@ -273,7 +273,8 @@ fn attack_29_a_program_of_the_repository_is_never_started_on_the_host() {
 fn attack_27_of_gits_configuration_only_what_git_needs_comes_in() {
     let copy = ["--workspace-mode", "copy"];
     for mode in [&[][..], &copy[..]] {
-        let print = ["--", "sh", "-c", "cat .git/config; grep -rh C4NARY . ; git status --short"];
+        let print =
+            ["--", "sh", "-c", "cat .git/config m/config .bare/HEAD; grep -rh C4NARY . ; git status --short"];
         let call = agent().args(["exec"]).args(mode).args(print);
         bash(
             call.workspace(),
@@ -284,6 +285,9 @@ fn attack_27_of_gits_configuration_only_what_git_needs_comes_in() {
          printf '[alias] y = C4NARY\\\n C4NARY\n[core] editor = C4NARY\n; was C:\\\n[http "https://h/"]\n extraheader = C4NARY\n' >> .git/config
          echo 'TOKEN=C4NARY' > .git/hooks/.env; mkdir -p .git/branches; echo 'https://user:C4NARY@example.com/r.git#main' > .git/branches/old
          git init -q --bare .bare; git -C .bare config remote.origin.url https://user:C4NARY@example.com/bare.git
+         echo '[http] extraheader = C4NARY' > .bare/config.worktree; mkdir -p .bare/git-crypt/keys .bare/logs; echo C4NARY > .bare/git-crypt/keys/default
+         echo '1 1 A <a@b> 1 +0000	pull https://user:C4NARY@example.com/r.git' | tee .bare/logs/HEAD > .bare/FETCH_HEAD
+         mkdir m; echo 'tokenizer = gpt2' > m/config
          echo ignored > .gitignore; git init -q ignored/lib; echo fine > ignored/fine
          for git in .git ignored/lib/.git; do
             mkdir -p $git/git-crypt/keys $git/annex/creds
@@ -293,9 +297,14 @@ fn attack_27_of_gits_configuration_only_what_git_needs_comes_in() {
         );
         let done = call.run().expect_code(0);
         assert!(!done.stdout.contains("C4NARY"), "{mode:?}: {}", done.stdout);
-        for needed in
-            ["repositoryformatversion", "https://example.com/r.git", "[branch \"main\"]", "?? .gitignore"]
-        {
+        for needed in [
+            "repositoryformatversion",
+            "https://example.com/r.git",
+            "[branch \"main\"]",
+            "?? .gitignore",
+            "gpt2",
+            "ref: refs/heads/",
+        ] {
             assert!(done.stdout.contains(needed), "{mode:?}: {needed}: {}", done.stdout);
         }
     }

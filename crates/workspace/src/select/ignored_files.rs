@@ -96,19 +96,22 @@ impl Found {
     }
 
     /// Returns what an entry of an ignored directory is, below `depth` other ones; `None` for one that can be shown. Settings are what
-    /// packages are full of: those that are read lie at most directly in a directory that is itself ignored.
+    /// packages are full of: those that are read lie at most directly in a directory that is itself ignored. `is_git`: the directory is one of
+    /// git's by what is in it.
     fn kind(
         &mut self,
         root: &Path,
-        directory: &TreePath,
+        (directory, is_git): (&TreePath, bool),
         depth: u16,
         (name, kind): (&[u8], FileType),
     ) -> Option<Kind> {
         let is_of_git = || {
-            directory.is_git_internal()
-                && directory.join(name).is_ok_and(|path| {
-                    git_directory::is_rewritten(&path) || !git_directory::is_needed(root, &path, true)
-                })
+            is_git && matches!(name, b"config" | b"config.worktree" | b"FETCH_HEAD")
+                || directory.is_git_internal()
+                    && directory.join(name).is_ok_and(|path| {
+                        git_directory::is_rewritten(root, &path)
+                            || !git_directory::is_needed(root, &path, true)
+                    })
         };
         match kind {
             FileType::Directory => Some(Kind::Directory(None)),
@@ -183,13 +186,14 @@ impl Walk<'_> {
         if !self.count_ignored(directory, entries.len(), found) {
             return;
         }
+        let is_git = git_directory::is_marked_by(entries.iter().map(|entry| entry.file_name().to_bytes()));
         for entry in &entries {
             let name = entry.file_name().to_bytes();
             let file_type = match entry.file_type() {
                 FileType::Unknown => self.kind_of(directory, name),
                 known => known,
             };
-            let kind = match found.kind(self.root, directory, depth, (name, file_type)) {
+            let kind = match found.kind(self.root, (directory, is_git), depth, (name, file_type)) {
                 Some(Kind::Directory(_)) => Some(Kind::Directory(places.get(name).copied())),
                 kind => kind,
             };
@@ -260,7 +264,9 @@ impl Walk<'_> {
                     withheld.push((path.clone(), LeftOut::UnneededByGit));
                     continue;
                 }
-                match self.is_secret(path, *suspicion, true) {
+                let is_gits = matches!(suspicion, Suspicion::None | Suspicion::Settings)
+                    && self.is_judged_as_gits(path);
+                match self.is_secret(path, if is_gits { Suspicion::OfGit } else { *suspicion }, true) {
                     Ok(true) => withheld.push((path.clone(), LeftOut::Secret)),
                     Ok(false) => {}
                     // Removed since it was listed.

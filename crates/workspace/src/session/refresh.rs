@@ -14,10 +14,11 @@ use crate::notices;
 use crate::selection::{Picked, PickedKind, Stamp};
 use crate::transfer;
 use crate::tree_path::TreePath;
-use crate::withheld::withhold_new;
+use crate::withheld::{hide, withhold_new};
 use agent_base::error::{Error, Result};
 use agent_sandbox::{Sandbox, WorkspaceMount};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 /// The host's changes since the last look.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -68,6 +69,14 @@ impl ChangedPath {
     }
 }
 
+/// What the sandbox had changed when it was recorded last.
+struct OwnChanges {
+    /// Those of the paths that changed on the host.
+    paths: BTreeSet<TreePath>,
+    /// Set if it has changed its repository.
+    has_git: bool,
+}
+
 /// The step for a path that changed on the host.
 #[derive(Clone, Copy)]
 enum RefreshStep {
@@ -82,7 +91,7 @@ enum RefreshStep {
 }
 
 impl SessionState {
-    fn judge(&self, changed: &ChangedPath, before: Option<&Node>, delta: &Delta) -> RefreshStep {
+    fn judge(&self, root: &Path, changed: &ChangedPath, before: Option<&Node>, delta: &Delta) -> RefreshStep {
         let (path, now) = (&changed.path, changed.now.as_ref());
         let base = self.base.nodes.get(path);
         let inside = delta.get(path).map_or(base, Option::as_ref);
@@ -93,7 +102,8 @@ impl SessionState {
         };
         let is_overlay = matches!(self.mount, WorkspaceMount::Overlay { .. });
         // Of git's configuration and logs the sandbox may have a version of its own.
-        if is_overlay && is_untouched && base == now && is_stamped && !git_directory::is_rewritten(path) {
+        if is_overlay && is_untouched && base == now && is_stamped && !git_directory::is_rewritten(root, path)
+        {
             RefreshStep::Shown
         } else if is_same(before, now) {
             // Written without a change, or by an apply.
@@ -177,15 +187,22 @@ impl Workspace {
         }
         let former = |path: &TreePath| (path.clone(), state.base.nodes.get(path).cloned());
         let former: BTreeMap<TreePath, Option<Node>> = paths.keys().map(former).collect();
+        let recorded = state.history.delta();
+        let is_own = |path: &&TreePath| recorded.contains_key(*path);
+        let own = OwnChanges {
+            paths: paths.keys().chain(left_out.keys()).filter(is_own).cloned().collect(),
+            has_git: recorded.keys().any(is_git_beyond_index),
+        };
         // What the sandbox has changed itself since the last look. In an overlay, the host's changes are visible already.
         self.look_at(state, sandbox, &paths.keys().cloned().collect()).await?;
         if matches!(state.mount, WorkspaceMount::Overlay { .. }) {
-            // What the sandbox does not show needs no hiding.
-            drop(sandbox.remove_files(left_out.keys().map(transfer::inside).collect()).await?);
+            let hidden = left_out.iter().filter(|(path, _)| !own.paths.contains(*path));
+            hide(&self.root, hidden.map(|(path, reason)| (path.clone(), *reason)).collect(), sandbox).await?;
         }
+        state.base.left_out.retain(|path, _| !paths.get(path).is_some_and(Option::is_some));
         state.base.left_out.extend(left_out);
         let accepted = state.accepted.len();
-        let sorted = self.sort(state, paths, &former).await?;
+        let sorted = self.sort(state, paths, &former, &own).await?;
         let Sorted { refreshed, taken, merged, edits, mut delta } = sorted;
         self.take(state, sandbox, taken).await?;
         self.take_both(state, sandbox, merged, &mut delta).await?;
@@ -208,16 +225,22 @@ impl Workspace {
         state: &mut SessionState,
         paths: BTreeMap<TreePath, Option<Picked>>,
         former: &BTreeMap<TreePath, Option<Node>>,
+        own: &OwnChanges,
     ) -> Result<Sorted> {
-        let git_is_changed = state.history.delta().keys().any(is_git_beyond_index);
+        let is_overlay = matches!(state.mount, WorkspaceMount::Overlay { .. });
         let mut sorted = Sorted { delta: state.history.delta().clone(), ..Sorted::default() };
         for changed in self.observe(paths).await? {
             let before = former.get(&changed.path).cloned().flatten();
             let before = state.accepted.get(&changed.path).cloned().unwrap_or(before);
             let is_news = changed.is_news(before.as_ref());
-            let step = match git_is_changed && is_git(&changed.path) {
+            // An overlay shows the host's, with its credentials.
+            let is_shown = || is_overlay && changed.now.is_some() && !own.paths.contains(&changed.path);
+            let step = match own.has_git && is_git(&changed.path) {
+                true if is_shown() && git_directory::is_rewritten(&self.root, &changed.path) => {
+                    RefreshStep::Take
+                }
                 true => RefreshStep::Know,
-                false => state.judge(&changed, before.as_ref(), &sorted.delta),
+                false => state.judge(&self.root, &changed, before.as_ref(), &sorted.delta),
             };
             let edit = Change { before: before.clone(), after: changed.now.clone() };
             if let RefreshStep::Conflict = step
