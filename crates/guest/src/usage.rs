@@ -93,7 +93,7 @@ impl Count<'_> {
         let mut directories = vec![root.to_owned()];
         while let Some(directory) = directories.pop() {
             for entry in unless_gone(fs::read_dir(directory))?.into_iter().flatten() {
-                let entry = entry.ok()?;
+                let Some(entry) = unless_gone(entry)? else { continue };
                 let Some(metadata) = unless_gone(entry.metadata())? else { continue };
                 if metadata.is_dir() {
                     directories.push(entry.path());

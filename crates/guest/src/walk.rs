@@ -252,6 +252,8 @@ impl Walk {
                     self.visit(path, stat, hashes)?;
                 }
                 Ok(None) => self.listing = None,
+                // Gone since it was opened, which the kernel says of its names too.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => self.listing = None,
                 Err(error) => {
                     let path = self.root.join(directory);
                     return Err(Failure::io(path.display(), &error));
@@ -360,5 +362,28 @@ impl Hashing {
             Err(_) => self.entry.readable = false,
         }
         Some(self.entry.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A walk ended with an error where git had removed a directory of objects meanwhile.
+    #[test]
+    fn a_directory_that_is_removed_while_it_is_listed_has_no_entries() {
+        let root = std::env::temp_dir().join(format!("agent-walk-{}", std::process::id()));
+        std::fs::create_dir_all(root.join("gone")).expect("a directory");
+        let exclude = HashSet::new();
+        let request =
+            Request { root: root.clone(), hash: false, exclude, max_entries: 9, since: None, depth: 0 };
+        let mut walk = Walk::start(request, &mut None).expect("it begins");
+        let is_open = |walk: &Walk| walk.listing.as_ref().is_some_and(|(path, _)| path == Path::new("gone"));
+        while !is_open(&walk) {
+            assert!(walk.advance(&mut Hashes::default(), &mut []).is_ok_and(|goes_on| goes_on));
+        }
+        std::fs::remove_dir_all(&root).expect("it is removed");
+        while walk.advance(&mut Hashes::default(), &mut []).expect("no error") {}
+        assert_eq!(walk.batch.len(), 1);
     }
 }
