@@ -58,6 +58,8 @@ const ENTRIES: [(&str, &[&str]); 3] = [
 
 /// Directories of files with URLs in them: logs, and remotes as git had them before it had settings for them.
 const URLS: [&[u8]; 3] = [b"logs", b"branches", b"remotes"];
+const JUDGED: [&[u8]; 6] =
+    [b"NOTES_MERGE_WORKTREE", b"hooks", b"rebase-apply", b"rebase-merge", b"rr-cache", b"sequencer"];
 /// What marks a git directory: `is_git_directory` in git's setup.c.
 const MARKS: [&str; 3] = ["HEAD", "objects", "refs"];
 const COMMON: &str = "commondir";
@@ -112,9 +114,10 @@ impl<'a> GitPath<'a> {
         matches!(self.0.as_slice(), [b"config" | b"config.worktree"])
     }
 
-    /// Returns whether it is a hook, or something beside the hooks: anything may lie there.
-    pub fn is_hook(&self) -> bool {
-        matches!(self.0.as_slice(), [b"hooks", _, ..])
+    /// Returns whether it is judged by its name and content as files of the tree are: anything may lie among the hooks, and where git keeps
+    /// contents of files as text.
+    pub fn is_judged(&self) -> bool {
+        matches!(self.0.as_slice(), [directory, _, ..] if JUDGED.contains(directory))
     }
 
     /// Returns whether the sandbox may get other contents than the host has: a configuration, or what names the URLs of others.
@@ -163,6 +166,11 @@ pub fn is_marked_by<'a>(names: impl Iterator<Item = &'a [u8]>) -> bool {
 /// [`GitPath::is_needed`] of a path of the tree `root`. All that lies in no `.git` is.
 pub fn is_needed(root: &Path, path: &TreePath, is_file: bool) -> bool {
     GitPath::of(root, path).is_none_or(|path| path.is_needed(is_file))
+}
+
+/// [`GitPath::is_judged`] of a path of the tree `root`. All that lies in no `.git` is.
+pub fn is_judged(root: &Path, path: &TreePath) -> bool {
+    !path.is_git_internal() || GitPath::of(root, path).is_some_and(|path| path.is_judged())
 }
 
 /// [`GitPath::is_rewritten`] of a path of the tree `root`.

@@ -122,8 +122,7 @@ pub fn left_out_now<'a>(
     let walk = Walk::new(root, options, &|_| true)?;
     let mut left_out = BTreeMap::new();
     for (path, picked) in files {
-        let is_gits = path.is_git_internal() && !GitPath::of(root, path).is_some_and(|path| path.is_hook());
-        if is_gits || walk.is_included(path, false) {
+        if !git_directory::is_judged(root, path) || walk.is_included(path, false) {
             continue;
         }
         let suspicion = if walk.is_judged_as_gits(path) { Suspicion::OfGit } else { secrets::name(path) };
@@ -421,9 +420,8 @@ impl<'a> Walk<'a> {
             device: stat.st_dev,
         };
         self.count.fetch_add(1, Ordering::Relaxed);
-        let is_gits =
-            || path.is_git_internal() && !GitPath::of(self.root, &path).is_some_and(|path| path.is_hook());
-        if picked.kind != PickedKind::File || is_gits() || self.is_included(&path, false) {
+        let is_file = picked.kind == PickedKind::File;
+        if !is_file || !git_directory::is_judged(self.root, &path) || self.is_included(&path, false) {
             return found.picked.push((path, picked));
         }
         if is_in_other_git && self.is_judged_as_gits(&path) {

@@ -283,6 +283,7 @@ fn attack_27_of_gits_configuration_only_what_git_needs_comes_in() {
          git config credential.helper '!C4NARY'; git config http.extraHeader 'Authorization: C4NARY'; git config core.pager C4NARY
          git config url.https://C4NARY@example.com/.insteadOf https://example.com/; git config include.path C4NARY
          printf '[alias] y = C4NARY\\\n C4NARY\n[core] editor = C4NARY\n; was C:\\\n[http "https://h/"]\n extraheader = C4NARY\n' >> .git/config
+         mkdir -p .git/rr-cache/1; echo "token: ghp_$(printf 'aB3dE5fG7hJ9%.0s' 1 2 3) C4NARY" > .git/rr-cache/1/preimage
          echo 'TOKEN=C4NARY' > .git/hooks/.env; mkdir -p .git/branches; echo 'https://user:C4NARY@example.com/r.git#main' > .git/branches/old
          git init -q --bare .bare; git -C .bare config remote.origin.url https://user:C4NARY@example.com/bare.git
          echo '[http] extraheader = C4NARY' > .bare/config.worktree; mkdir -p .bare/git-crypt/keys .bare/logs; echo C4NARY > .bare/git-crypt/keys/default
