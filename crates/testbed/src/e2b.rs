@@ -20,7 +20,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::future::pending;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -149,12 +149,19 @@ pub fn start_for(max_sandboxes: usize) -> E2b {
                 key: Secret::new(KEY),
                 max_sandboxes,
                 max_time: Duration::from_secs(24 * 3600),
-                snapshots: std::env::temp_dir().join("agent-tests-snapshots"),
+                snapshots: snapshots(),
             };
             serve(settings, listener, pending()).await;
         });
     });
     E2b { url: receiver.recv().expect("it starts") }
+}
+
+/// The directory of snapshots: of each user another one, because nobody else may write to it.
+fn snapshots() -> PathBuf {
+    // SAFETY: only reads the process's credentials.
+    let user = unsafe { libc::geteuid() };
+    std::env::temp_dir().join(format!("agent-tests-snapshots-{user}"))
 }
 
 /// Carries a request to the server, unless E2B would refuse it.
