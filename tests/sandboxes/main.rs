@@ -14,6 +14,7 @@ mod debian_libraries;
 mod docker;
 mod exec;
 mod git_inside;
+mod host_edits;
 mod hostile_files;
 mod kubernetes;
 mod kubernetes_batch;

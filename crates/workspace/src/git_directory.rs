@@ -94,7 +94,8 @@ impl<'a> GitPath<'a> {
     /// The same for a path that may lie in a git directory of any name: one with its marks.
     pub fn anywhere(root: &Path, path: &'a TreePath) -> Option<Self> {
         Self::of(root, path).or_else(|| {
-            let above = path.ancestors().position(|above| is_marked(&root.join(above.as_path())))?;
+            let mut above = path.ancestors().map(|above| root.join(above.as_path())).chain([root.to_owned()]);
+            let above = above.position(|directory| is_marked(&directory))?;
             let names: Vec<&[u8]> = path.names().collect();
             Some(Self(names[names.len() - 1 - above..].to_vec()))
         })
@@ -118,6 +119,11 @@ impl<'a> GitPath<'a> {
     /// contents of files as text.
     pub fn is_judged(&self) -> bool {
         matches!(self.0.as_slice(), [directory, _, ..] if JUDGED.contains(directory))
+    }
+
+    /// Returns whether other programs keep keys or passwords there.
+    pub fn holds_keys(&self) -> bool {
+        matches!(self.0.as_slice(), [b"git-crypt", ..] | [b"annex", b"creds", ..] | [b"credentials"])
     }
 
     /// Returns whether the sandbox may get other contents than the host has: a configuration, or what names the URLs of others.

@@ -169,6 +169,7 @@ impl HostView {
             picked.as_ref().is_some_and(|picked| self.secrets.get(path) == Some(&picked.stamp))
         };
         changes.paths.retain(|path, picked| !is_judged(path, picked));
+        self.secrets.retain(|path, _| !changes.paths.contains_key(path));
         let files = changes.paths.iter().filter_map(|(path, picked)| Some((path, picked.as_ref()?)));
         let files = files.filter(|(_, picked)| picked.kind == PickedKind::File);
         for (path, reason) in select::left_out_now(root, options, files)? {
@@ -237,10 +238,12 @@ impl HostView {
             self.linked.clear();
         }
         self.linked.extend(linked);
-        let others = self.known.iter().filter(|(path, _)| !base.nodes.contains_key(*path));
+        let secrets = self.secrets.iter().map(|(path, stamp)| (path, Some(*stamp)));
+        let others = self.known.iter().map(|(path, known)| (path, *known)).chain(secrets);
+        let others = others.filter(|(path, _)| !base.nodes.contains_key(*path));
         found.extend(others.filter_map(|(path, known)| {
             let now = stat(root, path.as_path());
-            (now.as_ref().map(Stamp::from) != *known).then(|| (path.clone(), Looked::Now(now.and_then(pick))))
+            (now.as_ref().map(Stamp::from) != known).then(|| (path.clone(), Looked::Now(now.and_then(pick))))
         }));
         found
     }
@@ -305,7 +308,9 @@ impl HostView {
             (None, Node::Symlink { .. }) if stamp.is_some() => return None,
             (None, Node::Symlink { .. }) => Some(Stamp::default()),
         };
-        if stamp == former {
+        // One that was not listed by this process has no former stamp.
+        let is_gone = stamp.is_none() && node.is_directory() && !self.known.contains_key(path);
+        if stamp == former && !is_gone {
             return None;
         }
         let is_directory = |stat: &Stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory;

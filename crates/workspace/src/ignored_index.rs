@@ -33,7 +33,7 @@ const MAX_KEPT: usize = 32;
 /// A directory that changed this shortly before is not recorded: some file systems count whole seconds.
 const SETTLED: Duration = Duration::from_secs(2);
 /// The beginning of the file; the hash of the rest follows.
-const MAGIC: &[u8] = b"agent's index of ignored files 2\n";
+const MAGIC: &[u8] = b"agent's index of ignored files 3\n";
 /// The offset of the rest.
 const BODY: usize = MAGIC.len() + 32;
 

@@ -20,8 +20,8 @@ pub enum Suspicion {
     Look,
     /// Its kind of file holds settings, which may be secrets: it is one where it is small and [`content`] finds one.
     Settings,
-    /// It lies in a git directory that is not called `.git`, where it is not rewritten: it is one where git does not need it, or where it
-    /// holds credentials.
+    /// It lies in a git directory that is not called `.git`, where it is not rewritten: it is one where other programs keep keys there, or
+    /// where it holds credentials.
     OfGit,
 }
 

@@ -257,7 +257,9 @@ impl<'a> Walk<'a> {
 
     /// A directory of the tree with the rules that hold in it, but for its own.
     fn directory(&self, path: Option<TreePath>) -> Directory {
-        let (mut rules, mut inside) = (self.outer.clone(), Inside::Tree);
+        let is_git = git_directory::is_marked(self.root);
+        let (mut rules, mut inside) =
+            (self.outer.clone(), if is_git { Inside::OtherGit } else { Inside::Tree });
         let mut above = None;
         let mut chain: Vec<TreePath> = path.iter().flat_map(TreePath::ancestors).collect();
         chain.reverse();
@@ -458,9 +460,9 @@ impl<'a> Walk<'a> {
             || self.is_included(path, kind == FileType::Directory)
     }
 
-    /// Returns whether a file is one that a `.git` would not have inside as the host has it, in a git directory of any name.
+    /// Returns whether a file may hold credentials or keys because of its place in a git directory of any name.
     fn is_judged_as_gits(&self, path: &TreePath) -> bool {
-        GitPath::anywhere(self.root, path).is_some_and(|path| !path.is_needed(true) || path.is_rewritten())
+        GitPath::anywhere(self.root, path).is_some_and(|path| path.holds_keys() || path.is_rewritten())
     }
 
     /// Decides about what depends on whether git tracks it: ignored files and suspects.
@@ -562,7 +564,7 @@ impl<'a> Walk<'a> {
                     || plain_file::read(&self.root.join(path.as_path()), MAX_OF_GIT + 1, Links::Refuse);
                 let is_secret =
                     |content: Vec<u8>| content.len() as u64 > MAX_OF_GIT || git.has_credentials(&content);
-                if git.is_needed(true) { read().map(is_secret) } else { Ok(true) }
+                if git.holds_keys() { Ok(true) } else { read().map(is_secret) }
             }
             _ => Ok(false),
         }

@@ -210,6 +210,8 @@ impl Workspace {
             return Ok(());
         }
         self.settle_copied(sandbox).await?;
+        // What came to the host since the other session looked is seen in a copied overlay, with its secrets.
+        self.own_refresh(sandbox).await?;
         self.store.mark(FILLED, &())
     }
 

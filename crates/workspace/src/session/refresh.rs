@@ -75,6 +75,8 @@ struct OwnChanges {
     paths: BTreeSet<TreePath>,
     /// Set if it has changed its repository.
     has_git: bool,
+    /// Files of the host that others have taken the place of.
+    replaced: BTreeSet<TreePath>,
 }
 
 /// The step for a path that changed on the host.
@@ -91,6 +93,12 @@ enum RefreshStep {
 }
 
 impl SessionState {
+    /// Returns whether the host has another file in the place of the one that the base has, whatever is in it.
+    fn is_other_file(&self, path: &TreePath, picked: Option<&Picked>) -> bool {
+        let former = self.base.stamps.get(path);
+        former.zip(picked).is_some_and(|(former, picked)| former.inode != picked.stamp.inode)
+    }
+
     fn judge(&self, root: &Path, changed: &ChangedPath, before: Option<&Node>, delta: &Delta) -> RefreshStep {
         let (path, now) = (&changed.path, changed.now.as_ref());
         let base = self.base.nodes.get(path);
@@ -133,9 +141,9 @@ impl Workspace {
             }
             error => error,
         };
-        if let (Err(_), Some(view)) = (&refreshed, &mut state.view) {
-            // What was reported as touched may not have arrived.
-            view.compare_everything();
+        if refreshed.is_err() {
+            // What it has found may not have arrived: everything is compared again.
+            state.view = None;
         }
         refreshed
     }
@@ -192,6 +200,11 @@ impl Workspace {
         let own = OwnChanges {
             paths: paths.keys().chain(left_out.keys()).filter(is_own).cloned().collect(),
             has_git: recorded.keys().any(is_git_beyond_index),
+            replaced: paths
+                .iter()
+                .filter(|(path, picked)| state.is_other_file(path, picked.as_ref()))
+                .map(|(path, _)| path.clone())
+                .collect(),
         };
         // What the sandbox has changed itself since the last look. In an overlay, the host's changes are visible already.
         self.look_at(state, sandbox, &paths.keys().cloned().collect()).await?;
@@ -203,8 +216,13 @@ impl Workspace {
         state.base.left_out.extend(left_out);
         let accepted = state.accepted.len();
         let sorted = self.sort(state, paths, &former, &own).await?;
-        let Sorted { refreshed, taken, merged, edits, mut delta } = sorted;
-        self.take(state, sandbox, taken).await?;
+        let Sorted { mut refreshed, taken, merged, mut edits, mut delta } = sorted;
+        let failed = self.take(state, sandbox, taken).await?;
+        if !failed.is_empty() {
+            refreshed.followed.retain(|path| !failed.contains(path));
+            edits.retain(|(path, _)| !failed.contains(path));
+            refreshed.conflicts.extend(failed);
+        }
         self.take_both(state, sandbox, merged, &mut delta).await?;
         let SessionState { history, base, .. } = &mut *state;
         if *history.delta() != delta {
@@ -232,14 +250,15 @@ impl Workspace {
         for changed in self.observe(paths).await? {
             let before = former.get(&changed.path).cloned().flatten();
             let before = state.accepted.get(&changed.path).cloned().unwrap_or(before);
-            let is_news = changed.is_news(before.as_ref());
-            // An overlay shows the host's, with its credentials.
-            let is_shown = || is_overlay && changed.now.is_some() && !own.paths.contains(&changed.path);
-            let step = match own.has_git && is_git(&changed.path) {
-                true if is_shown() && git_directory::is_rewritten(&self.root, &changed.path) => {
-                    RefreshStep::Take
-                }
+            let is_left_out = state.base.left_out.contains_key(&changed.path);
+            let is_news = !is_left_out && changed.is_news(before.as_ref());
+            // An overlay shows the host's, with its credentials, and of a file that was replaced the former one.
+            let path = &changed.path;
+            let is_shown = is_overlay && changed.now.is_some() && !own.paths.contains(path);
+            let step = match own.has_git && is_git(path) {
+                true if is_shown && git_directory::is_rewritten(&self.root, path) => RefreshStep::Take,
                 true => RefreshStep::Know,
+                false if is_shown && own.replaced.contains(path) => RefreshStep::Take,
                 false => state.judge(&self.root, &changed, before.as_ref(), &sorted.delta),
             };
             let edit = Change { before: before.clone(), after: changed.now.clone() };
@@ -426,47 +445,94 @@ impl Workspace {
         .await
     }
 
-    /// Takes what the host has into the base, and into a sandbox that does not show the host's own files.
-    async fn take(&self, state: &mut SessionState, sandbox: &Sandbox, taken: Vec<ChangedPath>) -> Result<()> {
+    /// Takes what the host has into the base, and into the sandbox. Returns what could not be written there, which is as it was in both.
+    async fn take(
+        &self,
+        state: &mut SessionState,
+        sandbox: &Sandbox,
+        taken: Vec<ChangedPath>,
+    ) -> Result<Vec<TreePath>> {
         let SessionState { base, view, .. } = state;
+        let former = |path: &TreePath| (base.nodes.get(path).cloned(), base.stamps.get(path).copied());
+        let former: BTreeMap<TreePath, (Option<Node>, Option<Stamp>)> =
+            taken.iter().map(|changed| (changed.path.clone(), former(&changed.path))).collect();
+        let stamps: BTreeMap<TreePath, Option<Stamp>> =
+            taken.iter().map(|changed| (changed.path.clone(), changed.stamp())).collect();
         let (mut removed, mut written) = (Vec::new(), Vec::new());
         for changed in taken {
-            let stamp = changed.stamp();
-            let ChangedPath { path, now, .. } = changed;
             if let Some(view) = view {
-                view.forget(&path);
+                view.forget(&changed.path);
             }
-            match now {
-                Some(node) => {
-                    let replaces = base
-                        .nodes
-                        .get(&path)
-                        .is_some_and(|former| former.is_directory() != node.is_directory());
-                    if replaces {
-                        removed.push(path.clone());
-                    }
-                    base.nodes.insert(path.clone(), node);
-                    match stamp {
-                        Some(stamp) if matches!(base.nodes.get(&path), Some(Node::File { .. })) => {
-                            base.stamps.insert(path.clone(), stamp);
-                        }
-                        _ => drop(base.stamps.remove(&path)),
-                    }
-                    written.push(path);
-                }
-                None => {
-                    forget(base, &path);
-                    removed.push(path);
-                }
-            }
+            take_into(base, changed, &mut removed, &mut written);
         }
-        // The deepest first; what is gone already, or holds files that only the sandbox has, stays as it is.
+        // The deepest first; what is gone already, or is a directory with files that only the sandbox has, stays as it is.
         removed.reverse();
+        let mut failed = Vec::new();
         if !removed.is_empty() {
-            drop(sandbox.remove_files(removed.iter().map(transfer::inside).collect()).await?);
+            let results = sandbox.remove_files(removed.iter().map(transfer::inside).collect()).await?;
+            let is_directory =
+                |path: &TreePath| matches!(former.get(path), Some((Some(Node::Directory { .. }), _)));
+            for (path, result) in removed.into_iter().zip(results) {
+                if result.is_err()
+                    && !is_directory(&path)
+                    && sandbox.stat(&transfer::inside(&path)).await.is_ok()
+                {
+                    failed.push(path);
+                }
+            }
         }
-        transfer::copy_again(&self.root, base, &self.store, sandbox, written).await
+        if transfer::copy_again(&self.root, base, &self.store, sandbox, written.clone()).await.is_err() {
+            let mut last = Ok(());
+            for path in &written {
+                let one =
+                    transfer::copy_again(&self.root, base, &self.store, sandbox, vec![path.clone()]).await;
+                if one.is_err() {
+                    failed.push(path.clone());
+                    last = one;
+                }
+            }
+            if failed.len() == written.len() {
+                last?;
+            }
+        }
+        for path in &failed {
+            let (node, stamp) = former.get(path).cloned().unwrap_or_default();
+            forget(base, path);
+            base.nodes.extend(node.map(|node| (path.clone(), node)));
+            base.stamps.extend(stamp.map(|stamp| (path.clone(), stamp)));
+            if let Some(view) = view {
+                view.know(path, stamps.get(path).copied().flatten());
+            }
+        }
+        Ok(failed)
     }
+}
+
+/// Takes one path into the base.
+fn take_into(
+    base: &mut Base,
+    changed: ChangedPath,
+    removed: &mut Vec<TreePath>,
+    written: &mut Vec<TreePath>,
+) {
+    let stamp = changed.stamp();
+    let ChangedPath { path, now, .. } = changed;
+    let Some(node) = now else {
+        forget(base, &path);
+        return removed.push(path);
+    };
+    let former = base.nodes.get(&path);
+    if former.is_some_and(|former| former.is_directory() != node.is_directory()) {
+        removed.push(path.clone());
+    }
+    base.nodes.insert(path.clone(), node);
+    match stamp {
+        Some(stamp) if matches!(base.nodes.get(&path), Some(Node::File { .. })) => {
+            base.stamps.insert(path.clone(), stamp);
+        }
+        _ => drop(base.stamps.remove(&path)),
+    }
+    written.push(path);
 }
 
 fn is_git(path: &TreePath) -> bool {
@@ -486,8 +552,12 @@ fn is_same(a: Option<&Node>, b: Option<&Node>) -> bool {
     }
 }
 
-/// Returns whether the sandbox has changed the repository: the index alone is written by looking.
+/// Returns whether the sandbox has changed the repository: indexes alone are written by looking, those of submodules and work trees too.
 fn is_git_beyond_index(path: &TreePath) -> bool {
     let mut below = path.names().skip_while(|name| *name != b".git").skip(1);
-    below.next().is_some_and(|name| name != b"index")
+    match below.next() {
+        None | Some(b"index") => false,
+        Some(b"modules" | b"worktrees") => path.name() != b"index",
+        Some(_) => true,
+    }
 }

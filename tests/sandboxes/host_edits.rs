@@ -1,0 +1,159 @@
+//! Edits of the user's between the prompts of a session: the sandbox follows them, and none of them becomes a change of the session's.
+
+use agent_testbed::agent::{Agent, Finished, agent};
+use agent_testing::endpoint::endpoint;
+use serde_json::json;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A session whose sandbox is kept between its prompts.
+struct Kept {
+    last: Finished,
+    id: String,
+    root: PathBuf,
+}
+
+impl Kept {
+    /// Begins with a prompt that runs `command`, with `mode` as the workspace's.
+    fn begin(call: Agent, mode: &str, command: &str) -> Self {
+        let root = call.workspace().to_owned();
+        let (last, _) = prompt(call, &["--keep", "--workspace-mode", mode], command);
+        let id = last.events()[0]["session"].as_str().expect("an id").to_owned();
+        Self { last, id, root }
+    }
+
+    /// The output of `command` in a further prompt.
+    fn runs(&mut self, command: &str) -> String {
+        let (last, output) = prompt(self.last.again(), &["--session", &self.id], command);
+        self.last = last;
+        output
+    }
+
+    fn agent(&self, arguments: &[&str]) -> Finished {
+        self.last.again().args(arguments).run()
+    }
+
+    fn diff(&self) -> String {
+        self.agent(&["diff", &self.id, "--name-only"]).expect_code(0).stdout
+    }
+}
+
+fn prompt(call: Agent, arguments: &[&str], command: &str) -> (Finished, String) {
+    let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("done").start();
+    let done = call.endpoint(&model).args(["run", "--json", "go"]).args(arguments).run().expect_code(0);
+    let output =
+        model.last().messages().last().expect("a result")["content"].as_str().expect("text").to_owned();
+    (done, output)
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        drop(self.agent(&["sandbox", "rm", &self.id]));
+    }
+}
+
+fn host(root: &Path, script: &str) {
+    let script = format!(
+        "export GIT_CONFIG_GLOBAL=/dev/null; git() {{ command git -c user.name=a -c user.email=a@b \"$@\"; }}; {script}"
+    );
+    let done = Command::new("bash").args(["-ec", &script]).current_dir(root).output().expect("bash");
+    assert!(done.status.success(), "{script}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// What could not be written into the sandbox counted as removed by the session, and an apply removed it on the host.
+#[test]
+fn what_the_sandbox_cannot_take_is_no_change_of_the_sessions() {
+    let call = agent().file("src/x/g", "1\n").file("src/f", "1\n").file("d/f", "1\n").file("many/0", "0\n");
+    let mut kept = Kept::begin(call, "copy", "echo own > src/own; mkdir -p many");
+    host(
+        &kept.root,
+        "rm -r src; echo precious > src; echo 2 > d/f; for n in $(seq 700); do echo $n > many/$n; done",
+    );
+    let seen = kept.runs("cat d/f; ls many | wc -l");
+    assert!(seen.contains("2\n701\n"), "{seen}");
+    let applied = kept.agent(&["apply", &kept.id, "--yes"]);
+    assert_eq!(
+        fs::read_to_string(kept.root.join("src")).expect("the user's"),
+        "precious\n",
+        "{}",
+        applied.stderr
+    );
+    assert_eq!(fs::read_to_string(kept.root.join("many/700")).expect("the user's"), "700\n");
+    assert_eq!(fs::read_to_string(kept.root.join("d/f")).expect("the user's"), "2\n");
+}
+
+/// An overlay goes on to show a file that was replaced, as editors and git do it, with its former content.
+#[test]
+fn a_file_that_is_replaced_is_followed_and_is_no_change() {
+    for mode in ["copy", "overlay"] {
+        let call = agent().file("f", "1\n").file("g", "1\n").file("gone", "1\n").file("sub/h", "1\n");
+        host(call.workspace(), "git init -q .; git add .; git commit -qm first");
+        let mut kept = Kept::begin(call, mode, "cat f g gone sub/h; cat later; true");
+        host(
+            &kept.root,
+            "echo 2 > x; mv x f; sed -i s/1/3/ g; rm gone; echo 4 > later; git checkout -qb other; sed -i s/1/5/ sub/h; git commit -qam second",
+        );
+        let seen = kept.runs("cat f g later sub/h; ls; git log --oneline | wc -l; git status --short");
+        assert!(seen.contains("2\n3\n4\n5\nf\ng\nlater\nsub\n2\n?? later\n"), "{mode}: {seen}");
+        host(&kept.root, "git stash -q; git checkout -q master 2>/dev/null || git checkout -q main");
+        let seen = kept.runs("cat f g sub/h gone");
+        assert!(seen.contains("1\n1\n1\n1\n"), "{mode}: {seen}");
+        assert_eq!(kept.diff(), "", "{mode}");
+    }
+}
+
+/// A fork began with the files of the host as they were then, and its first prompt with all that had become secret.
+#[test]
+fn a_fork_shows_no_secret_that_came_since_the_session_looked() {
+    for mode in ["copy", "overlay"] {
+        let call = agent().file("f", "1\n").file(".npmrc", "registry=https://r/\n");
+        host(call.workspace(), "git init -q .; git add f; git commit -qm first");
+        let kept = Kept::begin(call, mode, "echo own > own");
+        host(
+            &kept.root,
+            "echo '//r/:_authToken=C4NARY' >> .npmrc; mkdir sub; echo TOKEN=C4NARY > sub/.env; git config http.extraheader C4NARY",
+        );
+        let forked = kept.agent(&["fork", &kept.id]).expect_code(0);
+        let id = forked.stdout.trim().to_owned();
+        let (_, seen) = prompt(kept.last.again(), &["--session", &id], "cat own; grep -rh C4NARY . ; true");
+        drop(kept.agent(&["sandbox", "rm", &id]));
+        assert!(seen.contains("own\n") && !seen.contains("C4NARY"), "{mode}: {seen}");
+    }
+}
+
+/// They stayed inside, empty; and a look at a repository with a submodule inside ended that it followed the host's.
+#[test]
+fn removed_directories_and_commits_beside_submodules_are_followed() {
+    let call = agent().file("a/b/c", "1\n").file("kept", "1\n");
+    host(
+        call.workspace(),
+        "git init -q ../lib; (cd ../lib; echo 1 > l; git add l; git commit -qm lib); git init -q .; git add .; \
+         git -c protocol.file.allow=always submodule --quiet add ../lib lib; git commit -qm first",
+    );
+    let mut kept = Kept::begin(call, "copy", "git status --short; git -C lib status --short");
+    host(&kept.root, "git rm -rq a; rm -rf a; git commit -qm second");
+    let seen = kept.runs("ls; git log --oneline | wc -l; git status --short");
+    assert!(seen.contains("kept\nlib\n2\n") && !seen.contains(" D") && !seen.contains("??"), "{seen}");
+    assert_eq!(kept.diff(), "");
+}
+
+/// A file that has lost its secret comes back, and the files of work trees inside of a bare repository are no secrets.
+#[test]
+fn what_is_no_secret_any_more_comes_back() {
+    let call = agent().file(".npmrc", "registry=https://r/\n").file("a", "1\n");
+    host(
+        call.workspace(),
+        "git init -q ../seed; (cd ../seed; mkdir src; echo 1 > src/a.c; git add .; git commit -qm seed); git clone -q --bare ../seed proj.git; \
+         git -C proj.git worktree add -q wt",
+    );
+    let mut kept = Kept::begin(call, "copy", "true");
+    host(
+        &kept.root,
+        "echo '//r/:_authToken=C4NARY' >> .npmrc; git -C proj.git config http.extraheader C4NARY",
+    );
+    let seen = kept.runs("ls -A; cat proj.git/wt/src/a.c; cat proj.git/config");
+    assert!(!seen.contains(".npmrc\n") && !seen.contains("C4NARY") && seen.contains("1\n"), "{seen}");
+    host(&kept.root, "echo registry=https://r/ > .npmrc");
+    assert!(kept.runs("cat .npmrc").contains("registry"));
+}
