@@ -38,6 +38,20 @@ fn what_is_known_is_not_asked_about() {
     assert!(asked.is_empty(), "these run what is written and nothing else: {asked:#?}");
 }
 
+/// A program that is trusted with what it runs is trusted with its words.
+#[test]
+fn the_words_of_an_allowed_program_are_not_asked_about() {
+    let rules = serde_json::json!({
+        "ask": { "it": { "commands": ["git push"] } },
+        "allow": { "tests": { "commands": ["cargo", "pytest"] } },
+    });
+    let rules: Rules = serde_json::from_value(rules).expect("rules");
+    let gate = Gate::new(rules, Approve::Risky, None).expect("a gate");
+    for command in ["cargo test mem", "pytest -k mem", "cargo run -- /proc/1/fd", "pytest proc/x"] {
+        assert_eq!(gate.judge(Some(Action::Command(command))), Judgement::Allow, "{command}");
+    }
+}
+
 /// A word that the shell computes may be the option or the value that a rule denies.
 #[test]
 fn what_may_be_what_a_rule_names_is_asked_about() {

@@ -106,6 +106,7 @@ impl<'s> Reader<'s, '_> {
                 self.shared.failures +=
                     usize::from(self.shared.has_read_only || variables::is_read_only(name));
                 self.shared.values.insert(name.to_owned(), Value::Any);
+                self.shared.emptied.insert(name.to_owned());
                 if is_list {
                     self.shared.lists.insert(name.to_owned());
                 }

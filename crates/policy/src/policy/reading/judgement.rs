@@ -2,6 +2,7 @@
 
 use super::super::findings::{Language, Word};
 use super::kernel;
+use super::places::tokens;
 use super::plain;
 use super::proven::{Command, Input, Proven, Read, Shared, refuse};
 use super::shell::{self, Run, Stdin};
@@ -53,8 +54,7 @@ impl Shared {
             command.targets.iter().map(|draft| draft.word(&value_of, false)).collect()
         };
         let targets: Vec<Vec<Word>> = self.commands.iter().map(targets_of).collect();
-        let given: Vec<Word> = self.given.iter().map(|draft| draft.word(&value_of, false)).collect();
-        kernel::check(&all, &targets, &given)?;
+        self.leads_to_no_process(&value_of)?;
         let mut runs = Vec::new();
         for ((at, command), targets) in self.commands.iter().enumerate().zip(targets) {
             let stdin = output.stdin(&command.input, 0);
@@ -75,6 +75,51 @@ impl Shared {
         }
         let assigned = self.values.into_keys().chain(self.passed).collect();
         Ok(Proven { runs, alters: self.alters, assigned })
+    }
+}
+
+impl Shared {
+    /// Refuses a script that may write to a file of a process.
+    fn leads_to_no_process(&self, value_of: &dyn Fn(&str) -> Value) -> Read<()> {
+        let is_above = |draft: &Draft| draft.word(value_of, false).text.split('/').any(|part| part == "..");
+        let goes_above = self.given.iter().any(is_above);
+        let is_filled = |name: &str| !goes_above && !self.emptied.contains(name);
+        let placed = |draft: &Draft| draft.placed(value_of, &is_filled);
+        let all: Vec<Vec<Word>> =
+            self.commands.iter().map(|command| command.words.iter().map(placed).collect()).collect();
+        let is_call =
+            |words: &Vec<Word>| words.first().is_some_and(|name| self.functions.contains(&name.text));
+        let is_set =
+            |words: &Vec<Word>| is_call(words) || words.first().is_some_and(|name| name.text == "set");
+        let takes_words = |words: &Vec<Word>| {
+            let name = words.first().map_or("", |program| program.text.as_str());
+            matches!(name, "read" | "mapfile" | "readarray" | "xargs")
+        };
+        let are_taken = all.iter().any(takes_words);
+        let is_captured = |at: usize| self.captured.iter().any(|commands| commands.contains(&at));
+        let mut printed: Vec<Word> = (0..all.len())
+            .filter(|&at| (are_taken || is_captured(at)) && plain::prints_names(&all[at]))
+            .flat_map(|at| all[at].iter().flat_map(|word| tokens(word).into_iter().chain([word.clone()])))
+            .collect();
+        if are_taken {
+            let texts = self.commands.iter().filter_map(|command| match command.input.own() {
+                Input::Text(draft) => Some(placed(draft)),
+                Input::Document(number) => self.bodies[*number].as_ref().map(|body| Word::fixed(&body.text)),
+                _ => None,
+            });
+            printed.extend(texts.flat_map(|text| tokens(&text)).collect::<Vec<_>>());
+        }
+        let given =
+            self.given.iter().map(placed).chain(all.iter().filter(|words| is_set(words)).flatten().cloned());
+        let commands: Vec<Vec<Word>> = self
+            .commands
+            .iter()
+            .zip(&all)
+            .filter(|(command, _)| !command.is_read)
+            .map(|(_, words)| words.clone())
+            .collect();
+        let targets = self.commands.iter().flat_map(|command| command.targets.iter().map(placed)).collect();
+        kernel::check(&kernel::Words { commands: &commands, targets, given: given.collect(), printed })
     }
 }
 

@@ -17,6 +17,7 @@ mod judgement;
 mod kernel;
 mod names;
 mod outputs;
+mod places;
 mod plain;
 mod proven;
 mod python;

@@ -13,6 +13,7 @@ use super::values::{Link, Value};
 use super::variables;
 use super::wrappers::Shell;
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 /// How deep constructs may be nested.
 const MAX_DEPTH: usize = 48;
@@ -81,6 +82,10 @@ pub struct Shared {
     pub(super) declared: HashSet<String>,
     /// Texts that variables are given.
     pub(super) given: Vec<Draft>,
+    /// Variables that are given what may be nothing.
+    pub(super) emptied: HashSet<String>,
+    /// Commands whose output is a part of words.
+    pub(super) captured: Vec<Range<usize>>,
     /// Variables that the script itself reads, or takes back.
     pub(super) read: HashSet<String>,
     /// Variables that expressions evaluate.
@@ -146,6 +151,16 @@ pub(super) enum Input {
     File,
     /// The same, of which others may read a part, or in place of which something else may be read.
     Shared(Box<Input>),
+}
+
+impl Input {
+    /// The input itself, whoever reads it.
+    pub(super) fn own(&self) -> &Self {
+        match self {
+            Self::Shared(input) => input.own(),
+            own => own,
+        }
+    }
 }
 
 /// A here-document whose lines come after this one.
@@ -561,8 +576,13 @@ impl<'s> Reader<'s, '_> {
         self.shared.changes_encoding |= variables::changes_encoding(name, text.as_deref());
     }
 
-    /// Notes what a variable is given. One that decides what runs is refused.
+    /// Notes what a variable is given, which may be nothing. One that decides what runs is refused.
     pub fn bind(&mut self, name: &str, value: Value) -> Read<()> {
+        self.shared.emptied.insert(name.to_owned());
+        self.bind_value(name, value)
+    }
+
+    fn bind_value(&mut self, name: &str, value: Value) -> Read<()> {
         let may_fail = self.shared.has_read_only || variables::is_read_only(name);
         self.shared.failures += usize::from(may_fail);
         let is_obeyed = variables::decides(name) && !variables::is_harmless(name);
@@ -579,11 +599,14 @@ impl<'s> Reader<'s, '_> {
     /// The same of a word, or of what it is divided into.
     pub fn bind_draft(&mut self, name: &str, draft: &Draft, is_divided: bool) -> Read<()> {
         self.shared.given.push(draft.clone());
+        if !draft.begins() {
+            self.shared.emptied.insert(name.to_owned());
+        }
         let reads = draft.parts.iter().any(|part| matches!(part, WordPart::Name { is_set: true, .. }));
         if !reads || variables::is_integer(name) {
-            return self.bind(name, draft.value(&|_| Value::Any, is_divided));
+            return self.bind_value(name, draft.value(&|_| Value::Any, is_divided));
         }
-        self.bind(name, Value::Digits)?;
+        self.bind_value(name, Value::Digits)?;
         self.shared.links.push(Link { name: name.to_owned(), draft: draft.clone(), is_divided });
         Ok(())
     }

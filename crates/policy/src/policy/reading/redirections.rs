@@ -115,7 +115,11 @@ impl Reader<'_, '_> {
 /// Refuses files through which a process, or the shell itself, is written to.
 fn check_target(target: &Draft) -> Read<()> {
     let word = target.word(&|_| Value::Any, false);
-    let is_device = word.text.contains("/dev") && !DEVICES.contains(&word.text.as_str());
+    let leads_there = match word.fixed {
+        true => word.text.starts_with('/') && word.text.trim_start_matches(['/', '.']).starts_with("dev/"),
+        false => word.text.contains("/dev"),
+    };
+    let is_device = leads_there && !DEVICES.contains(&word.text.as_str());
     if is_device || matches!(word.text.as_str(), "stdin" | "mem" | "fd") || word.text.starts_with("fd/") {
         return refuse("a redirection to a device");
     }

@@ -285,6 +285,7 @@ impl<'s> Reader<'s, '_> {
                     Quotes::Document => self.substitution_of_line()?,
                     _ => self.substitution()?,
                 }
+                self.shared.captured.push(first..self.shared.commands.len());
                 let written = written(self);
                 match self.printed(first, &written) {
                     (Value::Any, Value::Any) => WordPart::Changed { written, becomes: many },
@@ -402,6 +403,7 @@ impl<'s> Reader<'s, '_> {
         self.at = start + length;
         let value = Draft { parts: vec![WordPart::Fixed(self.text[start..self.at].to_owned())] };
         self.notes_encoding(name, Some(&value));
+        self.shared.given.push(value.clone());
         // What it holds already may come from outside of the script.
         let is_set = self.reads(name);
         match is_set {
@@ -563,7 +565,9 @@ impl<'s> Reader<'s, '_> {
         {
             return refuse("a substitution in backticks that shells read differently");
         }
+        let first = self.shared.commands.len();
         self.nested(code)?;
+        self.shared.captured.push(first..self.shared.commands.len());
         self.at = start + length + 2;
         let becomes = if quotes == Quotes::None { Becomes::Any } else { Becomes::One };
         draft.parts.push(WordPart::Changed { written: self.text[start..self.at].to_owned(), becomes });

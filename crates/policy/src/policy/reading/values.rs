@@ -1,6 +1,7 @@
 //! The values that a script gives to its variables, as far as they say what becomes of a word.
 
 use super::super::findings::{Becomes, Word};
+use super::places::MARK;
 use super::tokens::{Draft, WordPart, is_number, is_sum, may_fail};
 use std::collections::HashMap;
 
@@ -106,6 +107,44 @@ impl Draft {
         }
     }
 
+    /// Returns whether it begins with text, so that it is never nothing.
+    pub fn begins(&self) -> bool {
+        self.parts.first().is_some_and(|part| match part {
+            WordPart::Fixed(text) => !text.is_empty(),
+            WordPart::Alike(text) => text != "{",
+            WordPart::Number(_) => true,
+            _ => false,
+        })
+    }
+
+    /// The word as one of files, with [`MARK`]s around what may be nothing where the path may begin behind it, and with what such an expansion
+    /// puts in. `is_filled` says of a variable that it holds more than nothing.
+    pub fn placed(&self, value_of: &dyn Fn(&str) -> Value, is_filled: &dyn Fn(&str) -> bool) -> Word {
+        let (mut text, mut may_begin) = (String::new(), true);
+        for part in &self.parts {
+            let before = text.replace(MARK, "");
+            may_begin &= before.len() == before.matches('$').count();
+            let (inner, is_open) = match part {
+                WordPart::Fixed(part) | WordPart::Alike(part) => (part.as_str(), false),
+                WordPart::Number(_) => ("$", false),
+                WordPart::Name { name, is_set: true, .. } if is_filled(name) => ("$", false),
+                WordPart::Changed { written, .. } if matches!(written.as_str(), "~" | "{}") => {
+                    (written.as_str(), false)
+                }
+                WordPart::Changed { written, .. } => (put_in(written).unwrap_or("$"), true),
+                WordPart::Name { .. } | WordPart::Output { .. } => ("$", true),
+            };
+            let is_value = before.starts_with('-') || before.ends_with(['=', ':', '{', ',']);
+            let is_open = is_open && (may_begin || is_value || part.divides(value_of));
+            may_begin &= is_open || inner.is_empty();
+            match is_open {
+                true => text.extend([MARK.to_string().as_str(), inner, MARK.to_string().as_str()]),
+                false => text += inner,
+            }
+        }
+        Word { text, ..self.word(value_of, false) }
+    }
+
     /// Returns whether it begins with text as no option does.
     fn begins_plain(&self, value_of: &dyn Fn(&str) -> Value) -> bool {
         for part in &self.parts {
@@ -171,6 +210,18 @@ impl Draft {
             };
         }
         word
+    }
+}
+
+/// The text that an expansion may put in beside what the variable holds: of `${x:-/a}`, `/a`, and of `${x/b//a}`, `/a`.
+fn put_in(written: &str) -> Option<&str> {
+    let inner = written.strip_prefix("${")?.strip_suffix('}')?;
+    let rest =
+        inner.trim_start_matches(|c: char| c == '_' || c == '@' || c == '*' || c.is_ascii_alphanumeric());
+    match rest.trim_start_matches(':').chars().next()? {
+        '-' | '+' | '=' => Some(&rest.trim_start_matches(':')[1..]),
+        '/' => rest.trim_start_matches('/').split_once('/').map(|(_, text)| text),
+        _ => None,
     }
 }
 

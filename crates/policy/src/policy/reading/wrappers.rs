@@ -407,7 +407,7 @@ pub fn is_assignment(word: &str) -> bool {
 const FILE: &str = "$…";
 
 /// `find … -exec rm {} \;`; nothing where there are too many.
-fn executed(arguments: &[Word]) -> Option<Vec<Vec<Word>>> {
+pub fn executed(arguments: &[Word]) -> Option<Vec<Vec<Word>>> {
     let runs = |word: &Word| {
         matches!(
             word.text.as_str(),

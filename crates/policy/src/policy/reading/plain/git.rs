@@ -14,6 +14,12 @@ const GIT: &str = "\
     ls-tree merge-base mv name-rev reflog remote reset restore rev-list rev-parse rm shortlog show show-ref stash status switch tag version \
     worktree count-objects fsck merge diff-files diff-index diff-tree format-patch hash-object merge-tree submodule symbolic-ref whatchanged";
 
+/// Subcommands that write to no file outside of the repository's own.
+const READERS: &str = "\
+    add blame branch cat-file check-ignore cherry commit describe diff for-each-ref grep log ls-files ls-tree merge-base name-rev reflog \
+    remote rev-list rev-parse shortlog show show-ref status tag count-objects fsck diff-files diff-index diff-tree merge-tree symbolic-ref \
+    whatchanged";
+
 /// Options of `git commit` and `git tag` that neither take a value nor open an editor.
 const COMMIT: &str = "\
     -a --all -q --quiet -s --signoff -n --no-verify -v --verbose --amend --allow-empty --allow-empty-message --no-gpg-sign --no-status \
@@ -31,16 +37,7 @@ const GIT_EXCEPT: [&str; 6] =
 
 /// `git [-C DIR] [--no-pager] SUBCOMMAND`
 pub fn is_plain(arguments: &[Word]) -> bool {
-    let mut at = 0;
-    while let Some(word) = arguments.get(at) {
-        at += match word.text.as_str() {
-            "-C" if arguments.get(at + 1).is_none_or(Word::is_one) => 2,
-            "--no-pager" | "-P" => 1,
-            "-c" if arguments.get(at + 1).is_some_and(is_plain_setting) => 2,
-            _ => break,
-        };
-    }
-    let Some((subcommand, rest)) = arguments.get(at..).and_then(<[Word]>::split_first) else { return true };
+    let Some((subcommand, rest)) = subcommand(arguments) else { return true };
     if subcommand.text == "--version" {
         return rest.is_empty();
     }
@@ -82,6 +79,27 @@ pub fn is_plain(arguments: &[Word]) -> bool {
                 && !rest.iter().any(may_show_signature)
         }
     }
+}
+
+/// The subcommand, behind options of git itself that are known, and its arguments.
+fn subcommand(arguments: &[Word]) -> Option<(&Word, &[Word])> {
+    let mut at = 0;
+    while let Some(word) = arguments.get(at) {
+        at += match word.text.as_str() {
+            "-C" if arguments.get(at + 1).is_none_or(Word::is_one) => 2,
+            "--no-pager" | "-P" => 1,
+            "-c" if arguments.get(at + 1).is_some_and(is_plain_setting) => 2,
+            _ => break,
+        };
+    }
+    arguments.get(at..).and_then(<[Word]>::split_first)
+}
+
+/// Returns whether git, with arguments by which it starts nothing, writes to no file but its own.
+pub fn only_reads(arguments: &[Word]) -> bool {
+    subcommand(arguments).is_none_or(|(subcommand, rest)| {
+        is_in(READERS, &subcommand.text) && !rest.iter().any(|word| word.text.starts_with("--ou"))
+    })
 }
 
 /// Returns whether a format or an order may need a signature, which a program that the settings name verifies. The settings may name formats

@@ -7,8 +7,8 @@ mod git;
 mod options;
 mod wrapper;
 
-use super::super::findings::Word;
-use super::clients;
+use super::super::findings::{Language, Word};
+use super::{clients, wrappers};
 use options::lacks;
 pub use wrapper::wrapped_words;
 
@@ -35,6 +35,18 @@ const WITHOUT_INPUT: &str = "\
 const READERS: &str = "\
     cat tac head tail wc nl od hexdump strings cut paste join tr comm cmp diff rev fold fmt expand unexpand column grep egrep fgrep cksum \
     md5sum sha1sum sha256sum sha512sum base64 read";
+
+/// Further ones that write to no file of the kernel, whatever their arguments are: some write into none that is there already.
+const HARMLESS: &str = "\
+    rg ps pgrep pidof jq date cal uuidgen locale numfmt tsort lscpu dig host shellcheck du lsof ss netstat ping who uptime bc file \
+    sum sha224sum sha384sum b2sum base32 basenc zcat bzcat xzcat nm objdump readelf docker kubectl gh aws systemctl journalctl nslookup ip \
+    mapfile readarray sed rm touch chmod chown chgrp pkill sync exit return break continue";
+
+/// Programs that print what they are given, or names.
+const PRINTERS: &str = "echo printf ls find realpath readlink dirname basename";
+
+/// How many commands one may run that its arguments hold.
+const MAX_WRAPPED: usize = 256;
 
 /// Programs that read their standard input where no operand names a file: the number of operands that name none, and letters of options that
 /// may name one.
@@ -140,6 +152,92 @@ pub fn takes_numbers(program: &str) -> bool {
 pub fn writes_nothing(program: &str) -> bool {
     is_in(WITHOUT_INPUT, program) && !matches!(program, "cd" | "pushd" | "popd" | "touch")
         || is_in(READERS, program)
+}
+
+/// Returns whether a command writes to no file of the kernel that its words name, and leads nowhere: it neither changes the directory nor makes
+/// a link.
+pub fn only_reads(words: &[Word]) -> bool {
+    let Some((program, arguments)) = words.split_first() else { return true };
+    match name_of(&program.text) {
+        "find" => {
+            let prints = arguments.iter().any(|word| word.text.starts_with("-fprint") || word.text == "-fls");
+            let executed = wrappers::executed(arguments).unwrap_or_default();
+            !prints
+                && executed
+                    .iter()
+                    .flat_map(|command| with_wrapped(command))
+                    .all(|command| only_reads(&command))
+        }
+        "awk" | "gawk" | "mawk" | "nawk" => !arguments.iter().any(|word| word.text.contains('>')),
+        "sort" => !arguments
+            .iter()
+            .any(|word| word.text.starts_with('-') && word.text.contains('o') || word.may_be_option()),
+        "uniq" => arguments.iter().filter(|word| !word.is_flag()).count() < 2,
+        "git" => git::only_reads(arguments),
+        name => writes_nothing(name) || is_in(HARMLESS, name),
+    }
+}
+
+/// Returns whether a command prints what it is given, or names.
+pub fn prints_names(words: &[Word]) -> bool {
+    words.first().is_some_and(|program| is_in(PRINTERS, name_of(&program.text)))
+}
+
+/// The commands that a command consists of: its own words, and the commands in its arguments that it runs.
+pub fn with_wrapped(words: &[Word]) -> Vec<Vec<Word>> {
+    let (mut all, mut at) = (vec![words.to_vec()], 0);
+    while at < all.len() && all.len() < MAX_WRAPPED {
+        match known(&all[at]) {
+            Known::Wraps(start) => {
+                let inner = wrapped_words(&all[at], start);
+                all[at].truncate(start);
+                all.push(inner);
+            }
+            Known::Plain if name_of(&all[at][0].text) == "find" => {
+                let executed = wrappers::executed(&all[at][1..]);
+                all.extend(executed.unwrap_or_default());
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    all
+}
+
+/// Returns whether a command runs without a question because of what it is, so that its words have to be looked at.
+pub fn is_judged(words: &[Word]) -> bool {
+    let Some(program) = words.first() else { return false };
+    match known(words) {
+        Known::Plain | Known::Wraps(_) => true,
+        Known::Project => false,
+        Known::Nothing => is_shell(&program.text),
+    }
+}
+
+pub fn is_shell(program: &str) -> bool {
+    wrappers::language_of(program) == Some(Language::Shell)
+}
+
+/// The name of a program without a usual directory.
+pub fn name_of(program: &str) -> &str {
+    DIRECTORIES.iter().find_map(|at| program.strip_prefix(at)).unwrap_or(program)
+}
+
+/// The letters of tar's options; one that extracts is among them where none says what else is done.
+pub fn tar_letters(arguments: &[Word]) -> String {
+    let is_group = |(at, word): &(usize, &Word)| {
+        (*at == 0 || word.text.starts_with('-')) && !word.text.starts_with("--")
+    };
+    let mut letters: String =
+        arguments.iter().enumerate().filter(is_group).map(|(_, word)| word.text.as_str()).collect();
+    let long =
+        |names: &[&str]| arguments.iter().any(|word| names.iter().any(|name| word.text.starts_with(name)));
+    if long(&["--e", "--g"])
+        || !letters.contains(['c', 't', 'r', 'u']) && !long(&["--c", "--l", "--a", "--u"])
+    {
+        letters.push('x');
+    }
+    letters
 }
 
 /// Returns whether a command neither takes anything from its standard input, nor reads or writes what is in a file.
