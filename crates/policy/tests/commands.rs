@@ -116,3 +116,38 @@ fn a_rule_sees_what_it_names_in_every_spelling() {
     });
     assert_eq!(passed.collect::<Vec<_>>(), Vec::<&String>::new(), "these run although a rule names them");
 }
+
+/// A name that is like another one is not that one.
+#[test]
+fn a_rule_denies_nothing_else() {
+    let lines = [
+        ("git push --force", "git push origin main"),
+        ("git push --force", "git push origin main:main"),
+        ("git push --delete", "git push origin main"),
+        ("git push --force", "git commit -m +x"),
+        ("npm publish", "npm pack"),
+        ("npm init", "npm ci"),
+        ("npm run deploy", "npm run dep"),
+        ("npm run test:e2e", "npm run test"),
+        ("npm ci", "npm install"),
+        ("cargo run", "cargo build"),
+        ("docker rm", "docker container ls"),
+        ("docker rm", "docker image rm x"),
+        ("docker rm", "docker rmi x"),
+        ("terraform destroy", "terraform apply"),
+        ("helm uninstall", "helm list"),
+        ("gh api -X POST", "gh api x"),
+        ("gh api -X POST", "gh api -X GET x -f a=b"),
+        ("kubectl delete pod", "kubectl delete service x"),
+        ("make deploy", "make all"),
+        ("make deploy", "make deploy-docs"),
+        ("just deploy", "just build"),
+        ("go test -exec", "go test ./..."),
+        ("terraform apply -auto-approve", "terraform apply"),
+        ("docker run --privileged", "docker container run x"),
+    ];
+    let denied = lines.iter().filter(|(rule, command)| {
+        matches!(gate("deny", rule).judge(Some(Action::Command(command))), Judgement::Deny(_))
+    });
+    assert_eq!(denied.collect::<Vec<_>>(), Vec::<&(&str, &str)>::new(), "no rule names these");
+}

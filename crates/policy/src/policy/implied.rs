@@ -14,7 +14,7 @@ pub struct Implied {
     unless: &'static [(&'static str, bool)],
 }
 
-const IMPLIED: [Implied; 4] = [
+const IMPLIED: [Implied; 5] = [
     Implied {
         program: "curl",
         option: "-X",
@@ -36,6 +36,13 @@ const IMPLIED: [Implied; 4] = [
         value: "POST",
         by: &["--post-data", "--post-file"],
         unless: &[("--method", true)],
+    },
+    Implied {
+        program: "gh",
+        option: "-X",
+        value: "POST",
+        by: &["-f", "-F", "--raw-field", "--field", "--input"],
+        unless: &[("-X", true)],
     },
 ];
 
@@ -63,6 +70,16 @@ pub fn implied(program: &str, value: &str, arguments: &[Word]) -> Option<&'stati
         row.unless.iter().any(|&(flag, is_valued)| is_sure(option(flag), is_valued, row, arguments))
     };
     rows.filter(|row| row.by.iter().any(is_given)).find(|row| !is_off(row))
+}
+
+/// Returns the options that operands stand for: `git push origin +main` is forced, and `:main` deletes.
+pub fn implied_by_operands(program: &str, arguments: &[Word]) -> Vec<&'static str> {
+    let after = arguments.iter().position(|word| word.text == "push");
+    let Some(after) = after.filter(|_| program == "git") else { return Vec::new() };
+    let has = |is_it: &dyn Fn(&str) -> bool| arguments[after..].iter().any(|word| is_it(&word.text));
+    let forced = has(&|text| text.starts_with('+')).then_some("--force");
+    let deletes = has(&|text| text.trim_start_matches('+').starts_with(':') && !text.ends_with(':'));
+    forced.into_iter().chain(deletes.then_some("--delete")).collect()
 }
 
 /// Returns whether an option is given for sure, and is for all that the command asks for: it is not the value of another one, nothing takes it

@@ -9,6 +9,7 @@
 pub mod findings;
 mod implied;
 mod modes;
+mod other_names;
 mod pattern;
 #[cfg(feature = "grammars")]
 pub mod reading;

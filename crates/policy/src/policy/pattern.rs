@@ -1,8 +1,9 @@
 //! The pattern of a rule: a program with words it is called with, or a module or built-in.
 
 use super::findings::Word;
-use super::implied::implied;
+use super::implied::{implied, implied_by_operands};
 use super::modes::is_same_mode;
+use super::other_names;
 use super::spellings::{Flag, is_signal_value};
 use serde::Deserialize;
 use std::borrow::Cow;
@@ -10,7 +11,7 @@ use std::borrow::Cow;
 /// A program and, where given, subcommands and flags: `rm -rf`, `git push --force`.
 ///
 /// The program's directory and a version at the end of its name (`python3.12`, `gcc-14`) do not matter. Words without a dash are
-/// the first operands, in order (`git -C dir push` is `git push`, `git commit -m push` is not; those of `dd` come in any order). One
+/// the first operands, in order (`git -C dir push` is `git push`, `git commit -m push` is not; those of `dd` and `make` come in any order). One
 /// behind a flag may also be that flag's value, wherever both stand (`curl -X POST` is `curl URL --request=POST`). Up to three letters
 /// after one dash are single flags, in any order and grouping (`-rf` is `-r -v -f`); other flags count as written, with or without
 /// `=value`.
@@ -72,7 +73,7 @@ impl TryFrom<String> for CommandPattern {
             ));
         }
         let words: Vec<Word> = words.iter().map(Word::fixed).collect();
-        let words = with_words_of_old(program, &words);
+        let words = in_usual_words(program, &words);
         // `--name=value` is `--name value`.
         let divided = |word: &Word| match word.text.split_once('=').filter(|(name, _)| name.starts_with("--"))
         {
@@ -125,13 +126,50 @@ impl CommandPattern {
             Some((first, rest)) if names_toolchain(first) => rest,
             _ => arguments,
         };
-        let arguments = self.with_implied(with_words_of_old(&self.program, arguments));
-        let flags = self.flags.iter().map(|flag| self.option(flag).likeness(&arguments));
-        flags.chain([self.operands_likeness(&arguments)]).min().unwrap_or(Likeness::No)
+        let arguments = self.with_implied(in_usual_words(&self.program, arguments));
+        let likeness = |flag: &str| self.option(flag).likeness(&arguments);
+        let named = self.names().into_iter().map(|(operands, flags)| {
+            let flags = flags.into_iter().map(likeness);
+            flags.chain([self.operands_likeness(&operands, &arguments)]).min()
+        });
+        let flags = self.flags.iter().map(|flag| likeness(flag));
+        flags.chain([named.max().flatten().unwrap_or(Likeness::No)]).min().unwrap_or(Likeness::No)
+    }
+
+    /// The operands with each name that the subcommand has, and the options that such a name needs.
+    fn names(&self) -> Vec<(Vec<Operand>, Vec<&'static str>)> {
+        let Some((at, length, names)) = self.subcommand() else {
+            return vec![(self.operands.clone(), Vec::new())];
+        };
+        let named = |name: &Vec<&'static str>| {
+            let (flags, words): (Vec<&str>, Vec<&str>) = name.iter().partition(|word| word.starts_with('-'));
+            let (before, rest) = self.operands.split_at(at);
+            let words = words.into_iter().enumerate().map(|(nth, word)| {
+                let flag = rest[0].flag.clone().filter(|_| nth == 0);
+                Operand { text: word.to_owned(), flag }
+            });
+            (before.iter().cloned().chain(words).chain(rest[length..].iter().cloned()).collect(), flags)
+        };
+        names.iter().map(named).collect()
+    }
+
+    /// Where the operands name a subcommand that has several names, with how many, and those names. Before it may be values of flags.
+    fn subcommand(&self) -> Option<(usize, usize, &'static [Vec<&'static str>])> {
+        let operands: Vec<&str> = self.operands.iter().map(|operand| operand.text.as_str()).collect();
+        let values = self.operands.iter().take_while(|operand| operand.flag.is_some()).count();
+        (0..=values).find_map(|at| {
+            let (length, names) = other_names::of(&self.program, &operands[at..])?;
+            Some((at, length, names))
+        })
     }
 
     /// The arguments with an option that this pattern names and others stand for: `curl -d x` is `curl -X POST -d x`.
     fn with_implied<'w>(&self, arguments: Cow<'w, [Word]>) -> Cow<'w, [Word]> {
+        let by_operands = implied_by_operands(&self.program, &arguments);
+        let arguments = match by_operands.is_empty() {
+            true => arguments,
+            false => by_operands.into_iter().map(Word::fixed).chain(arguments.iter().cloned()).collect(),
+        };
         let values = self.operands.iter().filter(|operand| operand.flag.is_some());
         let mut rows = values.filter_map(|operand| implied(&self.program, &operand.text, &arguments));
         let Some(row) = rows.next() else { return arguments };
@@ -140,31 +178,35 @@ impl CommandPattern {
 
     fn option<'p>(&'p self, flag: &'p str) -> Flag<'p> {
         let is_alone = |operand: &&Operand| operand.flag.is_none();
-        let subcommand = self.operands.iter().find(is_alone).or(self.operands.first());
-        Flag { program: &self.program, subcommand: subcommand.map_or("", |operand| &operand.text), flag }
+        let written = self.operands.iter().find(is_alone).or(self.operands.first());
+        let usual = self.subcommand().map(|(.., names)| names[0][0]);
+        let subcommand = usual.or(written.map(|operand| operand.text.as_str()));
+        Flag { program: &self.program, subcommand: subcommand.unwrap_or_default(), flag }
     }
 
     /// Compares the operands, each that may be a flag's value as such and as an operand.
-    fn operands_likeness(&self, arguments: &[Word]) -> Likeness {
+    fn operands_likeness(&self, wanted: &[Operand], arguments: &[Word]) -> Likeness {
         let values: Vec<usize> =
-            (0..self.operands.len()).filter(|&n| self.operands[n].flag.is_some()).take(MAX_VALUES).collect();
+            (0..wanted.len()).filter(|&n| wanted[n].flag.is_some()).take(MAX_VALUES).collect();
         let likeness = |chosen: u32| {
             let is_value = |n: usize| {
                 values.iter().position(|&value| value == n).is_some_and(|bit| chosen >> bit & 1 == 1)
             };
-            let (given, operands): (Vec<usize>, Vec<usize>) =
-                (0..self.operands.len()).partition(|&n| is_value(n));
+            let (given, operands): (Vec<usize>, Vec<usize>) = (0..wanted.len()).partition(|&n| is_value(n));
             let as_value = |n: usize| {
-                let operand = &self.operands[n];
+                let operand = &wanted[n];
                 operand
                     .flag
                     .as_deref()
                     .map_or(Likeness::No, |flag| self.option(flag).value_likeness(arguments, &operand.text))
             };
-            let operands: Vec<&str> = operands.iter().map(|&n| self.operands[n].text.as_str()).collect();
-            let is_same = |given: &str, wanted: &str| is_same(&self.program, given, wanted);
+            let operands: Vec<&str> = operands.iter().map(|&n| wanted[n].text.as_str()).collect();
+            let is_same = |at: usize, given: &str, wanted: &str| {
+                is_same(&self.program, given, wanted)
+                    || at == 0 && other_names::is_beginning(&self.program, given, wanted)
+            };
             let operands = match self.program.as_str() {
-                "dd" => all_operands(&operands, arguments),
+                name if IN_ANY_ORDER.contains(&name) => all_operands(&operands, arguments),
                 _ => first_operands(&operands, arguments, &is_same),
             };
             given.into_iter().map(as_value).chain([operands]).min()
@@ -175,7 +217,11 @@ impl CommandPattern {
 
 /// Reads the arguments in every way at once: a word after a flag may be that flag's value or an operand.
 /// `matched[n]` says how sure it is that the first n operands have been seen and nothing else.
-fn first_operands(wanted: &[&str], arguments: &[Word], is_same: &dyn Fn(&str, &str) -> bool) -> Likeness {
+fn first_operands(
+    wanted: &[&str],
+    arguments: &[Word],
+    is_same: &dyn Fn(usize, &str, &str) -> bool,
+) -> Likeness {
     let mut matched = vec![Likeness::No; wanted.len() + 1];
     matched[0] = Likeness::Yes;
     let (mut after_flag, mut only_operands) = (false, false);
@@ -186,13 +232,13 @@ fn first_operands(wanted: &[&str], arguments: &[Word], is_same: &dyn Fn(&str, &s
             continue;
         }
         // A mode may begin with a dash: `chmod -w,+x`.
-        let may_be_mode = || wanted.iter().any(|wanted| is_same(&word.text, wanted));
+        let may_be_mode = || wanted.iter().enumerate().any(|(n, wanted)| is_same(n, &word.text, wanted));
         if !only_operands && word.is_flag() && !may_be_mode() {
             after_flag = !word.text.contains('=');
             continue;
         }
         for n in (0..wanted.len()).rev() {
-            let here = Likeness::of(word, is_same(&word.text, wanted[n]));
+            let here = Likeness::of(word, is_same(n, &word.text, wanted[n]));
             matched[n + 1] = matched[n + 1].max(matched[n].min(here));
             if !after_flag {
                 matched[n] = Likeness::No;
@@ -203,7 +249,7 @@ fn first_operands(wanted: &[&str], arguments: &[Word], is_same: &dyn Fn(&str, &s
     matched[wanted.len()]
 }
 
-/// The operands of `dd`, which come in any order.
+/// Operands that come in any order.
 fn all_operands(wanted: &[&str], arguments: &[Word]) -> Likeness {
     let is_same = |given: &str, wanted: &str| match (given.split_once('='), wanted.split_once('=')) {
         (Some((one, given)), Some((other, wanted))) => one == other && is_same("dd", given, wanted),
@@ -216,10 +262,21 @@ fn all_operands(wanted: &[&str], arguments: &[Word]) -> Likeness {
     wanted.iter().map(among).min().unwrap_or(Likeness::Yes)
 }
 
-/// The arguments of a program whose first word is of an old syntax, in the usual one: of tar, each option in it as a word of its own, and its
-/// value behind it, in the order of their letters; `tail +1f` follows the file.
-fn with_words_of_old<'w>(program: &str, arguments: &'w [Word]) -> Cow<'w, [Word]> {
+/// The arguments of a program in the usual syntax: of one that takes an option with one dash or two, names with two; of one whose first word
+/// is of an old syntax, that word in the new one: of tar, each option in it as a word of its own, and its value behind it, in the order of
+/// their letters; `tail +1f` follows the file.
+fn in_usual_words<'w>(program: &str, arguments: &'w [Word]) -> Cow<'w, [Word]> {
     let Some((first, rest)) = arguments.split_first() else { return Cow::Borrowed(arguments) };
+    if ONE_DASH_OR_TWO.contains(&program) {
+        let usual = |word: &Word| match word.text.trim_start_matches('-') {
+            name if !word.is_flag() || name.is_empty() => word.clone(),
+            name if name.split('=').next().is_some_and(|name| name.len() == 1) => {
+                Word { text: format!("-{name}"), ..word.clone() }
+            }
+            name => Word { text: format!("--{name}"), ..word.clone() },
+        };
+        return arguments.iter().map(usual).collect();
+    }
     let follows = |count: &str| {
         count.trim_start_matches(|c: char| c.is_ascii_digit()).trim_end_matches(['b', 'c', 'l']).is_empty()
     };
@@ -286,6 +343,11 @@ fn is_same_path(given: &str, wanted: &str) -> bool {
     given.starts_with('/') == wanted.starts_with('/') && parts(given) == parts(wanted)
 }
 
+/// Programs whose operands may come in any order: assignments, or targets.
+const IN_ANY_ORDER: [&str; 11] =
+    ["dd", "make", "gmake", "ninja", "just", "rake", "task", "gradle", "gradlew", "mvn", "ant"];
+/// Programs whose options may have one dash or two, as Go's package for them takes them.
+const ONE_DASH_OR_TWO: [&str; 7] = ["go", "terraform", "tofu", "packer", "vault", "consul", "nomad"];
 /// Letters of tar's options that take a value.
 const TAR_VALUES: &str = "bCfFgHIKLNTVX";
 /// Programs whose first operand is another program.
