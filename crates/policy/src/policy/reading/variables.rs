@@ -20,7 +20,7 @@ const OBEYED_PREFIXES: &str = "\
     BASH LD_ DYLD_ GIT_ PYTHON PERL RUBY NODE_ npm_ NPM_ JAVA _JAVA JDK_ MAKE CARGO_ RUST LESS TAR_ XDG_ SSH_ SUDO_ GREP_ TEXTDOMAIN \
     RIPGREP_ CURL_ OPENSSL_ SSL_ KRB5 GSS_ GPG_ AWK GAWK_ PKG_CONFIG GCC_ CMAKE_ CTEST_ MESON_ NINJA_ GRADLE_ MAVEN_ M2_ GEM_ BUNDLE_ \
     PIP_ POETRY_ UV_ TOX_ NOX_ PYTEST_ MYPY YARN_ PNPM_ COREPACK_ VOLTA_ DENO_ BUN_ DOTNET_ MSBUILD NUGET_ BAZEL MIX_ ERL_ ELIXIR_ \
-    ASDF_ MISE_ PYENV_ RBENV_ DOCKER_ KUBECONFIG";
+    ASDF_ MISE_ PYENV_ RBENV_ DOCKER_ CONTAINER KUBE AWS_ BOTO GH_ SYSTEMD_ DEBUGINFOD_ REDISCLI_";
 /// Variables of the shell that hold whole numbers, so that what they are given is evaluated.
 const INTEGERS: [&str; 5] = ["RANDOM", "SRANDOM", "OPTIND", "HISTCMD", "SECONDS"];
 /// Variables that the shell gives other texts than the script does: of the last command, and of directories.

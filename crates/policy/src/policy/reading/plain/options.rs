@@ -121,7 +121,7 @@ pub fn start_nothing(name: &str, arguments: &[Word]) -> Option<bool> {
     let (_, options) = EXCEPT.iter().find(|(known, _)| *known == name)?;
     let others = match name {
         "tar" => is_local_archive(arguments),
-        "curl" => !may_write_by_url(arguments),
+        "curl" => !may_write_by_url(arguments) && !may_name_engine(arguments),
         _ => true,
     };
     Some(others && lacks(name, arguments, options))
@@ -217,6 +217,15 @@ fn is_local_archive(arguments: &[Word]) -> bool {
         })
 }
 
+/// Returns whether a certificate or a key of curl's may be one that a library holds, which OpenSSL loads by the configuration of the user.
+fn may_name_engine(arguments: &[Word]) -> bool {
+    let is_open = |at: usize| {
+        let is_value = arguments[at].text.starts_with("-E") || at > 0 && arguments[at - 1].text == "-E";
+        is_value && !arguments[at].fixed || arguments[at].text.to_ascii_lowercase().contains("pkcs11:")
+    };
+    (0..arguments.len()).any(is_open)
+}
+
 /// Returns whether curl may send a file to another one of this machine, whose path a URL may spell otherwise: `-T f file:///%70roc/…`.
 fn may_write_by_url(arguments: &[Word]) -> bool {
     let sends = |word: &Word| {
@@ -241,8 +250,18 @@ fn may_write_by_url(arguments: &[Word]) -> bool {
             && arguments[at].is_one()
             && (at < 2 || !arguments[at - 2].is_flag() || is_switch(&arguments[at - 2]))
     };
+    // URLs may stand in a file.
+    let are_elsewhere = |at: usize| {
+        let text = arguments[at].text.as_str();
+        let is_url = |option: &str| option.len() > 2 && "--url".starts_with(option);
+        text.split_once('=').is_some_and(|(option, value)| is_url(option) && value.starts_with('@'))
+            || text.starts_with('@') && at > 0 && is_url(&arguments[at - 1].text)
+    };
     // Another option says what a URL without a scheme is, and where one may lead.
-    let is_doubtful =
-        |at: usize| arguments[at].text.starts_with("--prot") || !is_sent(at) && is_file(&arguments[at]);
+    let is_doubtful = |at: usize| {
+        arguments[at].text.starts_with("--prot")
+            || !is_sent(at) && is_file(&arguments[at])
+            || are_elsewhere(at)
+    };
     arguments.iter().any(sends) && (0..arguments.len()).any(is_doubtful)
 }
