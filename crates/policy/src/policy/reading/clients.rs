@@ -15,7 +15,7 @@ const fn client(command: &'static str, switches: &'static str, valued: &'static 
     Client { command, switches, valued }
 }
 
-const CLIENTS: [Client; 24] = [
+const CLIENTS: [Client; 36] = [
     client(
         "docker ps",
         "-a --all -q --quiet -l --latest -s --size --no-trunc",
@@ -23,6 +23,11 @@ const CLIENTS: [Client; 24] = [
     ),
     client("docker images", "-a --all -q --quiet --digests --no-trunc", "-f --filter --format"),
     client("docker logs", "-f --follow -t --timestamps --details", "-n --tail --since --until"),
+    // `docker info` starts each of the client's plugins, and `docker compose` is one that the project's files may name programs to.
+    client("docker version", "", "-f --format"),
+    client("docker stats", "-a --all --no-stream --no-trunc", "--format"),
+    client("docker network ls", "-q --quiet --no-trunc", "-f --filter --format"),
+    client("docker volume ls", "-q --quiet", "-f --filter --format"),
     client("docker inspect", "-s --size", "-f --format --type"),
     client(
         "kubectl get",
@@ -36,12 +41,24 @@ const CLIENTS: [Client; 24] = [
         "-n --namespace -c --container -l --selector --tail --since --since-time --context",
     ),
     client("kubectl config current-context", "", ""),
+    client("kubectl config get-contexts", "--no-headers", "-o --output"),
+    client(
+        "kubectl top",
+        "-A --all-namespaces --containers --no-headers --sum --show-capacity",
+        "-n --namespace -l --selector --field-selector --sort-by --context",
+    ),
+    client("kubectl version", "--client", "-o --output --context"),
     client(
         "gh pr list",
         "-d --draft",
         "-s --state -L --limit -B --base -H --head -l --label -a --assignee -A --author -S --search --json -q --jq -R --repo",
     ),
     client("gh pr view", "-c --comments", "--json -q --jq -R --repo"),
+    client("gh pr diff", "--name-only --patch", "--color -R --repo"),
+    client("gh pr checks", "--required --watch --fail-fast", "-i --interval --json -q --jq -R --repo"),
+    client("gh pr status", "-c --conflict-status", "--json -q --jq -R --repo"),
+    client("gh repo view", "", "-b --branch --json -q --jq"),
+    client("gh auth status", "-a --active", "--hostname"),
     client(
         "gh issue list",
         "",

@@ -123,8 +123,8 @@ const INTERPRETERS: [Interpreter; 5] = [
     },
 ];
 
-/// Options of shells that name no file of commands, and what may follow them.
-const PLAIN_FLAGS: [&str; 9] = ["-e", "-u", "-x", "-eu", "-ex", "-eux", "-o", "-euo", "-exo"];
+/// Options of shells that name no file of commands, the last of which takes what may follow them.
+const PLAIN_FLAGS: &str = "euxo";
 const PLAIN_SETTINGS: [&str; 4] = ["pipefail", "errexit", "nounset", "xtrace"];
 
 /// How many ways of reading a wrapper's arguments are followed.
@@ -276,7 +276,7 @@ fn interpret(interpreter: &Interpreter, arguments: &[Word], stdin: &Stdin, insid
                 break;
             }
         } else if interpreter.is_flag(word) {
-            inside.is_inexact |= is_shell && at < code_at && !PLAIN_FLAGS.contains(&word.text.as_str());
+            inside.is_inexact |= is_shell && at < code_at && !is_plain_group(&word.text);
         } else if after_flag {
             inside.is_inexact |= is_shell && at < code_at && !PLAIN_SETTINGS.contains(&word.text.as_str());
         }
@@ -294,6 +294,12 @@ fn interpret(interpreter: &Interpreter, arguments: &[Word], stdin: &Stdin, insid
         Stdin::Pipe if !has_script => inside.unreadable = Some("what an interpreter reads from a pipe"),
         _ => {}
     }
+}
+
+/// Returns whether the options of a shell in a word name no file of commands, and at most one takes a setting.
+fn is_plain_group(word: &str) -> bool {
+    let letters = word.strip_prefix('-').unwrap_or_default();
+    letters.chars().all(|letter| PLAIN_FLAGS.contains(letter)) && letters.matches('o').count() < 2
 }
 
 impl Interpreter {

@@ -12,7 +12,7 @@ const FORMATS: &str = "oneline short medium full fuller reference email mboxrd r
 const GIT: &str = "\
     add apply blame branch cat-file check-ignore checkout cherry clean commit config describe diff for-each-ref grep init log ls-files \
     ls-tree merge-base mv name-rev reflog remote reset restore rev-list rev-parse rm shortlog show show-ref stash status switch tag version \
-    worktree count-objects fsck merge diff-files diff-index diff-tree format-patch hash-object merge-tree submodule symbolic-ref whatchanged";
+    worktree bisect count-objects fsck merge diff-files diff-index diff-tree format-patch hash-object merge-tree submodule symbolic-ref whatchanged";
 
 /// Subcommands that write to no file outside of the repository's own.
 const READERS: &str = "\
@@ -68,6 +68,9 @@ pub fn is_plain(arguments: &[Word]) -> bool {
             Some("get-url") => rest[1..].iter().all(|word| word.fixed),
             Some(_) => false,
         },
+        "bisect" => {
+            matches!(rest, [word] if word.fixed && matches!(word.text.as_str(), "start" | "log" | "reset"))
+        }
         "worktree" | "submodule" => {
             rest.first().is_some_and(|word| {
                 matches!((name, word.text.as_str()), ("worktree", "list") | ("submodule", "status"))
