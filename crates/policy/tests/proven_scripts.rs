@@ -167,10 +167,20 @@ const EXPRESSIONS: [&str; 11] = [
     ": $((n-=9))",
 ];
 /// Commands that may write to what a shell reads its script from, or take a part of it: `o` is another name of the input, `p` of the output.
-const REACHING: [&str; 6] =
-    ["echo pz > o", "head -c 9 o < f", "head -n 1 < o", "read x < o", "ls > o", "echo pz >> q"];
+const REACHING: [&str; 10] = [
+    "echo pz > o",
+    "head -c 9 o < f",
+    "head -n 1 < o",
+    "read x < o",
+    "ls > o",
+    "echo pz >> q",
+    "tee {o,f} < f",
+    "echo pz > ${none:-o}",
+    "find . -name f -exec tee o +",
+    "env tee o < f",
+];
 /// The text of a script, the ways that it takes, and the shells that read it.
-const TO_SHELL: [&str; 10] = [
+const TO_SHELL: [&str; 14] = [
     "printf ' ls a; pw' | tee | SHELL",
     "printf ' ls a; pw' | tee p | SHELL",
     "printf ' ls a; pw' | tee -a /dev/stdout | SHELL",
@@ -181,6 +191,10 @@ const TO_SHELL: [&str; 10] = [
     "SHELL <<'E' > o\necho pz\npw\nE\n",
     "echo 'echo pz' | SHELL >> o",
     "ln -s /dev/stdin q",
+    "env ln -s {/dev/stdin,q}",
+    "ln -s $none/dev/stdin q",
+    "timeout 5 ln -s ${none:-/dev}/stdin q",
+    "setsid -f SHELL -c 'echo pz > o'; echo ls | SHELL",
 ];
 /// Parts of scripts, without a grammar.
 const TOKENS: [&str; 68] = [
@@ -540,7 +554,8 @@ impl Place {
             fs::write(&file, text).expect("a stub");
             fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("a mode");
         }
-        let own = ["env", "xargs", "timeout", "nice", "find", "sed", "seq", "date", "tee", "head", "ln"];
+        let own =
+            ["env", "xargs", "timeout", "nice", "find", "sed", "seq", "date", "tee", "head", "ln", "setsid"];
         let own = own.map(|name| (name, name));
         for (name, program) in own.into_iter().chain([("bash", "bash"), ("sh", "dash")]) {
             if let Some(shell) = installed(program) {

@@ -48,8 +48,9 @@ impl Shared {
         // What a function runs, it may run wherever it is called.
         let calls = |words: &Vec<Word>| words.first().is_some_and(|name| self.functions.contains(&name.text));
         let mut commands = self.commands.iter().zip(&all);
-        let everywhere =
-            self.has_background || commands.any(|(command, words)| command.has_company && calls(words));
+        let everywhere = self.has_background
+            || all.iter().any(|words| leaves_behind(words))
+            || commands.any(|(command, words)| command.has_company && calls(words));
         let targets_of = |command: &Command| -> Vec<Word> {
             command.targets.iter().map(|draft| draft.word(&value_of, false)).collect()
         };
@@ -126,6 +127,12 @@ impl Shared {
 /// Returns whether what is written there is gone.
 pub(super) fn is_nowhere(target: &Word) -> bool {
     target.fixed && target.text == "/dev/null"
+}
+
+/// Returns whether a command runs another one that goes on behind it: `setsid -f`.
+fn leaves_behind(words: &[Word]) -> bool {
+    let forks = |word: &Word| word.is_flag() && word.text.contains('f') || word.may_be_option();
+    words.iter().any(|word| plain::name_of(&word.text) == "setsid") && words.iter().any(forks)
 }
 
 fn is_shell(words: &[Word]) -> bool {

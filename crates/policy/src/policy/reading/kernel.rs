@@ -73,7 +73,8 @@ pub fn check(script: &Words<'_>) -> Read<()> {
     let is_given = |word: &Word| {
         places(word).iter().any(|place| is_it(place) || !place.is_rest && is_root(&place.word.text))
     };
-    if is_open && (script.given.iter().any(is_given) || script.printed.iter().any(is_led)) {
+    let is_printed = |word: &Word| is_led(word) || may_be_open(word);
+    if is_open && (script.given.iter().any(is_given) || script.printed.iter().any(is_printed)) {
         return refuse("a variable that may lead to a file of a process");
     }
     Ok(())
