@@ -71,7 +71,7 @@ pub fn check(script: &Words<'_>) -> Read<()> {
     // Where no word that may be written to is open, no variable is a part of one.
     let is_open = written.iter().chain(&script.targets).any(|word| !word.fixed);
     let is_given = |word: &Word| {
-        places(word).iter().any(|place| is_it(place) || !place.is_rest && is_root(&place.word.text))
+        places(word).iter().any(|place| is_it(place) || !place.is_rest && may_begin_there(&place.word.text))
     };
     let is_printed = |word: &Word| is_led(word) || may_be_open(word);
     if is_open && (script.given.iter().any(is_given) || script.printed.iter().any(is_printed)) {
@@ -257,12 +257,13 @@ fn may_link(words: &[Word]) -> bool {
     }
 }
 
-/// Returns whether a word may be an open file of the process itself.
+/// Returns whether a word may be an open file of the process itself, below a directory that may be the root by another name.
 fn may_be_open(word: &Word) -> bool {
-    let is = matcher(word);
+    let (is, parts) = (matcher(word), parts(&word.text));
     let is_open = |file: &str| ["fd", "stdin", "stdout", "stderr"].iter().any(|name| is(file, name));
-    let rest = below_root(&word.text, |part| is(part, "dev"));
-    rest.is_some_and(|rest| rest.first().is_some_and(|file| is_open(file)))
+    let of_root = below_root(&word.text, |part| is(part, "dev"));
+    of_root.is_some_and(|rest| rest.first().is_some_and(|file| is_open(file)))
+        || parts.windows(2).any(|pair| pair[0] == "dev" && ["stdin", "stdout", "stderr"].contains(&pair[1]))
 }
 
 /// Returns whether a command goes to a place from which a relative path leads to such files, given whether others go upwards.
@@ -307,6 +308,12 @@ fn is_root(text: &str) -> bool {
         depth = if part == ".." { depth.saturating_sub(1) } else { depth + 1 };
     }
     text.starts_with('/') && depth == 0
+}
+
+/// Returns whether a text is the root, or the beginning of such a file's name.
+fn may_begin_there(text: &str) -> bool {
+    let is_beginning = |name: &&str| text.starts_with('/') && name.starts_with(text);
+    is_root(text) || ["/proc", "/sys", "/dev"].iter().any(|name| is_beginning(&name))
 }
 
 /// Returns whether a path is nothing but directories above the own one, or above that of a user.
