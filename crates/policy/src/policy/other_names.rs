@@ -6,17 +6,17 @@ use std::sync::LazyLock;
 const OTHER_NAMES: &str = include_str!("other_names.txt");
 
 /// The programs, and the names, each of one or more words.
-struct Row {
+struct NameRow {
     programs: Vec<&'static str>,
     names: Vec<Vec<&'static str>>,
 }
 
-static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| OTHER_NAMES.lines().filter_map(row).collect());
+static ROWS: LazyLock<Vec<NameRow>> = LazyLock::new(|| OTHER_NAMES.lines().filter_map(row).collect());
 
-fn row(line: &'static str) -> Option<Row> {
+fn row(line: &'static str) -> Option<NameRow> {
     let (programs, names) = line.split_once(": ").filter(|_| !line.starts_with('#'))?;
     let words = |name: &'static str| name.split(' ').collect();
-    Some(Row { programs: programs.split(' ').collect(), names: names.split(" = ").map(words).collect() })
+    Some(NameRow { programs: programs.split(' ').collect(), names: names.split(" = ").map(words).collect() })
 }
 
 /// The names that mean the same as the one with which these operands begin, that one among them, the usual one first; and how many operands

@@ -268,14 +268,20 @@ fn all_operands(wanted: &[&str], arguments: &[Word]) -> Likeness {
 fn in_usual_words<'w>(program: &str, arguments: &'w [Word]) -> Cow<'w, [Word]> {
     let Some((first, rest)) = arguments.split_first() else { return Cow::Borrowed(arguments) };
     if ONE_DASH_OR_TWO.contains(&program) {
-        let usual = |word: &Word| match word.text.trim_start_matches('-') {
-            name if !word.is_flag() || name.is_empty() => word.clone(),
-            name if name.split('=').next().is_some_and(|name| name.len() == 1) => {
-                Word { text: format!("-{name}"), ..word.clone() }
+        let usual = |word: &Word| {
+            let name = word.text.trim_start_matches('-');
+            let as_word = |text: String| Word { text, ..word.clone() };
+            match name.split_once('=').unwrap_or((name, "")) {
+                ("", _) => vec![word.clone()],
+                _ if !word.is_flag() => vec![word.clone()],
+                (letter, "") if letter.len() == 1 => vec![as_word(format!("-{letter}"))],
+                (letter, value) if letter.len() == 1 => {
+                    vec![as_word(format!("-{letter}")), as_word(value.to_owned())]
+                }
+                _ => vec![as_word(format!("--{name}"))],
             }
-            name => Word { text: format!("--{name}"), ..word.clone() },
         };
-        return arguments.iter().map(usual).collect();
+        return arguments.iter().flat_map(usual).collect();
     }
     let follows = |count: &str| {
         count.trim_start_matches(|c: char| c.is_ascii_digit()).trim_end_matches(['b', 'c', 'l']).is_empty()

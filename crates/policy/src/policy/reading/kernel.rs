@@ -1,7 +1,7 @@
 //! Files of the kernel that it obeys, and those through which a process can be written to: no word of a script leads there.
 
 use super::super::findings::{Becomes, Word};
-use super::places::{MARK, Place, places, tokens};
+use super::places::{MARK, MaybePath, places, tokens};
 use super::plain;
 use super::proven::{Read, refuse};
 
@@ -49,7 +49,7 @@ pub fn check(script: &Words<'_>) -> Read<()> {
         return refuse("another name of a file of a process, or of the root");
     }
     let written: Vec<Word> = judged().flat_map(|words| written(words)).collect();
-    let is_it = |place: &Place| is_of_process(place) || is_of_kernel(place);
+    let is_it = |place: &MaybePath| is_of_process(place) || is_of_kernel(place);
     let is_led = |word: &Word| places(word).iter().any(is_it);
     if written.iter().chain(&script.targets).any(is_led) {
         return refuse("a file of a process");
@@ -160,7 +160,7 @@ fn matcher(word: &Word) -> impl Fn(&str, &str) -> bool {
 }
 
 /// Returns whether it names a file of `/proc` through which a process can be written to, or one that the kernel obeys, or may do so.
-fn is_of_process(place: &Place) -> bool {
+fn is_of_process(place: &MaybePath) -> bool {
     let (text, is) = (place.word.text.as_str(), matcher(&place.word));
     let parts = parts(text);
     let is_glob_at_root = !place.is_rest && !place.word.fixed && text.starts_with('/') && {
@@ -199,7 +199,7 @@ fn is_process(word: &Word, part: &str) -> bool {
 
 /// Returns whether a word leads to what the kernel obeys, or to the files that a process has open: `/dev/fd` is a directory of `/proc`, and so
 /// is what lies above it.
-fn is_of_kernel(place: &Place) -> bool {
+fn is_of_kernel(place: &MaybePath) -> bool {
     let (word, text) = (&place.word, place.word.text.as_str());
     let is_glob = |part: &str| !word.fixed && part.contains(GLOB);
     // Behind what is usually not empty, a glob of any name means files of the project.
@@ -268,7 +268,7 @@ fn may_be_open(word: &Word) -> bool {
 
 /// Returns whether a command goes to a place from which a relative path leads to such files, given whether others go upwards.
 fn goes_to_root(words: &[Word], is_above: bool) -> bool {
-    let is_there = |place: &Place| {
+    let is_there = |place: &MaybePath| {
         let (text, is) = (place.word.text.as_str(), matcher(&place.word));
         let mut parts = text.split('/').filter(|part| !matches!(*part, "" | "."));
         let has_above = text.split('/').any(|part| part == "..");
@@ -278,7 +278,7 @@ fn goes_to_root(words: &[Word], is_above: bool) -> bool {
         let leads = !place.is_rest && has_above || parts.next().map_or(!place.is_rest, is_root);
         text.starts_with('/') && leads || text.starts_with('~') && has_above
     };
-    let is_name = |place: &Place| {
+    let is_name = |place: &MaybePath| {
         let (parts, is) = (parts(&place.word.text), matcher(&place.word));
         place.is_rest
             && ["dev", "proc", "sys"].iter().any(|name| parts.get(1).is_some_and(|part| is(part, name)))
@@ -330,7 +330,7 @@ fn fills_root(words: &[Word]) -> bool {
     let is_high = |text: &str| {
         is_root(text) || is_above(text) && (name == "find" || name != "git" && text.matches("..").count() > 1)
     };
-    let is_there = |place: &Place| {
+    let is_there = |place: &MaybePath| {
         let text = place.word.text.as_str();
         let value = match text.split_once('=') {
             Some((_, value)) => value,

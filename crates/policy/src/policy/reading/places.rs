@@ -14,19 +14,19 @@ pub fn tokens(word: &Word) -> Vec<Word> {
 }
 
 /// A text that a word may be.
-pub struct Place {
+pub struct MaybePath {
     pub word: Word,
     /// Set if something stands before it that is usually not empty, so that a glob in it hardly means the root.
     pub is_rest: bool,
 }
 
 /// The texts that a word may be: of each of its braces, and without what may be nothing at its beginning.
-pub fn places(word: &Word) -> Vec<Place> {
+pub fn places(word: &Word) -> Vec<MaybePath> {
     let texts = match word.fixed {
         true => vec![word.text.clone()],
         false => alternatives(&word.text),
     };
-    let place = |text: &str, is_rest: bool| Place {
+    let place = |text: &str, is_rest: bool| MaybePath {
         word: Word { text: text.replace(MARK, ""), ..word.clone() },
         is_rest,
     };

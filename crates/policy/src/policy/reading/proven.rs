@@ -154,7 +154,7 @@ pub(super) enum Input {
 }
 
 impl Input {
-    /// The input itself, whoever reads it.
+    /// The input itself, where others may read a part of it.
     pub(super) fn own(&self) -> &Self {
         match self {
             Self::Shared(input) => input.own(),
