@@ -72,6 +72,7 @@ pub fn check(script: &Words<'_>) -> Read<()> {
     let is_open = written.iter().chain(&script.targets).any(|word| !word.fixed);
     let is_given = |word: &Word| {
         places(word).iter().any(|place| is_it(place) || !place.is_rest && may_begin_there(&place.word.text))
+            || tokens(word).iter().any(is_led)
     };
     let is_printed = |word: &Word| is_led(word) || may_be_open(word);
     if is_open && (script.given.iter().any(is_given) || script.printed.iter().any(is_printed)) {
@@ -312,8 +313,8 @@ fn is_root(text: &str) -> bool {
 
 /// Returns whether a text is the root, or the beginning of such a file's name.
 fn may_begin_there(text: &str) -> bool {
-    let is_beginning = |name: &&str| text.starts_with('/') && name.starts_with(text);
-    is_root(text) || ["/proc", "/sys", "/dev"].iter().any(|name| is_beginning(&name))
+    is_root(text)
+        || text.starts_with('/') && ["/proc", "/sys", "/dev"].iter().any(|name| name.starts_with(text))
 }
 
 /// Returns whether a path is nothing but directories above the own one, or above that of a user.

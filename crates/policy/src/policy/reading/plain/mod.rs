@@ -172,7 +172,9 @@ pub fn only_reads(words: &[Word]) -> bool {
         "sort" => !arguments
             .iter()
             .any(|word| word.text.starts_with('-') && word.text.contains('o') || word.may_be_option()),
-        "uniq" => arguments.iter().filter(|word| !word.is_flag()).count() < 2,
+        "uniq" => {
+            arguments.iter().filter(|word| !word.is_flag()).count() < 2 && arguments.iter().all(Word::is_one)
+        }
         "git" => git::only_reads(arguments),
         name => writes_nothing(name) || is_in(HARMLESS, name),
     }
