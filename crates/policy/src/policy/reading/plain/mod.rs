@@ -8,6 +8,7 @@ mod options;
 mod wrapper;
 
 use super::super::findings::{Language, Word};
+use super::places::MARK;
 use super::{clients, wrappers};
 use options::lacks;
 pub use wrapper::wrapped_words;
@@ -38,7 +39,7 @@ const READERS: &str = "\
 
 /// Further ones that write to no file of the kernel, whatever their arguments are: some write into none that is there already.
 const HARMLESS: &str = "\
-    rg ps pgrep pidof jq date cal uuidgen locale numfmt tsort lscpu dig host shellcheck du lsof ss netstat ping who uptime bc file \
+    rg ps pgrep pidof jq date cal uuidgen locale numfmt tsort lscpu dig host shellcheck du netstat ping who uptime bc file \
     sum sha224sum sha384sum b2sum base32 basenc zcat bzcat xzcat nm objdump readelf docker kubectl gh aws systemctl journalctl nslookup ip \
     mapfile readarray sed rm touch chmod chown chgrp pkill sync exit return break continue";
 
@@ -158,9 +159,17 @@ pub fn writes_nothing(program: &str) -> bool {
 /// a link.
 pub fn only_reads(words: &[Word]) -> bool {
     let Some((program, arguments)) = words.split_first() else { return true };
+    let may_be_option = |word: &Word| {
+        let text = word.text.trim_start_matches(MARK).to_owned();
+        Word { text, ..word.clone() }.may_be_option()
+    };
     match name_of(&program.text) {
         "find" => {
-            let prints = arguments.iter().any(|word| word.text.starts_with("-fprint") || word.text == "-fls");
+            let prints = arguments.iter().any(|word| {
+                word.text.starts_with("-fprint")
+                    || word.text == "-fls"
+                    || word.text != "{}" && may_be_option(word)
+            });
             let executed = wrappers::executed(arguments).unwrap_or_default();
             !prints
                 && executed
@@ -171,7 +180,7 @@ pub fn only_reads(words: &[Word]) -> bool {
         "awk" | "gawk" | "mawk" | "nawk" => !arguments.iter().any(|word| word.text.contains('>')),
         "sort" => !arguments
             .iter()
-            .any(|word| word.text.starts_with('-') && word.text.contains('o') || word.may_be_option()),
+            .any(|word| word.text.starts_with('-') && word.text.contains('o') || may_be_option(word)),
         "uniq" => {
             arguments.iter().filter(|word| !word.is_flag()).count() < 2 && arguments.iter().all(Word::is_one)
         }
