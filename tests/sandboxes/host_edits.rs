@@ -103,6 +103,25 @@ fn a_file_that_is_replaced_is_followed_and_is_no_change() {
     }
 }
 
+/// An overlay could not list such a directory any more, and every further prompt failed.
+#[test]
+fn a_directory_that_is_replaced_or_removed_is_followed() {
+    for mode in ["copy", "overlay"] {
+        let call = agent().file("conf/c", "1\n").file("conf/sub/d", "1\n").file("kept", "1\n");
+        let mut kept = Kept::begin(call, mode, "ls -R; cat conf/c conf/sub/d");
+        host(&kept.root, "rm -r conf; mkdir conf; echo 2 > conf/c; echo 3 > conf/n");
+        let seen = kept.runs("cat conf/c conf/n; ls -R");
+        assert!(seen.contains("2\n3\n") && !seen.contains("sub"), "{mode}: {seen}");
+        assert_eq!(kept.diff(), "", "{mode}");
+        host(&kept.root, "rm -r conf; echo 4 > conf");
+        let seen = kept.runs("cat conf; ls -R");
+        assert!(seen.contains("4\n.:\nconf\nkept\n"), "{mode}: {seen}");
+        host(&kept.root, "rm conf");
+        assert!(kept.runs("ls -R").contains(".:\nkept\n"), "{mode}");
+        assert_eq!(kept.diff(), "", "{mode}");
+    }
+}
+
 /// A fork began with the files of the host as they were then, and its first prompt with all that had become secret.
 #[test]
 fn a_fork_shows_no_secret_that_came_since_the_session_looked() {
@@ -138,7 +157,7 @@ fn removed_directories_and_commits_beside_submodules_are_followed() {
     assert_eq!(kept.diff(), "");
 }
 
-/// A file that has lost its secret comes back, and the files of work trees inside of a bare repository are no secrets.
+/// A file that has lost its secret comes back, and files of work trees inside of a bare repository were never left out.
 #[test]
 fn what_is_no_secret_any_more_comes_back() {
     let call = agent().file(".npmrc", "registry=https://r/\n").file("a", "1\n");

@@ -22,6 +22,7 @@
 //! then stderr is closed. Inside, the counters of the control groups are below `/run/agent/cgroup/`, under the kernel's
 //! names (`memory.oom_control` and `pids.current`, or `memory.events`, …), as far as there are any.
 
+pub mod anew;
 pub mod detached;
 mod engine;
 pub mod enter;

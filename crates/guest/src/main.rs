@@ -56,6 +56,7 @@ const USAGE: &str =
        guest keep --idle-ttl SECS --boot SECS [--save | --restore FILE] QEMU ARGUMENT... [-- BOOT ARGUMENT...]
        guest boot
        guest remove DIR
+       guest anew PID
        guest show DIR TARGET UID GID";
 
 fn main() -> ExitCode {
@@ -70,6 +71,7 @@ fn main() -> ExitCode {
         Some("boot") => machine::boot::main(),
         Some("launch") => launch::main(arguments),
         Some("remove") => launch::remove(arguments),
+        Some("anew") => launch::anew::main(arguments),
         Some("show") => launch::show(arguments),
         _ => Err(USAGE.to_owned()),
     };

@@ -252,14 +252,17 @@ impl Walk {
                     self.visit(path, stat, hashes)?;
                 }
                 Ok(None) => self.listing = None,
+                // Gone since it was opened, which the kernel says of its names too.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    let path = self.root.join(directory);
+                    if path.symlink_metadata().is_ok() {
+                        let why = "another one has taken its place underneath, which a new sandbox shows";
+                        return Err(Failure::new(format!("{}: {why}", path.display())));
+                    }
+                    self.listing = None;
+                }
                 Err(error) => {
                     let path = self.root.join(directory);
-                    // Gone since it was opened, which the kernel says of its names too; and of those of a directory that an overlay shows
-                    // though another one is in its place underneath, which is not empty.
-                    if error.kind() == io::ErrorKind::NotFound && path.symlink_metadata().is_err() {
-                        self.listing = None;
-                        return Ok(true);
-                    }
                     return Err(Failure::io(path.display(), &error));
                 }
             }

@@ -117,6 +117,12 @@ pub trait Backend: Send + Sync {
         Ok(None)
     }
 
+    /// Has the overlays of the sandbox show what is underneath now: the kernel keeps what was looked up in them, and shows files and
+    /// directories that others have taken the place of. Without an effect where there is none, or the rights for it are missing.
+    async fn show_anew(&self, _session: &str) -> Result<()> {
+        Ok(())
+    }
+
     /// Freezes every process of the sandbox, with its memory intact.
     async fn pause(&self, _session: &str) -> Result<()> {
         Err(cannot_pause(self.name()))

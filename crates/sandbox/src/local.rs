@@ -26,7 +26,7 @@ use agent_wire::launch_spec::LaunchSpec;
 use async_trait::async_trait;
 use directory::{Directory, Record};
 use process::Signals;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -246,6 +246,15 @@ impl Backend for Local {
         self.directory(session)?.copy_layers(into).await
     }
 
+    async fn show_anew(&self, session: &str) -> Result<()> {
+        let directory = self.directory(session)?;
+        let is_overlay = directory.spec().is_some_and(|spec| spec.overlay.is_some());
+        match directory.running().filter(|_| is_overlay) {
+            Some(first) => show_anew(&self.machine, first).await,
+            None => Ok(()),
+        }
+    }
+
     async fn pause(&self, session: &str) -> Result<()> {
         self.set_frozen(session, true).await
     }
@@ -416,24 +425,27 @@ fn reap(mut child: Child) {
 
 /// Removes a private directory by the guest's hand, which knows how to remove what a hostile program has left.
 async fn remove(machine: &Machine, path: &Path) -> Result<()> {
+    by_guest(machine, &[OsStr::new("remove"), path.as_os_str()], "a sandbox could not be removed").await
+}
+
+/// Has the overlays that a process of a sandbox sees show what is underneath now.
+async fn show_anew(machine: &Machine, first: ProcessId) -> Result<()> {
+    let process = first.pid.to_string();
+    by_guest(machine, &["anew", &process].map(OsStr::new), "the sandbox may show former files").await
+}
+
+/// Runs the guest's program outside of a sandbox; `failed` says what it means that it fails.
+async fn by_guest(machine: &Machine, arguments: &[&OsStr], failed: &str) -> Result<()> {
     let (program, _open) = bootstrap::program(machine)?;
-    let output =
-        // What is given up ends with that: the next attempt is the only one then.
-        Command::new(program)
-            .arg("remove")
-            .arg(path)
-            .env_clear()
-            .stdin(Stdio::null())
-            .kill_on_drop(true)
-            .output()
-            .await;
-    let output = output.map_err(|error| Error::sandbox("a sandbox could not be removed").caused_by(error))?;
+    // What is given up ends with that: the next attempt is the only one then.
+    let mut guest = Command::new(program);
+    guest.args(arguments).env_clear().stdin(Stdio::null()).kill_on_drop(true);
+    let output = guest.output().await.map_err(|error| Error::sandbox(failed.to_owned()).caused_by(error))?;
     match output.status.success() {
         true => Ok(()),
-        false => Err(Error::sandbox(format!(
-            "a sandbox could not be removed: {}",
-            String::from_utf8_lossy(&output.stderr).trim_end()
-        ))),
+        false => {
+            Err(Error::sandbox(format!("{failed}: {}", String::from_utf8_lossy(&output.stderr).trim_end())))
+        }
     }
 }
 

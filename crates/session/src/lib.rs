@@ -192,6 +192,9 @@ impl Session {
             None if self.startup.is_reattached().await => self.startup.ready().await?,
             None => return Ok(()),
         };
+        if let Err(error) = self.startup.show_anew().await {
+            self.frontend.events().emit(Event::Notice { text: format!("{error}.") })?;
+        }
         let refreshed = ready.workspace.refresh(&ready.sandbox).await;
         self.prepare_prompt();
         let Refreshed { followed, merged, conflicts, withheld } = match refreshed {

@@ -181,6 +181,11 @@ impl Startup {
         &self.backend
     }
 
+    /// Has an overlay of the workspace show what the user has on the host now.
+    pub(super) async fn show_anew(&self) -> Result<()> {
+        self.backend.show_anew(&self.session).await
+    }
+
     /// Returns what drives the session.
     pub(super) fn frontend(&self) -> &Arc<dyn Frontend> {
         &self.frontend

@@ -257,9 +257,10 @@ impl<'a> Walk<'a> {
 
     /// A directory of the tree with the rules that hold in it, but for its own.
     fn directory(&self, path: Option<TreePath>) -> Directory {
-        let is_git = git_directory::is_marked(self.root);
-        let (mut rules, mut inside) =
-            (self.outer.clone(), if is_git { Inside::OtherGit } else { Inside::Tree });
+        let (mut rules, mut inside) = (self.outer.clone(), Inside::Tree);
+        if git_directory::is_marked(self.root) {
+            inside = Inside::OtherGit;
+        }
         let mut above = None;
         let mut chain: Vec<TreePath> = path.iter().flat_map(TreePath::ancestors).collect();
         chain.reverse();
@@ -323,11 +324,7 @@ impl<'a> Walk<'a> {
         };
         let has_rules = entries.iter().any(|entry| entry.file_name() == c".gitignore");
         let names = || entries.iter().map(|entry| entry.file_name().to_bytes());
-        // The top directory is what the user named.
-        if directory.inside == Inside::Tree
-            && directory.path.is_some()
-            && git_directory::is_marked_by(names())
-        {
+        if directory.inside == Inside::Tree && git_directory::is_marked_by(names()) {
             directory.inside = Inside::OtherGit;
         }
         if matches!(directory.inside, Inside::Tree | Inside::OtherGit) && has_rules {

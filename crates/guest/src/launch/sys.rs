@@ -7,8 +7,9 @@ use crate::sys::ffi::{
 };
 use crate::sys::{ResourceLimit, SIGKILL, check};
 use std::ffi::{CStr, CString, OsStr, c_int, c_ulong, c_void};
+use std::fs::File;
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -40,16 +41,20 @@ mod number {
     pub const CLONE: i64 = 56;
     pub const PIVOT_ROOT: i64 = 155;
     pub const CAPSET: i64 = 126;
+    pub const SETNS: i64 = 308;
 }
 #[cfg(target_arch = "aarch64")]
 mod number {
     pub const CLONE: i64 = 220;
     pub const PIVOT_ROOT: i64 = 41;
     pub const CAPSET: i64 = 91;
+    pub const SETNS: i64 = 268;
 }
 // From Linux 5.1 on, system calls have the same number everywhere.
 const SYS_OPEN_TREE: i64 = 428;
 const SYS_MOVE_MOUNT: i64 = 429;
+const SYS_FSCONFIG: i64 = 431;
+const SYS_FSPICK: i64 = 433;
 const SYS_CLOSE_RANGE: i64 = 436;
 const SYS_MOUNT_SETATTR: i64 = 442;
 const SYS_LANDLOCK_CREATE_RULESET: i64 = 444;
@@ -140,6 +145,26 @@ pub fn attach_mount(mount: i32, target: &Path) -> io::Result<()> {
         syscall(SYS_MOVE_MOUNT, mount, c"".as_ptr(), AT_FDCWD, target.as_ptr(), MOVE_MOUNT_F_EMPTY_PATH)
     })
     .map(drop)
+}
+
+/// Changes the settings of the file system at `target` to those that it has.
+pub fn reconfigure(target: &Path) -> io::Result<()> {
+    const FSPICK_CLOEXEC: c_int = 1;
+    const FSCONFIG_CMD_RECONFIGURE: c_int = 7;
+    let target = c_string(target)?;
+    let none = std::ptr::null::<c_void>();
+    // SAFETY: the path is NUL-terminated; the descriptor that is returned is new and nobody else's; the command has no arguments.
+    unsafe {
+        let fd = check(syscall(SYS_FSPICK, AT_FDCWD, target.as_ptr(), FSPICK_CLOEXEC))?;
+        let context = OwnedFd::from_raw_fd(fd as i32);
+        check(syscall(SYS_FSCONFIG, context.as_raw_fd(), FSCONFIG_CMD_RECONFIGURE, none, none, 0)).map(drop)
+    }
+}
+
+/// Joins a namespace of this kind. Joining mounts takes their root and leaves the current directory there.
+pub fn join(namespace: &File, kind: c_ulong) -> io::Result<()> {
+    // SAFETY: the descriptor is open, and the other argument is a number.
+    check(unsafe { syscall(number::SETNS, namespace.as_raw_fd(), kind as c_int) }).map(drop)
 }
 
 /// Makes the current directory the root and forgets the old one.
