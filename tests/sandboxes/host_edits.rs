@@ -83,6 +83,50 @@ fn what_the_sandbox_cannot_take_is_no_change_of_the_sessions() {
     assert_eq!(fs::read_to_string(kept.root.join("d/f")).expect("the user's"), "2\n");
 }
 
+/// The same where it is the only edit, in more prompts than one, of files in a directory that the session closed.
+#[test]
+fn a_single_edit_that_the_sandbox_cannot_take_is_no_change_either() {
+    for mode in ["copy", "overlay"] {
+        let call = agent().file("src/f", "1\n").file("d/f", "1\n");
+        let mut kept = Kept::begin(call, mode, "echo own > src/own; chmod 555 d");
+        host(&kept.root, "rm -r src; echo precious > src; echo precious > d/new");
+        for edit in ["true", "echo more > d/f"] {
+            host(&kept.root, edit);
+            kept.runs("ls -R");
+            drop(kept.agent(&["apply", &kept.id, "--yes"]));
+            let content = |name: &str| fs::read_to_string(kept.root.join(name)).unwrap_or_default();
+            assert_eq!(
+                (content("src"), content("d/new")),
+                ("precious\n".into(), "precious\n".into()),
+                "{mode}: {edit}"
+            );
+        }
+        assert_eq!(fs::read_to_string(kept.root.join("d/f")).expect("the user's"), "more\n", "{mode}");
+    }
+}
+
+/// What was written below a symlink of the session's went to where it leads.
+#[test]
+fn edits_below_what_the_session_made_a_symlink_are_not_followed() {
+    let call = agent().file("d/x", "1\n").file("e/x", "1\n");
+    let mut kept = Kept::begin(call, "copy", "rm -r d; ln -s e d");
+    host(&kept.root, "rm d/x; echo 2 > d/new");
+    let seen = kept.runs("cat e/x; ls e");
+    assert!(seen.contains("1\nx\n") && !seen.contains("new"), "{seen}");
+    drop(kept.agent(&["apply", &kept.id, "--yes"]));
+    assert!(kept.root.join("e/x").exists());
+}
+
+/// Where an edit could not be taken, ignored files that came since were shown.
+#[test]
+fn secrets_among_ignored_files_are_hidden_whatever_else_fails() {
+    let call = agent().file(".gitignore", "ign\n").file("d/f", "1\n2\n3\n").file("ign/a", "1\n");
+    let mut kept = Kept::begin(call, "overlay", "sed -i s/3/own/ d/f; chmod 555 d");
+    host(&kept.root, "sed -i s/1/theirs/ d/f; echo TOKEN=C4NARY > ign/.env");
+    let seen = kept.runs("ls -A ign; cat ign/.env");
+    assert!(!seen.contains("C4NARY") && seen.contains("a\n"), "{seen}");
+}
+
 /// An overlay goes on to show a file that was replaced, as editors and git do it, with its former content.
 #[test]
 fn a_file_that_is_replaced_is_followed_and_is_no_change() {

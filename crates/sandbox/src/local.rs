@@ -248,7 +248,9 @@ impl Backend for Local {
 
     async fn show_anew(&self, session: &str) -> Result<()> {
         let directory = self.directory(session)?;
-        let is_overlay = directory.spec().is_some_and(|spec| spec.overlay.is_some());
+        // Added directories and caches of the project are overlays too.
+        let is_overlay =
+            directory.spec().is_some_and(|spec| spec.overlay.is_some() || !spec.caches.is_empty());
         match directory.running().filter(|_| is_overlay) {
             Some(first) => show_anew(&self.machine, first).await,
             None => Ok(()),

@@ -171,15 +171,10 @@ impl Checkpoints {
     async fn record_prompt(&self, state: &mut CheckpointState) -> Result<()> {
         let Some(ready) = self.startup.if_ready() else { return Ok(()) };
         let started = Instant::now();
-        let record = || ready.workspace.checkpoint(&ready.sandbox, state.prompt);
-        let checkpoint = match record().await {
-            Ok(checkpoint) => checkpoint,
-            // An overlay cannot list a directory that the user has replaced meanwhile.
-            Err(_) => {
-                self.startup.show_anew().await?;
-                record().await?
-            }
-        };
+        // An overlay cannot list a directory that the user has replaced meanwhile, and shows the former file. Where that cannot be helped, the
+        // look says what it is about.
+        drop(self.startup.show_anew().await);
+        let checkpoint = ready.workspace.checkpoint(&ready.sandbox, state.prompt).await?;
         state.cost = started.elapsed();
         state.last = Some(Instant::now());
         let Some(Checkpoint { id, files, names, prompt, forgotten, .. }) = checkpoint else { return Ok(()) };

@@ -108,9 +108,11 @@ impl HostView {
         Ok(())
     }
 
-    /// Has the next refresh compare everything.
+    /// Has the next refresh compare everything, and list all directories again.
     pub fn compare_everything(&mut self) {
-        self.watch = None;
+        (self.watch, self.root) = (None, None);
+        self.directories.clear();
+        self.secrets.clear();
     }
 
     /// Looks again. Blocking.

@@ -134,16 +134,12 @@ impl Workspace {
             WorkspaceMount::Bind(_) => self.refresh_bound(&mut state, sandbox).await,
             _ => self.refresh_copy(&mut state, sandbox).await,
         };
-        let refreshed = match refreshed {
-            Ok(refreshed) => {
-                let withheld = self.withhold_new(&mut state, sandbox).await?;
-                Ok(Refreshed { withheld, ..refreshed })
-            }
-            error => error,
-        };
-        if refreshed.is_err() {
-            // What it has found may not have arrived: everything is compared again.
-            state.view = None;
+        // Whatever else fails: the prompt goes on.
+        let withheld = self.withhold_new(&mut state, sandbox).await;
+        let refreshed = refreshed.and_then(|refreshed| Ok(Refreshed { withheld: withheld?, ..refreshed }));
+        if let (Err(_), Some(view)) = (&refreshed, &mut state.view) {
+            // What it has found may not have arrived.
+            view.compare_everything();
         }
         refreshed
     }
@@ -217,13 +213,14 @@ impl Workspace {
         let accepted = state.accepted.len();
         let sorted = self.sort(state, paths, &former, &own).await?;
         let Sorted { mut refreshed, taken, merged, mut edits, mut delta } = sorted;
-        let failed = self.take(state, sandbox, taken).await?;
+        let mut failed = self.take(state, sandbox, taken).await;
+        failed.extend(self.take_both(state, sandbox, merged, &mut delta).await);
         if !failed.is_empty() {
             refreshed.followed.retain(|path| !failed.contains(path));
+            refreshed.merged.retain(|path| !failed.contains(path));
             edits.retain(|(path, _)| !failed.contains(path));
             refreshed.conflicts.extend(failed);
         }
-        self.take_both(state, sandbox, merged, &mut delta).await?;
         let SessionState { history, base, .. } = &mut *state;
         if *history.delta() != delta {
             history.record(delta, &base.nodes, None, &self.store)?;
@@ -247,6 +244,7 @@ impl Workspace {
     ) -> Result<Sorted> {
         let is_overlay = matches!(state.mount, WorkspaceMount::Overlay { .. });
         let mut sorted = Sorted { delta: state.history.delta().clone(), ..Sorted::default() };
+        let mut taken = BTreeSet::new();
         for changed in self.observe(paths).await? {
             let before = former.get(&changed.path).cloned().flatten();
             let before = state.accepted.get(&changed.path).cloned().unwrap_or(before);
@@ -255,7 +253,13 @@ impl Workspace {
             // An overlay shows the host's, with its credentials, and of a file that was replaced the former one.
             let path = &changed.path;
             let is_shown = is_overlay && changed.now.is_some() && !own.paths.contains(path);
+            // Below a symlink or a file of the sandbox's something else would be written or removed.
+            let is_no_directory = |above: &TreePath| {
+                let inside = sorted.delta.get(above).map_or(state.base.nodes.get(above), Option::as_ref);
+                !taken.contains(above) && inside.is_some_and(|node| !node.is_directory())
+            };
             let step = match own.has_git && is_git(path) {
+                _ if path.ancestors().any(|above| is_no_directory(&above)) => RefreshStep::Conflict,
                 true if is_shown && git_directory::is_rewritten(&self.root, path) => RefreshStep::Take,
                 true => RefreshStep::Know,
                 false if is_shown && own.replaced.contains(path) => RefreshStep::Take,
@@ -283,6 +287,7 @@ impl Workspace {
                 (RefreshStep::Take, _) => {
                     sorted.delta.remove(&changed.path);
                     state.accepted.remove(&changed.path);
+                    taken.insert(changed.path.clone());
                     sorted.taken.push(changed);
                 }
                 (RefreshStep::Shown, Some(view)) => view.forget(&changed.path),
@@ -392,19 +397,27 @@ impl Workspace {
         Ok(())
     }
 
-    /// Puts merged files into the sandbox. The host's versions are what its changes start from now.
+    /// Puts merged files into the sandbox. The host's versions are what its changes start from now. Returns those that could not be
+    /// written, which are as they were.
     async fn take_both(
         &self,
         state: &mut SessionState,
         sandbox: &Sandbox,
         merged: Vec<(ChangedPath, Node)>,
         delta: &mut Delta,
-    ) -> Result<()> {
-        let nodes = merged.iter().map(|(changed, node)| (changed.path.clone(), node.clone()));
-        transfer::write_nodes(sandbox, &self.store, nodes.collect()).await?;
+    ) -> Vec<TreePath> {
+        let mut failed = Vec::new();
         for (changed, node) in merged {
             let stamp = changed.stamp();
             let ChangedPath { path, now, .. } = changed;
+            let one = vec![(path.clone(), node.clone())];
+            if transfer::write_nodes(sandbox, &self.store, one).await.is_err() {
+                if let Some(view) = &mut state.view {
+                    view.know(&path, stamp);
+                }
+                failed.push(path);
+                continue;
+            }
             match is_same(now.as_ref(), Some(&node)) {
                 true => delta.remove(&path),
                 false => delta.insert(path.clone(), Some(node)),
@@ -418,7 +431,7 @@ impl Workspace {
                 view.forget(&path);
             }
         }
-        Ok(())
+        failed
     }
 
     /// Reads what the host has now.
@@ -451,7 +464,7 @@ impl Workspace {
         state: &mut SessionState,
         sandbox: &Sandbox,
         taken: Vec<ChangedPath>,
-    ) -> Result<Vec<TreePath>> {
+    ) -> BTreeSet<TreePath> {
         let SessionState { base, view, .. } = state;
         let former = |path: &TreePath| (base.nodes.get(path).cloned(), base.stamps.get(path).copied());
         let former: BTreeMap<TreePath, (Option<Node>, Option<Stamp>)> =
@@ -467,32 +480,30 @@ impl Workspace {
         }
         // The deepest first; what is gone already, or is a directory with files that only the sandbox has, stays as it is.
         removed.reverse();
-        let mut failed = Vec::new();
+        let mut failed = BTreeSet::new();
         if !removed.is_empty() {
-            let results = sandbox.remove_files(removed.iter().map(transfer::inside).collect()).await?;
+            let inside = removed.iter().map(transfer::inside).collect();
+            // Where the call itself fails, nothing is known of any of them.
+            let results = sandbox.remove_files(inside).await.ok();
             let is_directory =
                 |path: &TreePath| matches!(former.get(path), Some((Some(Node::Directory { .. }), _)));
-            for (path, result) in removed.into_iter().zip(results) {
-                if result.is_err()
-                    && !is_directory(&path)
-                    && sandbox.stat(&transfer::inside(&path)).await.is_ok()
-                {
-                    failed.push(path);
+            for (at, path) in removed.into_iter().enumerate() {
+                let is_there = match &results {
+                    None => true,
+                    Some(results) if results.get(at).is_some_and(Result::is_ok) => false,
+                    Some(_) => sandbox.stat(&transfer::inside(&path)).await.is_ok(),
+                };
+                if is_there && !is_directory(&path) {
+                    failed.insert(path);
                 }
             }
         }
         if transfer::copy_again(&self.root, base, &self.store, sandbox, written.clone()).await.is_err() {
-            let mut last = Ok(());
-            for path in &written {
-                let one =
-                    transfer::copy_again(&self.root, base, &self.store, sandbox, vec![path.clone()]).await;
-                if one.is_err() {
-                    failed.push(path.clone());
-                    last = one;
+            for path in written {
+                let one = vec![path.clone()];
+                if transfer::copy_again(&self.root, base, &self.store, sandbox, one).await.is_err() {
+                    failed.insert(path);
                 }
-            }
-            if failed.len() == written.len() {
-                last?;
             }
         }
         for path in &failed {
@@ -504,7 +515,7 @@ impl Workspace {
                 view.know(path, stamps.get(path).copied().flatten());
             }
         }
-        Ok(failed)
+        failed
     }
 }
 
