@@ -1,6 +1,7 @@
 //! Edits of the user's between the prompts of a session: the sandbox follows them, and none of them becomes a change of the session's.
 
 use agent_testbed::agent::{Agent, Finished, agent};
+use agent_testbed::terminal::terminal;
 use agent_testing::endpoint::endpoint;
 use serde_json::json;
 use std::fs;
@@ -125,6 +126,45 @@ fn secrets_among_ignored_files_are_hidden_whatever_else_fails() {
     host(&kept.root, "sed -i s/1/theirs/ d/f; echo TOKEN=C4NARY > ign/.env");
     let seen = kept.runs("ls -A ign; cat ign/.env");
     assert!(!seen.contains("C4NARY") && seen.contains("a\n"), "{seen}");
+}
+
+/// Secrets below a directory that a process of the sandbox held counted as hidden, and were seen when it had ended.
+#[test]
+fn what_is_out_of_sight_when_it_is_to_be_hidden_is_hidden_later() {
+    let hold = "(cd conf; setsid sh -c 'touch held; while ! [ -e /tmp/end ]; do sleep 0.1; done' >/dev/null 2>&1 &); \
+                while ! [ -e conf/held ]; do sleep 0.1; done; rm conf/held; echo held";
+    let model = endpoint()
+        .tool_call("run_commands", json!({ "command": hold }))
+        .text("First.")
+        .tool_call("run_commands", json!({ "command": "touch /tmp/end; sleep 1; echo ended" }))
+        .text("Second.")
+        .tool_call(
+            "run_commands",
+            json!({ "command": "ls -A conf ign; cat conf/.env ign/.env; echo looked" }),
+        )
+        .text("Third.")
+        .start();
+    let call =
+        terminal().endpoint(&model).file(".gitignore", "ign/\n").file("conf/a", "1\n").file("ign/a", "1\n");
+    let root = call.directory("workspace");
+    host(&root, "git init -q .");
+    let mut terminal = call.args(["--sandbox", "local", "--workspace-mode", "overlay"]).start();
+    for answer in ["First.", "Second.", "Third."] {
+        terminal.wait_for_prompt();
+        terminal.type_line("go");
+        terminal.wait_for(answer);
+        if answer == "First." {
+            host(
+                &root,
+                "rm -r conf; mkdir conf; echo 2 > conf/a; echo TOKEN=C4NARY > conf/.env; echo TOKEN=C4NARY > ign/.env",
+            );
+        }
+    }
+    terminal.wait_for_prompt();
+    terminal.type_line("/exit");
+    terminal.wait();
+    let result = model.last().messages().iter().map(ToString::to_string).collect::<String>();
+    assert!(result.contains("looked") && !result.contains("C4NARY"), "{result}");
 }
 
 /// An overlay goes on to show a file that was replaced, as editors and git do it, with its former content.

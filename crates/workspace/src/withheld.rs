@@ -63,16 +63,24 @@ pub async fn withhold_new(
     let mut withheld = search.found().await?;
     withheld.retain(|path, _| !known.contains(path));
     if !withheld.is_empty() {
-        remove(sandbox, &withheld).await?;
+        // What is not there may only be out of sight, and is looked for again.
+        for path in remove(sandbox, &withheld).await? {
+            withheld.remove(&path);
+        }
     }
     Ok(withheld)
 }
 
-/// Removes from an overlay of the tree `root` what is left out, directories with all that the host has in them.
+/// Removes from an overlay of the tree `root` what is left out, directories with all that the host has in them. Returns what was not there: it
+/// may only be out of sight, below a directory that is not the host's any more but that a process of the sandbox still holds.
 ///
 /// # Errors
 /// Something cannot be removed, or there is too much of it.
-pub async fn hide(root: &Path, left_out: BTreeMap<TreePath, LeftOut>, sandbox: &Sandbox) -> Result<()> {
+pub async fn hide(
+    root: &Path,
+    left_out: BTreeMap<TreePath, LeftOut>,
+    sandbox: &Sandbox,
+) -> Result<BTreeMap<TreePath, LeftOut>> {
     let root = root.to_owned();
     let found = spawn_blocking(move || {
         let mut below: Vec<(TreePath, LeftOut)> = left_out.into_iter().collect();
@@ -90,10 +98,11 @@ pub async fn hide(root: &Path, left_out: BTreeMap<TreePath, LeftOut>, sandbox: &
         Ok(below)
     });
     let failed = |error| Error::unexpected("what is left out was not looked through").caused_by(error);
-    for level in by_depth(found.await.map_err(failed)??) {
-        remove(sandbox, &level).await?;
+    let mut absent = BTreeMap::new();
+    for mut level in by_depth(found.await.map_err(failed)??) {
+        absent.extend(remove(sandbox, &level).await?.iter().filter_map(|path| level.remove_entry(path)));
     }
-    Ok(())
+    Ok(absent)
 }
 
 /// Divides paths by their depth, the deepest first.
@@ -105,15 +114,19 @@ fn by_depth(paths: Vec<(TreePath, LeftOut)>) -> impl Iterator<Item = BTreeMap<Tr
     levels.into_values().rev()
 }
 
-async fn remove(sandbox: &Sandbox, withheld: &BTreeMap<TreePath, LeftOut>) -> Result<()> {
+/// Returns those that were not there.
+async fn remove(sandbox: &Sandbox, withheld: &BTreeMap<TreePath, LeftOut>) -> Result<Vec<TreePath>> {
     let removed = sandbox.remove_files(withheld.keys().map(inside).collect()).await?;
+    let mut absent = Vec::new();
     for ((path, reason), result) in withheld.iter().zip(removed) {
         let Err(error) = result else { continue };
-        // What the caller may not read, nobody inside may, who is the same user or has fewer rights.
-        if *reason != LeftOut::Unreadable && sandbox.stat(&inside(path)).await.is_ok() {
+        if sandbox.stat(&inside(path)).await.is_err() {
+            absent.push(path.clone());
+        } else if *reason != LeftOut::Unreadable {
+            // What the caller may not read, nobody inside may, who is the same user or has fewer rights.
             return Err(Error::sandbox(format!("{path}, which is not for the sandbox, cannot be withheld"))
                 .caused_by(error));
         }
     }
-    Ok(())
+    Ok(absent)
 }

@@ -186,7 +186,7 @@ impl Workspace {
 
     async fn refresh_copy(&self, state: &mut SessionState, sandbox: &Sandbox) -> Result<Refreshed> {
         let HostChanges { paths, left_out } = self.host_changes(state).await?;
-        if paths.is_empty() && left_out.is_empty() {
+        if paths.is_empty() && left_out.is_empty() && state.out_of_sight.is_empty() {
             return Ok(Refreshed::default());
         }
         let former = |path: &TreePath| (path.clone(), state.base.nodes.get(path).cloned());
@@ -205,8 +205,11 @@ impl Workspace {
         // What the sandbox has changed itself since the last look. In an overlay, the host's changes are visible already.
         self.look_at(state, sandbox, &paths.keys().cloned().collect()).await?;
         if matches!(state.mount, WorkspaceMount::Overlay { .. }) {
-            let hidden = left_out.iter().filter(|(path, _)| !own.paths.contains(*path));
-            hide(&self.root, hidden.map(|(path, reason)| (path.clone(), *reason)).collect(), sandbox).await?;
+            let new = left_out.iter().filter(|(path, _)| !own.paths.contains(*path));
+            // What the session has made there since is its own.
+            state.out_of_sight.retain(|path, _| !state.history.delta().contains_key(path));
+            state.out_of_sight.extend(new.map(|(path, reason)| (path.clone(), *reason)));
+            state.out_of_sight = hide(&self.root, state.out_of_sight.clone(), sandbox).await?;
         }
         state.base.left_out.retain(|path, _| !paths.get(path).is_some_and(Option::is_some));
         state.base.left_out.extend(left_out);

@@ -6,11 +6,11 @@ use crate::history::History;
 use crate::host_changes::HostView;
 use crate::manifest::{Delta, Manifest};
 use crate::scan::Scanner;
-use crate::selection::Selection;
+use crate::selection::{LeftOut, Selection};
 use crate::tree_path::TreePath;
 use crate::withheld::Search;
 use agent_sandbox::WorkspaceMount;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// The state of a workspace, behind its lock.
@@ -24,6 +24,8 @@ pub struct SessionState {
     pub search: Option<Search>,
     /// The ignored paths that the sandbox does not see.
     pub withheld: BTreeSet<TreePath>,
+    /// Paths that are left out since the sandbox began, and that an overlay did not show when they were to be hidden.
+    pub out_of_sight: BTreeMap<TreePath, LeftOut>,
     /// The host's tree as [`super::Workspace::reopen`] found it.
     pub found: Option<Selection>,
     /// The state of the host's tree at the last look; `None` until a process that attached to a running sandbox has
@@ -74,6 +76,7 @@ impl SessionState {
             beneath: None,
             search: None,
             withheld: BTreeSet::new(),
+            out_of_sight: BTreeMap::new(),
             found: None,
             view: None,
             base,
