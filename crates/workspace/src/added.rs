@@ -1,6 +1,6 @@
 //! Directories beside the workspace that a session sees at their own paths (`--add-dir PATH[:ro]`).
 
-use crate::git_directory::{self, GitPath};
+use crate::git_directory;
 use crate::mode::SECRETS_TO_COME;
 use crate::select::{self, select};
 use crate::selection::PickedKind;
@@ -188,9 +188,8 @@ pub fn read_only_mount(directory: &Path, machine: &Arc<Machine>) -> Result<Added
 /// in a directory that is shown as it is.
 fn has_credentials(directory: &Path, path: &TreePath) -> bool {
     let read = || plain_file::read(&directory.join(path.as_path()), transfer::MAX_CONFIG, Links::Refuse);
-    git_directory::is_rewritten(directory, path)
-        && GitPath::of(directory, path)
-            .is_some_and(|path| read().map_or(true, |content| path.has_credentials(&content)))
+    git_directory::of_rewritten(directory, path)
+        .is_some_and(|path| read().map_or(true, |content| path.has_credentials(&content)))
 }
 
 #[cfg(test)]

@@ -117,7 +117,11 @@ pub fn shown(directory: &[u8]) -> String {
 }
 
 fn is_repository(directory: &[u8], has: impl Fn(&[u8], &TreePath) -> bool) -> bool {
-    let has = |name: &'static [u8]| below(directory, name).is_some_and(|path| has(name, &path));
+    is_marked(|name| below(directory, name).is_some_and(|path| has(name, &path)))
+}
+
+/// Returns whether a directory that has these names in it is one of git's.
+pub fn is_marked(has: impl Fn(&'static [u8]) -> bool) -> bool {
     has(HEAD) && (has(COMMON) || has(OBJECTS) && has(REFS))
 }
 

@@ -3,10 +3,13 @@
 //! Other programs keep keys and tokens there (git-crypt, git-annex), editors copies of the configuration, and nobody knows the next
 //! one. What is not on the list is not shown in any mode.
 
+use crate::bare_repository;
 use crate::git_config;
 use crate::tree_path::{TreePath, is_dot_git};
 use crate::userinfo;
 use memchr::memmem;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Files of a git directory, of a linked work tree's and of a submodule's: <https://git-scm.com/docs/gitrepository-layout>.
@@ -58,12 +61,9 @@ const ENTRIES: [(&str, &[&str]); 3] = [
 
 /// Directories of files with URLs in them: logs, and remotes as git had them before it had settings for them.
 const URLS: [&[u8]; 3] = [b"logs", b"branches", b"remotes"];
+/// Directories of contents of files as text, and of hooks, beside which anything may lie.
 const JUDGED: [&[u8]; 6] =
     [b"NOTES_MERGE_WORKTREE", b"hooks", b"rebase-apply", b"rebase-merge", b"rr-cache", b"sequencer"];
-/// What marks a git directory: `is_git_directory` in git's setup.c.
-const MARKS: [&str; 3] = ["HEAD", "objects", "refs"];
-const COMMON: &str = "commondir";
-
 /// The place of a path in a git directory: the names behind that directory.
 pub struct GitPath<'a>(Vec<&'a [u8]>);
 
@@ -154,19 +154,7 @@ impl<'a> GitPath<'a> {
 
 /// Returns whether a directory is one of git's by what is in it.
 pub fn is_marked(directory: &Path) -> bool {
-    let has = |name: &str| directory.join(name).symlink_metadata().is_ok();
-    has(MARKS[0]) && (has(COMMON) || MARKS.iter().all(|name| has(name)))
-}
-
-/// The same of one with these names in it.
-pub fn is_marked_by<'a>(names: impl Iterator<Item = &'a [u8]>) -> bool {
-    let mut found = [false; MARKS.len() + 1];
-    for name in names {
-        let mark = MARKS.iter().chain([&COMMON]).position(|mark| mark.as_bytes() == name);
-        mark.into_iter().for_each(|mark| found[mark] = true);
-    }
-    let [head, objects, refs, common] = found;
-    head && (common || objects && refs)
+    bare_repository::is_marked(|name| directory.join(OsStr::from_bytes(name)).symlink_metadata().is_ok())
 }
 
 /// [`GitPath::is_needed`] of a path of the tree `root`. All that lies in no `.git` is.
@@ -179,17 +167,22 @@ pub fn is_judged(root: &Path, path: &TreePath) -> bool {
     !path.is_git_internal() || GitPath::of(root, path).is_some_and(|path| path.is_judged())
 }
 
-/// [`GitPath::is_rewritten`] of a path of the tree `root`.
-pub fn is_rewritten(root: &Path, path: &TreePath) -> bool {
+/// The place of a file of the tree `root` that [`GitPath::is_rewritten`].
+pub fn of_rewritten<'a>(root: &Path, path: &'a TreePath) -> Option<GitPath<'a>> {
     // Asked about every path of a tree: nearly all are ruled out by their last name or by a word in them.
     let is_of_urls = || URLS.iter().any(|name| memmem::find(path.as_bytes(), name).is_some());
     let may_be = matches!(path.name(), b"config" | b"config.worktree" | b"FETCH_HEAD") || is_of_urls();
-    may_be && GitPath::of(root, path).is_some_and(|path| path.is_rewritten())
+    may_be.then(|| GitPath::of(root, path)).flatten().filter(GitPath::is_rewritten)
+}
+
+/// [`GitPath::is_rewritten`] of a path of the tree `root`.
+pub fn is_rewritten(root: &Path, path: &TreePath) -> bool {
+    of_rewritten(root, path).is_some()
 }
 
 /// [`GitPath::rewritten`] of a path of the tree `root`.
 pub fn rewritten(root: &Path, path: &TreePath, content: &[u8]) -> Option<Vec<u8>> {
-    if is_rewritten(root, path) { GitPath::of(root, path)?.rewritten(content) } else { None }
+    of_rewritten(root, path)?.rewritten(content)
 }
 
 /// Returns whether an entry of a git directory is needed, of which `next` is the next name of the path.

@@ -147,6 +147,11 @@ impl HostDir {
         }
     }
 
+    /// Returns whether something is at `path`. What cannot be looked at may be there.
+    pub fn may_have(&self, path: &TreePath) -> bool {
+        !matches!(self.stamp(path), Ok(None))
+    }
+
     /// Returns the stamp of whatever is at `path`; `None` for nothing. Reads no content.
     pub fn stamp(&self, path: &TreePath) -> io::Result<Option<Stamp>> {
         let parent = match self.parent(path) {

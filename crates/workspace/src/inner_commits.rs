@@ -517,12 +517,8 @@ impl Quarantine {
         let roots = symlinks::names_of(recorded.root, &self.machine);
         let symlinks = Symlinks::of(&roots, of_tree.into_iter().chain(links.iter().cloned()));
         let host = HostDir::open(&self.root).ok();
-        let is_there =
-            |path: &TreePath| host.as_ref().is_some_and(|host| !matches!(host.stamp(path), Ok(None)));
-        let refusal = |link: &TreePath, target: &Target| match target.names_git() {
-            true => Some(symlinks::INTO_GIT),
-            false => symlinks.refusal(link, target, is_there),
-        };
+        let is_there = |path: &TreePath| host.as_ref().is_some_and(|host| host.may_have(path));
+        let refusal = |link, target| symlinks.refusal(link, target, is_there);
         let found = links.iter().find_map(|(link, target)| Some((link, refusal(link, target)?)));
         match found {
             None => Ok(()),
@@ -550,8 +546,7 @@ impl Quarantine {
         let listed = self.run_within(LIST_MEMORY, &arguments.map(OsStr::new), b"")?;
         let listed: HashSet<&[u8]> = listed.split(|&byte| byte == 0).collect();
         let host = HostDir::open(&self.root).ok();
-        let is_on_host =
-            |path: &TreePath| host.as_ref().is_some_and(|host| !matches!(host.stamp(path), Ok(None)));
+        let is_on_host = |path: &TreePath| host.as_ref().is_some_and(|host| host.may_have(path));
         let found = repositories(written, |path| listed.contains(path.as_bytes()) || is_on_host(path));
         let users = bare_repository::complete(&found, is_on_host);
         let is_obeyed =

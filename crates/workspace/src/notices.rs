@@ -1,6 +1,6 @@
 //! Notices about the selection.
 
-use crate::git_directory::{self, GitPath};
+use crate::git_directory;
 use crate::ignored::MAX_PATTERNS;
 use crate::selection::{LeftOut, Selection};
 use crate::transfer::MAX_CONFIG;
@@ -44,10 +44,11 @@ pub fn of(root: &Path, selection: &Selection, shows_ignored: bool) -> Vec<String
     parts.extend(
         tracked.map(|names| format!("copied although it looks secret, because git tracks it: {names}")),
     );
-    let mut configs = selection.picked.iter().map(|(path, _)| path).filter(|path| {
-        git_directory::is_rewritten(root, path)
-            && GitPath::of(root, path).is_some_and(|path| path.is_config())
-    });
+    let mut configs = selection
+        .picked
+        .iter()
+        .map(|(path, _)| path)
+        .filter(|path| git_directory::of_rewritten(root, path).is_some_and(|path| path.is_config()));
     if configs.any(|path| has_unneeded_settings(root, path)) {
         parts.push("of git's configuration only what git needs inside is copied".to_owned());
     }

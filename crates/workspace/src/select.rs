@@ -8,6 +8,7 @@ mod ignored_files;
 
 pub use ignored_files::withheld;
 
+use crate::bare_repository;
 use crate::git_directory::{self, GitPath};
 use crate::ignored::{PatternBudget, Rules, read_rules};
 use crate::ignored_index::{Index, RecordIndex, Seen};
@@ -323,8 +324,8 @@ impl<'a> Walk<'a> {
             }
         };
         let has_rules = entries.iter().any(|entry| entry.file_name() == c".gitignore");
-        let names = || entries.iter().map(|entry| entry.file_name().to_bytes());
-        if directory.inside == Inside::Tree && git_directory::is_marked_by(names()) {
+        let has = |name| entries.iter().any(|entry| entry.file_name().to_bytes() == name);
+        if directory.inside == Inside::Tree && bare_repository::is_marked(has) {
             directory.inside = Inside::OtherGit;
         }
         if matches!(directory.inside, Inside::Tree | Inside::OtherGit) && has_rules {

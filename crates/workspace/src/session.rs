@@ -412,8 +412,7 @@ impl Workspace {
             let found = found.unwrap_or_else(|| Surroundings::look(&root, host.as_ref(), above, &machine));
             let roots = symlinks::names_of(&root, &machine);
             changes.symlinks = Symlinks::of(&roots, links.into_iter().chain(found.links.iter().cloned()));
-            let is_there =
-                |path: &TreePath| host.as_ref().is_some_and(|host| !matches!(host.stamp(path), Ok(None)));
+            let is_there = |path: &TreePath| host.as_ref().is_some_and(|host| host.may_have(path));
             changes.refuse_links_into_git(is_there);
             changes.git_files = Arc::clone(&found.git_files);
             *around.lock() = Some(found);

@@ -88,6 +88,9 @@ impl Symlinks {
         target: &Target,
         is_there: impl Fn(&TreePath) -> bool,
     ) -> Option<&'static str> {
+        if target.names_git() {
+            return Some(INTO_GIT);
+        }
         let followed = self.places.get(link).into_iter().flatten().find(|(followed, _)| followed == target);
         let Some((_, places)) = followed else { return Some(NOT_FOLLOWED) };
         let is_gits = |place: &Vec<u8>| names_git(place) || bare_repository::is_within(place, &is_there);

@@ -4,11 +4,10 @@
 //! one is shown for ever, and a directory that is gone cannot be listed. Changing the settings of a file system, even to the same ones, drops
 //! what nobody holds open (`reconfigure_super` in the kernel's fs/super.c).
 
+use super::mounts::unescaped;
 use super::step::{FailedStep, Step};
 use super::sys::{self, CLONE_NEWNS, CLONE_NEWUSER};
-use std::ffi::OsString;
 use std::fs::{self, File};
-use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 /// `guest anew PID`: `PID` is a process of the sandbox, whose mounts the caller may change.
@@ -43,29 +42,9 @@ fn writable_overlays(mounts: &[u8]) -> Vec<PathBuf> {
         let is_overlay = kind.next() == Some(b"overlay");
         let options = kind.nth(1)?;
         let is_writable = options.split(|byte| *byte == b',').any(|option| option.starts_with(b"upperdir="));
-        (is_overlay && is_writable).then(|| PathBuf::from(OsString::from_vec(unescaped(target))))
+        (is_overlay && is_writable).then(|| unescaped(target))
     };
     mounts.split(|byte| *byte == b'\n').filter_map(overlay).collect()
-}
-
-/// A path in which `\040` and the like stand for single bytes.
-fn unescaped(path: &[u8]) -> Vec<u8> {
-    let (mut plain, mut rest) = (Vec::new(), path);
-    while let Some((byte, after)) = rest.split_first() {
-        let digits =
-            after.get(..3).filter(|_| *byte == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
-        match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(escaped) => {
-                plain.push(escaped);
-                rest = &after[3..];
-            }
-            None => {
-                plain.push(*byte);
-                rest = after;
-            }
-        }
-    }
-    plain
 }
 
 #[cfg(test)]

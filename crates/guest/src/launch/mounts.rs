@@ -503,7 +503,7 @@ fn remount(target: &Path, flags: u64) -> io::Result<()> {
 /// Mount point and flags of a line of `/proc/self/mountinfo` (proc_pid_mountinfo(5): fields 5 and 6).
 fn mount_point_and_flags(line: &str) -> Option<(PathBuf, u64)> {
     let mut fields = line.split(' ').skip(4);
-    let path = unescaped(fields.next()?);
+    let path = unescaped(fields.next()?.as_bytes());
     let flag = |option| match option {
         "ro" => MS_RDONLY,
         "nosuid" => MS_NOSUID,
@@ -518,8 +518,8 @@ fn mount_point_and_flags(line: &str) -> Option<(PathBuf, u64)> {
 }
 
 /// mountinfo writes space, tab, newline and backslash as `\` and three octal digits.
-fn unescaped(field: &str) -> PathBuf {
-    let (mut out, mut rest) = (Vec::new(), field.as_bytes());
+pub fn unescaped(field: &[u8]) -> PathBuf {
+    let (mut out, mut rest) = (Vec::new(), field);
     while let Some((byte, after)) = rest.split_first() {
         let octal =
             after.get(..3).and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());

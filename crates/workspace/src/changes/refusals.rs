@@ -38,7 +38,7 @@ impl ChangeSet {
     /// not part of the tree that the session knows, because git ignores it.
     pub(crate) fn repositories_with(&self, host: &HostDir) -> BTreeSet<Vec<u8>> {
         // What cannot be looked at may be there.
-        self.repositories(|path| !matches!(host.stamp(path), Ok(None)))
+        self.repositories(|path| host.may_have(path))
     }
 
     /// The same with what else is there by `is_there`, and with what the change removes: a directory may stay because it is not empty, the
@@ -55,7 +55,7 @@ impl ChangeSet {
     /// Finds a directory that the change makes a repository on `host`, where the host has something that git obeys in such a one and that
     /// neither is part of the change nor is as it was in the tree `former`.
     pub(crate) fn repository_with_settings(&self, host: &HostDir, former: &Manifest) -> Option<Vec<u8>> {
-        let is_on_host = |path: &TreePath| !matches!(host.stamp(path), Ok(None));
+        let is_on_host = |path: &TreePath| host.may_have(path);
         let found = self.repositories(is_on_host);
         let complete = bare_repository::complete(&found, is_on_host);
         let is_as_before = |path: &TreePath| {

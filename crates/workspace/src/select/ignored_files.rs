@@ -1,6 +1,7 @@
 //! Files that git ignores and that are never shown: secrets, devices, what cannot be read.
 
 use super::{Directory, Found, SelectOptions, Walk, entries_of, open_directory};
+use crate::bare_repository;
 use crate::git_directory;
 use crate::ignored_index::{Index, Kind, Listed, RecordIndex, Seen};
 use crate::secrets::{self, Suspicion};
@@ -186,7 +187,9 @@ impl Walk<'_> {
         if !self.count_ignored(directory, entries.len(), found) {
             return;
         }
-        let is_git = git_directory::is_marked_by(entries.iter().map(|entry| entry.file_name().to_bytes()));
+        let is_git = bare_repository::is_marked(|name| {
+            entries.iter().any(|entry| entry.file_name().to_bytes() == name)
+        });
         for entry in &entries {
             let name = entry.file_name().to_bytes();
             let file_type = match entry.file_type() {
