@@ -1,6 +1,7 @@
 //! Edits of the user's between the prompts of a session: the sandbox follows them, and none of them becomes a change of the session's.
 
 use agent_testbed::agent::{Agent, Finished, agent};
+use agent_testbed::backends::program_on_every_backend;
 use agent_testbed::terminal::terminal;
 use agent_testing::endpoint::endpoint;
 use serde_json::json;
@@ -170,40 +171,50 @@ fn what_is_out_of_sight_when_it_is_to_be_hidden_is_hidden_later() {
 /// An overlay goes on to show a file that was replaced, as editors and git do it, with its former content.
 #[test]
 fn a_file_that_is_replaced_is_followed_and_is_no_change() {
-    for mode in ["copy", "overlay"] {
-        let call = agent().file("f", "1\n").file("g", "1\n").file("gone", "1\n").file("sub/h", "1\n");
-        host(call.workspace(), "git init -q .; git add .; git commit -qm first");
-        let mut kept = Kept::begin(call, mode, "cat f g gone sub/h; cat later; true");
-        host(
-            &kept.root,
-            "echo 2 > x; mv x f; sed -i s/1/3/ g; rm gone; echo 4 > later; git checkout -qb other; sed -i s/1/5/ sub/h; git commit -qam second",
-        );
-        let seen = kept.runs("cat f g later sub/h; ls; git log --oneline | wc -l; git status --short");
-        assert!(seen.contains("2\n3\n4\n5\nf\ng\nlater\nsub\n2\n?? later\n"), "{mode}: {seen}");
-        host(&kept.root, "git stash -q; git checkout -q master 2>/dev/null || git checkout -q main");
-        let seen = kept.runs("cat f g sub/h gone");
-        assert!(seen.contains("1\n1\n1\n1\n"), "{mode}: {seen}");
-        assert_eq!(kept.diff(), "", "{mode}");
-    }
+    program_on_every_backend(|name| {
+        for mode in ["copy", "overlay"] {
+            let call = agent()
+                .sandbox(name)
+                .file("f", "1\n")
+                .file("g", "1\n")
+                .file("gone", "1\n")
+                .file("sub/h", "1\n");
+            host(call.workspace(), "git init -q .; git add .; git commit -qm first");
+            let mut kept = Kept::begin(call, mode, "cat f g gone sub/h; cat later; true");
+            host(
+                &kept.root,
+                "echo 2 > x; mv x f; sed -i s/1/3/ g; rm gone; echo 4 > later; git checkout -qb other; sed -i s/1/5/ sub/h; git commit -qam second",
+            );
+            let seen = kept.runs("cat f g later sub/h; ls; git log --oneline | wc -l; git status --short");
+            assert!(seen.contains("2\n3\n4\n5\nf\ng\nlater\nsub\n2\n?? later\n"), "{name}, {mode}: {seen}");
+            host(&kept.root, "git stash -q; git checkout -q master 2>/dev/null || git checkout -q main");
+            let seen = kept.runs("cat f g sub/h gone");
+            assert!(seen.contains("1\n1\n1\n1\n"), "{name}, {mode}: {seen}");
+            assert_eq!(kept.diff(), "", "{name}, {mode}");
+        }
+    });
 }
 
 /// An overlay could not list such a directory any more, and every further prompt failed.
 #[test]
 fn a_directory_that_is_replaced_or_removed_is_followed() {
-    for mode in ["copy", "overlay"] {
-        let call = agent().file("conf/c", "1\n").file("conf/sub/d", "1\n").file("kept", "1\n");
-        let mut kept = Kept::begin(call, mode, "ls -R; cat conf/c conf/sub/d");
-        host(&kept.root, "rm -r conf; mkdir conf; echo 2 > conf/c; echo 3 > conf/n");
-        let seen = kept.runs("cat conf/c conf/n; ls -R");
-        assert!(seen.contains("2\n3\n") && !seen.contains("sub"), "{mode}: {seen}");
-        assert_eq!(kept.diff(), "", "{mode}");
-        host(&kept.root, "rm -r conf; echo 4 > conf");
-        let seen = kept.runs("cat conf; ls -R");
-        assert!(seen.contains("4\n.:\nconf\nkept\n"), "{mode}: {seen}");
-        host(&kept.root, "rm conf");
-        assert!(kept.runs("ls -R").contains(".:\nkept\n"), "{mode}");
-        assert_eq!(kept.diff(), "", "{mode}");
-    }
+    program_on_every_backend(|name| {
+        for mode in ["copy", "overlay"] {
+            let call =
+                agent().sandbox(name).file("conf/c", "1\n").file("conf/sub/d", "1\n").file("kept", "1\n");
+            let mut kept = Kept::begin(call, mode, "ls -R; cat conf/c conf/sub/d");
+            host(&kept.root, "rm -r conf; mkdir conf; echo 2 > conf/c; echo 3 > conf/n");
+            let seen = kept.runs("cat conf/c conf/n; ls -R");
+            assert!(seen.contains("2\n3\n") && !seen.contains("sub"), "{name}, {mode}: {seen}");
+            assert_eq!(kept.diff(), "", "{name}, {mode}");
+            host(&kept.root, "rm -r conf; echo 4 > conf");
+            let seen = kept.runs("cat conf; ls -R");
+            assert!(seen.contains("4\n.:\nconf\nkept\n"), "{name}, {mode}: {seen}");
+            host(&kept.root, "rm conf");
+            assert!(kept.runs("ls -R").contains(".:\nkept\n"), "{name}, {mode}");
+            assert_eq!(kept.diff(), "", "{name}, {mode}");
+        }
+    });
 }
 
 /// A fork began with the files of the host as they were then, and its first prompt with all that had become secret.
@@ -259,4 +270,23 @@ fn what_is_no_secret_any_more_comes_back() {
     assert!(!seen.contains(".npmrc\n") && !seen.contains("C4NARY") && seen.contains("1\n"), "{seen}");
     host(&kept.root, "echo registry=https://r/ > .npmrc");
     assert!(kept.runs("cat .npmrc").contains("registry"));
+}
+
+/// A directory that a process of the sandbox held while the user replaced it ended each prompt with an error.
+#[test]
+fn a_directory_that_is_held_while_it_is_replaced_is_followed_later() {
+    let hold = "cd conf; setsid sh -c 'touch /tmp/held; while ! [ -e /tmp/end ]; do sleep 0.1; done; rm /tmp/held' \
+                >/dev/null 2>&1 & while ! [ -e /tmp/held ]; do sleep 0.1; done";
+    let call = agent().file("conf/a", "1\n").file("conf/sub/b", "1\n").file("kept", "1\n");
+    let mut kept = Kept::begin(call, "overlay", hold);
+    host(&kept.root, "mv conf was; cp -r was conf; rm -r was; echo 2 > conf/a; echo 2 > kept");
+    let seen = kept.runs("cat kept");
+    assert!(seen.contains("2\n"), "{seen}");
+    assert_eq!(kept.diff(), "");
+    kept.runs("touch /tmp/end; while [ -e /tmp/held ]; do sleep 0.1; done");
+    let seen = kept.runs("cat conf/a conf/sub/b");
+    assert!(seen.contains("2\n1\n"), "{seen}");
+    assert_eq!(kept.diff(), "");
+    drop(kept.agent(&["apply", &kept.id, "--yes"]));
+    assert_eq!(fs::read_to_string(kept.root.join("conf/a")).expect("the user's"), "2\n");
 }

@@ -103,30 +103,6 @@ fn serve_arguments(planned: &Planned<'_>, image: &Image, machine: &Machine) -> R
     Ok(arguments.into_iter().map(str::to_owned).collect())
 }
 
-/// A container that empties `directory` as root and is gone.
-pub(super) fn emptying(host: &Image, directory: &Path) -> Result<ContainerCreateBody> {
-    let mut mounts = binds(host)?;
-    mounts.push(bind(directory, Path::new(WORKSPACE), false)?);
-    Ok(ContainerCreateBody {
-        image: Some(host.tag.clone()),
-        entrypoint: Some(["find", WORKSPACE, "-mindepth", "1", "-delete"].map(str::to_owned).to_vec()),
-        user: Some("0:0".to_owned()),
-        host_config: Some(HostConfig {
-            mounts: Some(mounts),
-            network_mode: Some("none".to_owned()),
-            cap_drop: Some(vec!["ALL".to_owned()]),
-            // To look into directories that their owner closed.
-            cap_add: Some(vec!["DAC_OVERRIDE".to_owned()]),
-            security_opt: Some(vec!["no-new-privileges".to_owned()]),
-            readonly_rootfs: Some(true),
-            log_config: Some(no_log()),
-            auto_remove: Some(true),
-            ..Default::default()
-        }),
-        ..Default::default()
-    })
-}
-
 fn confinement(spec: &Spec, engine: &Engine, enforced: EnforcedLimits) -> HostConfig {
     let limits = &spec.limits;
     let memory = signed(limits.memory);
@@ -278,7 +254,7 @@ fn covers_socket_of_overlay(image: &Image, host: &Path, inside: &Path) -> bool {
         })
 }
 
-fn binds(image: &Image) -> Result<Vec<Mount>> {
+pub(super) fn binds(image: &Image) -> Result<Vec<Mount>> {
     image.binds.iter().map(|(host, inside)| bind(host, inside, true)).collect()
 }
 
@@ -307,7 +283,7 @@ fn text(path: &Path) -> Result<&str> {
 }
 
 /// The guest's output is for its client alone.
-fn no_log() -> HostConfigLogConfig {
+pub(super) fn no_log() -> HostConfigLogConfig {
     HostConfigLogConfig { typ: Some("none".to_owned()), config: None }
 }
 

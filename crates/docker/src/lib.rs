@@ -2,6 +2,7 @@
 
 mod accounts;
 mod arrangement;
+mod as_root;
 mod channel;
 pub mod checks;
 mod container;
@@ -175,6 +176,13 @@ impl Backend for Docker {
             (Arc::clone(&self.engine.machine), session.to_owned(), into.to_owned());
         let copied = tokio::task::spawn_blocking(move || overlay::copy(&machine, &session, &into)).await;
         copied.map_err(|error| Error::sandbox("the layer could not be copied").caused_by(error))?
+    }
+
+    async fn show_anew(&self, session: &str, has_news: bool) -> Result<()> {
+        match has_news && overlay::has_workspace(&self.engine.machine, session)? {
+            true => as_root::show_anew(&self.engine, &sandbox_name(session)?).await,
+            false => Ok(()),
+        }
     }
 
     async fn pause(&self, session: &str) -> Result<()> {

@@ -8,7 +8,7 @@
 //! a directory of the user's on disk, because the engine does not remove what it mounts from there.
 
 use super::engine::Engine;
-use super::{container, failure, host_image, podman};
+use super::{as_root, container, failure, podman};
 use agent_base::error::{Error, Result};
 use agent_base::machine::Machine;
 use agent_base::sanitise::one_line;
@@ -18,10 +18,7 @@ use agent_sandbox::ownership::{ProcessId, sandbox_name};
 use agent_sandbox::project::{self, Project};
 use agent_sandbox::{Access, AddedMount, Copied, Spec};
 use bollard::models::{Mount, MountType, MountVolumeOptions, MountVolumeOptionsDriverConfig};
-use bollard::query_parameters::{
-    CreateContainerOptions, RemoveVolumeOptions, StartContainerOptions, WaitContainerOptionsBuilder,
-};
-use futures_util::StreamExt;
+use bollard::query_parameters::RemoveVolumeOptions;
 use futures_util::future::try_join_all;
 use rustix::process::geteuid;
 use std::ffi::{CString, OsString};
@@ -445,7 +442,8 @@ pub(super) async fn remove(engine: &Engine, session: &str) -> Result<()> {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            empty_as_root(engine, &layer).await?;
+            // The kernel leaves files of root's in the work directory.
+            as_root::empty(engine, &layer).await?;
             fs::remove_dir_all(&layer).map_err(failed)
         }
         Err(error) => Err(failed(error)),
@@ -472,27 +470,9 @@ async fn remove_volume(engine: &Engine, name: &str) -> Result<()> {
 const REMOVALS: u32 = 20;
 const REMOVAL_PAUSE: Duration = Duration::from_millis(50);
 
-/// The kernel leaves files of root's in the work directory, which an ordinary user cannot remove; `rm` as the root of a
-/// container that sees this one directory can.
-async fn empty_as_root(engine: &Engine, layer: &Path) -> Result<()> {
-    let failed = |error| failure::error(format!("{} could not be emptied", layer.display()), error);
-    let (image, skeleton) = host_image::describe(&engine.machine)?;
-    let body = container::emptying(&image, layer)?;
-    let create = || engine.client.create_container(None::<CreateContainerOptions>, body.clone());
-    let created = match create().await {
-        Err(error) if failure::status(&error) == Some(404) => {
-            host_image::make(engine, &image, &skeleton).await?;
-            create().await
-        }
-        result => result,
-    };
-    let id = created.map_err(failed)?.id;
-    let options = WaitContainerOptionsBuilder::default().condition("removed").build();
-    let mut gone = engine.client.wait_container(&id, Some(options));
-    engine.client.start_container(&id, None::<StartContainerOptions>).await.map_err(failed)?;
-    // Whether it did its work shows when the directory is removed.
-    let _ = gone.next().await;
-    Ok(())
+/// Returns whether the workspace of `session` is an overlay.
+pub(super) fn has_workspace(machine: &Machine, session: &str) -> Result<bool> {
+    Ok(layer(machine, session)?.join(layer::UPPER).is_dir())
 }
 
 /// The sessions that have a layer.

@@ -166,6 +166,11 @@ impl Default for Names {
 }
 
 impl Names {
+    /// Begins with the names of a directory that was opened just now.
+    pub fn begin(&mut self, directory: &Directory) -> io::Result<()> {
+        self.fill(directory).map(drop)
+    }
+
     /// The next entry of a directory, `None` at the end.
     pub fn next(&mut self, directory: &Directory) -> io::Result<Option<(&OsStr, io::Result<Stat>)>> {
         let name = loop {

@@ -252,17 +252,13 @@ impl Walk {
                     self.visit(path, stat, hashes)?;
                 }
                 Ok(None) => self.listing = None,
-                // Gone since it was opened, which the kernel says of its names too.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    let path = self.root.join(directory);
-                    if path.symlink_metadata().is_ok() {
-                        let why = "another one has taken its place underneath, which a new sandbox shows";
-                        return Err(Failure::new(format!("{}: {why}", path.display())));
-                    }
-                    self.listing = None;
-                }
                 Err(error) => {
                     let path = self.root.join(directory);
+                    // Gone since it was opened, which the kernel says of its names too.
+                    if error.kind() == io::ErrorKind::NotFound && path.symlink_metadata().is_err() {
+                        self.listing = None;
+                        return Ok(true);
+                    }
                     return Err(Failure::io(path.display(), &error));
                 }
             }
@@ -271,13 +267,25 @@ impl Walk {
         let Some(UnlistedDirectory { mut entry, is_known }) = self.directories.pop() else {
             return Ok(false);
         };
-        match self.top.below(&entry.path) {
+        let open = self.top.below(&entry.path);
+        match open.and_then(|open| self.names.begin(&open).map(|()| open)) {
             Ok(open) => self.listing = Some((entry.path.clone(), Some(open))),
-            // Gone since its name was listed.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
-            Err(_) => entry.readable = false,
+            // Gone since its name was listed. In an overlay another one may have taken its place underneath while a process held it.
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound
+                    && self.root.join(&entry.path).symlink_metadata().is_err() =>
+            {
+                return Ok(true);
+            }
+            Err(_) => {
+                entry.readable = false;
+                // Sent at the next walk too: that it can be listed again may not show in its metadata.
+                if let Some(seen) = &mut self.seen {
+                    seen.insert(entry.path.clone(), 0);
+                }
+            }
         }
-        if !is_known {
+        if !is_known || !entry.readable {
             self.found(entry);
         }
         Ok(true)

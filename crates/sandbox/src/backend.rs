@@ -118,8 +118,12 @@ pub trait Backend: Send + Sync {
     }
 
     /// Has the overlays of the sandbox show what is underneath now: the kernel keeps what was looked up in them, and shows files and
-    /// directories that others have taken the place of. Without an effect where there is none, or the rights for it are missing.
-    async fn show_anew(&self, _session: &str) -> Result<()> {
+    /// directories that others have taken the place of. With `has_news` the user may have changed what is under the workspace, so that it may
+    /// take some tenths of a second; without, at most a few milliseconds. Without an effect where there are no overlays.
+    ///
+    /// # Errors
+    /// The rights for it are missing.
+    async fn show_anew(&self, _session: &str, _has_news: bool) -> Result<()> {
         Ok(())
     }
 

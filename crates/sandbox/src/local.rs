@@ -246,7 +246,7 @@ impl Backend for Local {
         self.directory(session)?.copy_layers(into).await
     }
 
-    async fn show_anew(&self, session: &str) -> Result<()> {
+    async fn show_anew(&self, session: &str, _has_news: bool) -> Result<()> {
         let directory = self.directory(session)?;
         // Added directories and caches of the project are overlays too.
         let is_overlay =

@@ -173,7 +173,7 @@ impl Checkpoints {
         let started = Instant::now();
         // An overlay cannot list a directory that the user has replaced meanwhile, and shows the former file. Where that cannot be helped, the
         // look says what it is about.
-        drop(self.startup.show_anew().await);
+        drop(self.startup.show_anew(&ready.workspace).await);
         let checkpoint = ready.workspace.checkpoint(&ready.sandbox, state.prompt).await?;
         state.cost = started.elapsed();
         state.last = Some(Instant::now());

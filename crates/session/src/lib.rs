@@ -192,7 +192,7 @@ impl Session {
             None if self.startup.is_reattached().await => self.startup.ready().await?,
             None => return Ok(()),
         };
-        if let Err(error) = self.startup.show_anew().await {
+        if let Err(error) = self.startup.show_anew(&ready.workspace).await {
             self.frontend.events().emit(Event::Notice { text: format!("{error}.") })?;
         }
         let refreshed = ready.workspace.refresh(&ready.sandbox).await;

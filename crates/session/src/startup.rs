@@ -182,8 +182,8 @@ impl Startup {
     }
 
     /// Has an overlay of the workspace show what the user has on the host now.
-    pub(super) async fn show_anew(&self) -> Result<()> {
-        self.backend.show_anew(&self.session).await
+    pub(super) async fn show_anew(&self, workspace: &Workspace) -> Result<()> {
+        self.backend.show_anew(&self.session, workspace.has_news().await).await
     }
 
     /// Returns what drives the session.

@@ -20,6 +20,9 @@ pub struct Rejected {
     pub names: BTreeMap<String, String>,
     /// Those whose names are valid paths: nothing at or below them is applied.
     pub paths: BTreeSet<TreePath>,
+    /// Those of them that are directories whose entries could not be listed.
+    #[serde(default)]
+    pub unlisted: BTreeSet<TreePath>,
 }
 
 impl Rejected {
@@ -59,7 +62,12 @@ pub fn validate(entries: Vec<Entry>, rejected: &mut Rejected) -> Vec<(TreePath, 
         let bytes = entry.path.as_os_str().as_bytes();
         match (TreePath::new(bytes), rejection_reason(&entry)) {
             (Ok(path), None) => kept.push((path, entry)),
-            (Ok(path), Some(reason)) => rejected.reject(path, reason.to_owned()),
+            (Ok(path), Some(reason)) => {
+                if matches!(entry.kind, EntryKind::Directory) && rejected.unlisted.len() < MAX_PATHS {
+                    rejected.unlisted.insert(path.clone());
+                }
+                rejected.reject(path, reason.to_owned());
+            }
             (Err(reason), _) => {
                 rejected.reject_name(visible_name(&bytes[..bytes.len().min(MAX_PATH)]), reason.to_owned())
             }

@@ -94,6 +94,11 @@ impl HostView {
         self.compared.is_none_or(|compared| compared.elapsed() >= COMPARE_ALL_AFTER)
     }
 
+    /// Returns whether the tree may have changed since the last look.
+    pub fn has_news(&self) -> bool {
+        !self.pending.is_empty() || self.watch.as_ref().is_none_or(HostWatch::has_events)
+    }
+
     /// Compares everything, so that the next refresh only looks at what differs and at what is touched from now on.
     /// Blocking.
     pub fn prepare(&mut self, root: &Path, base: &Base) -> Result<()> {

@@ -104,6 +104,11 @@ impl HostWatch {
         }
     }
 
+    /// Returns whether something was touched since the last call of [`HostWatch::take`].
+    pub fn has_events(&self) -> bool {
+        rustix::io::ioctl_fionread(&self.events).map_or(true, |bytes| bytes > 0)
+    }
+
     /// Returns what was touched since the last call; `None` where that is not known.
     pub fn take(&mut self) -> Option<Touched> {
         let mut touched = Touched { paths: BTreeSet::new(), trees: std::mem::take(&mut self.unsettled) };

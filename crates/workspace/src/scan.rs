@@ -25,7 +25,7 @@ use agent_base::error::{Error, Kind, Result};
 use agent_base::hash::Hash;
 use agent_sandbox::{Entry, EntryKind, Listing, Sandbox};
 use futures_util::StreamExt;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::iter::Peekable;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -326,6 +326,7 @@ impl Scanner {
 
         let mut delta = delta(&base.nodes, &present);
         if let Some(known) = places.overlay {
+            keep_unlisted(&mut delta, known, &look.rejected.unlisted);
             reconcile::follow_host(base, &mut delta, known, &present, places.root).await?;
         }
         reconcile::settle(base, &mut delta, places).await?;
@@ -475,6 +476,19 @@ fn delta(base: &Manifest, present: &Sightings) -> Delta {
     }
     delta.extend(nodes.map(|(gone, _)| (gone.clone(), None)));
     delta
+}
+
+/// Has what is in directories that could not be listed be as it was known: an overlay cannot list one that the user has replaced while a
+/// process of the sandbox holds it.
+fn keep_unlisted(delta: &mut Delta, known: &Delta, unlisted: &BTreeSet<TreePath>) {
+    if unlisted.is_empty() {
+        return;
+    }
+    let is_unlisted =
+        |path: &TreePath| unlisted.contains(path) || path.ancestors().any(|above| unlisted.contains(&above));
+    delta.retain(|path, _| !is_unlisted(path));
+    let known = known.iter().filter(|(path, _)| is_unlisted(path));
+    delta.extend(known.map(|(path, node)| (path.clone(), node.clone())));
 }
 
 fn differs(base: Option<&Node>, now: &Node) -> bool {

@@ -150,12 +150,14 @@ pub fn attach_mount(mount: i32, target: &Path) -> io::Result<()> {
 /// Changes the settings of the file system at `target` to those that it has.
 pub fn reconfigure(target: &Path) -> io::Result<()> {
     const FSPICK_CLOEXEC: c_int = 1;
+    const FSPICK_SYMLINK_NOFOLLOW: c_int = 2;
     const FSCONFIG_CMD_RECONFIGURE: c_int = 7;
     let target = c_string(target)?;
     let none = std::ptr::null::<c_void>();
     // SAFETY: the path is NUL-terminated; the descriptor that is returned is new and nobody else's; the command has no arguments.
     unsafe {
-        let fd = check(syscall(SYS_FSPICK, AT_FDCWD, target.as_ptr(), FSPICK_CLOEXEC))?;
+        let flags = FSPICK_CLOEXEC | FSPICK_SYMLINK_NOFOLLOW;
+        let fd = check(syscall(SYS_FSPICK, AT_FDCWD, target.as_ptr(), flags))?;
         let context = OwnedFd::from_raw_fd(fd as i32);
         check(syscall(SYS_FSCONFIG, context.as_raw_fd(), FSCONFIG_CMD_RECONFIGURE, none, none, 0)).map(drop)
     }

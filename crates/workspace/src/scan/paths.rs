@@ -41,6 +41,12 @@ impl Scanner {
         let mut look = Look { now_ns: now_ns(), budget: super::MAX_BYTES, ..Look::default() };
         let entries = validate(entries(sandbox, paths, &repositories).await?, &mut look.rejected);
         let region = region(base, paths, &repositories);
+        // Removed inside, or below a directory that cannot be listed.
+        let is_on_host = |path: &TreePath| places.root.join(path.as_path()).symlink_metadata().is_ok();
+        let mut missing = paths.iter().filter(|path| is_missing(path, &region, &entries));
+        if places.overlay.is_some() && missing.any(is_on_host) {
+            return Ok(None);
+        }
         for (path, entry) in entries {
             let is_asked = region.contains_key(&path) || repository(&path).is_some() || paths.contains(&path);
             if is_asked && self.is_kept(&path, &entry, base.nodes.contains_key(&path)) {
@@ -67,6 +73,11 @@ impl Scanner {
         let is_directory = matches!(entry.kind, EntryKind::Directory);
         is_of_base || repository(path).is_some() || !self.ignored.contains(path, is_directory)
     }
+}
+
+/// Returns whether the base has a path at which nothing was found; `entries` are ordered.
+fn is_missing(path: &TreePath, base: &Manifest, entries: &[(TreePath, Entry)]) -> bool {
+    base.contains_key(path) && entries.binary_search_by(|(found, _)| found.cmp(path)).is_err()
 }
 
 /// Returns what the base has at `paths` and in `repositories`.

@@ -160,6 +160,14 @@ impl Workspace {
         Ok(notice)
     }
 
+    pub(super) async fn own_has_news(&self) -> bool {
+        let state = self.state.lock().await;
+        let is_seen = state.view.as_ref().is_some_and(|view| !view.has_news())
+            && state.skipped.rejected.unlisted.is_empty()
+            && state.out_of_sight.is_empty();
+        shows_host(&state.mount) && !is_seen
+    }
+
     /// Compares the whole of the host's tree ahead of the next [`Workspace::refresh`], which then need not do that. Nothing
     /// is done where that was done lately, where the tree cannot be watched, or before the first look of a process that
     /// attached to a running sandbox.

@@ -326,6 +326,17 @@ impl Workspace {
         Ok(all)
     }
 
+    /// Returns whether an overlay may show other files than the user has now: something has changed on the host since the last look, or was
+    /// not shown at it.
+    pub async fn has_news(&self) -> bool {
+        for (_, workspace) in self.all() {
+            if workspace.own_has_news().await {
+                return true;
+            }
+        }
+        false
+    }
+
     /// Compares the host's whole trees ahead of the next [`Workspace::refresh`], which then need not do that. Nothing is done where that
     /// was done lately, where a tree cannot be watched, or before the first look of a process that attached to a running sandbox.
     pub async fn prepare_refresh(&self) -> Result<()> {
