@@ -83,6 +83,19 @@ fn said_beside(agent: &Agent, backend: &str, library: &Path, script: &str) -> St
     call.args(arguments).run().expect_code(0).stdout
 }
 
+/// It is a symlink inside, at which such a sandbox did not start.
+#[test]
+fn a_directory_below_var_tmp_is_added() {
+    program_on_every_backend(|name| {
+        let library = tempfile::tempdir_in("/var/tmp").expect("a directory");
+        std::fs::write(library.path().join("a"), "found\n").expect("a file");
+        let path = library.path().to_str().expect("text");
+        let script = format!("cat {path}/a");
+        let call = agent().sandbox(name).args(["exec", "--add-dir", path, "--", "sh", "-c", &script]);
+        assert_eq!(call.run().expect_code(0).stdout, "found\n", "on {name}");
+    });
+}
+
 /// Each way that changes something, as the user inside: none of them may.
 #[test]
 fn nothing_writes_to_a_read_only_directory() {

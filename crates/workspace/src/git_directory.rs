@@ -61,6 +61,8 @@ const ENTRIES: [(&str, &[&str]); 3] = [
 
 /// Directories of files with URLs in them: logs, and remotes as git had them before it had settings for them.
 const URLS: [&[u8]; 3] = [b"logs", b"branches", b"remotes"];
+/// Directories in which other programs keep keys or passwords; git-annex only below `creds`.
+const KEYS: [&[u8]; 4] = [b"annex", b"git-crypt", b"sourcetree", b"svn"];
 /// Directories of contents of files as text, and of hooks, beside which anything may lie.
 const JUDGED: [&[u8]; 6] =
     [b"NOTES_MERGE_WORKTREE", b"hooks", b"rebase-apply", b"rebase-merge", b"rr-cache", b"sequencer"];
@@ -123,7 +125,12 @@ impl<'a> GitPath<'a> {
 
     /// Returns whether other programs keep keys or passwords there.
     pub fn holds_keys(&self) -> bool {
-        matches!(self.0.as_slice(), [b"git-crypt", ..] | [b"annex", b"creds", ..] | [b"credentials"])
+        match self.0.as_slice() {
+            [b"annex", below, ..] => *below == b"creds",
+            [b"credentials"] => true,
+            [directory, ..] => KEYS.contains(directory),
+            [] => false,
+        }
     }
 
     /// Returns whether the sandbox may get other contents than the host has: a configuration, or what names the URLs of others.
@@ -155,6 +162,16 @@ impl<'a> GitPath<'a> {
 /// Returns whether a directory is one of git's by what is in it.
 pub fn is_marked(directory: &Path) -> bool {
     bare_repository::is_marked(|name| directory.join(OsStr::from_bytes(name)).symlink_metadata().is_ok())
+}
+
+/// Returns whether the files of a directory, which may lie in a git directory of any name, have URLs or keys in them. All of them are judged then.
+pub fn is_of_urls_or_keys(root: &Path, directory: &TreePath) -> bool {
+    // Asked about every directory of a tree.
+    let is_named = |name: &[u8]| URLS.contains(&name) || KEYS.contains(&name);
+    directory.names().any(is_named)
+        && directory.join(b"x").is_ok_and(|file| {
+            GitPath::anywhere(root, &file).is_some_and(|path| path.holds_keys() || path.is_rewritten())
+        })
 }
 
 /// [`GitPath::is_needed`] of a path of the tree `root`. All that lies in no `.git` is.

@@ -30,13 +30,30 @@ pub async fn restore(sandbox: &Sandbox, base: &Base, store: &Store, from: &Delta
         return Err(Error::unexpected(format!("{path} cannot be restored: its earlier content is not kept"))
             .hint("it changed on the host and in the sandbox within the same turn"));
     }
+    let closed = closed(base, from, steps.remove.iter().chain(steps.write.keys()));
+    let opened = closed.iter().map(|(path, node)| (path.clone(), open(node.clone()))).collect();
+    write_nodes(sandbox, store, opened).await?;
     remove(sandbox, base, from, steps.remove).await?;
-    let (directories, others): (Vec<_>, Vec<_>) =
+    let (mut directories, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
         steps.write.into_iter().partition(|(_, node)| node.is_directory());
+    let stays = |path: TreePath| state(base, to, &path).filter(Node::is_directory).map(|node| (path, node));
+    directories.extend(closed.into_keys().filter_map(stays));
     let open = directories.iter().map(|(path, node)| (path.clone(), open(node.clone()))).collect();
     write_nodes(sandbox, store, open).await?;
-    write_nodes(sandbox, store, others).await?;
-    write_nodes(sandbox, store, directories).await
+    write_nodes(sandbox, store, others.into_iter().collect()).await?;
+    write_nodes(sandbox, store, directories.into_iter().collect()).await
+}
+
+/// The directories above `paths` that their owner may not write to or look into, the upmost first.
+fn closed<'a>(
+    base: &Base,
+    from: &Delta,
+    paths: impl Iterator<Item = &'a TreePath>,
+) -> BTreeMap<TreePath, Node> {
+    let above: BTreeSet<TreePath> = paths.flat_map(TreePath::ancestors).collect();
+    let is_closed = |node: &Node| matches!(node, Node::Directory { mode } if mode & 0o700 != 0o700);
+    let node = |path: TreePath| state(base, from, &path).filter(is_closed).map(|node| (path, node));
+    above.into_iter().filter_map(node).collect()
 }
 
 /// Files and symlinks first, then directories, the deepest first. A directory that holds ignored files stays, and so

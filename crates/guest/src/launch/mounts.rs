@@ -194,7 +194,7 @@ fn caches(plan: &InitPlan<'_>, mounts: &[PathBuf]) -> Result<(), FailedStep> {
     for (index, (host, inside)) in plan.spec.caches.iter().enumerate() {
         let target = below(Path::new(ROOT), inside);
         let is_added = plan.spec.added.contains(inside);
-        if !is_plain(&target) {
+        if !is_plain(&target) && (inside.starts_with(plan.home()) || leads_out(&target)) {
             if is_added {
                 return Err(FailedStep::new(
                     "find the place of an added directory",
@@ -233,6 +233,13 @@ fn caches(plan: &InitPlan<'_>, mounts: &[PathBuf]) -> Result<(), FailedStep> {
 fn is_plain(target: &Path) -> bool {
     let is_link = |path: &Path| fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
     !target.ancestors().any(is_link)
+}
+
+/// Returns whether symlinks lead a path of the new root to what is there now, the host's files. `/var/tmp` and the like stay inside.
+fn leads_out(target: &Path) -> bool {
+    let real = target.ancestors().find_map(|above| fs::canonicalize(above).ok());
+    let root = fs::canonicalize(ROOT).ok();
+    real.zip(root).is_none_or(|(real, root)| !real.starts_with(root))
 }
 
 fn workspace(plan: &InitPlan<'_>, target: &Path) -> Result<(), FailedStep> {

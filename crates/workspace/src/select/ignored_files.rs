@@ -97,17 +97,16 @@ impl Found {
     }
 
     /// Returns what an entry of an ignored directory is, below `depth` other ones; `None` for one that can be shown. Settings are what
-    /// packages are full of: those that are read lie at most directly in a directory that is itself ignored. `is_git`: the directory is one of
-    /// git's by what is in it.
+    /// packages are full of: those that are read lie at most directly in a directory that is itself ignored.
     fn kind(
         &mut self,
         root: &Path,
-        (directory, is_git): (&TreePath, bool),
+        (directory, of_git): (&TreePath, OfGit),
         depth: u16,
         (name, kind): (&[u8], FileType),
     ) -> Option<Kind> {
         let is_of_git = || {
-            is_git && matches!(name, b"config" | b"config.worktree" | b"FETCH_HEAD")
+            of_git.is_judged(name)
                 || directory.is_git_internal()
                     && directory.join(name).is_ok_and(|path| {
                         git_directory::is_rewritten(root, &path)
@@ -123,6 +122,29 @@ impl Found {
                 _ => Some(Kind::Suspect),
             },
             _ => Some(Kind::Special),
+        }
+    }
+}
+
+/// What an ignored directory is of a git directory that is not called `.git`.
+#[derive(Clone, Copy)]
+enum OfGit {
+    Nothing,
+    /// The git directory, by what is in it.
+    Directory,
+    /// One of those of logs and of keys in it.
+    UrlsOrKeys,
+}
+
+impl OfGit {
+    /// Returns whether a file of this name in it is judged as git's.
+    fn is_judged(self, name: &[u8]) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Directory => {
+                matches!(name, b"config" | b"config.worktree" | b"credentials" | b"FETCH_HEAD")
+            }
+            Self::UrlsOrKeys => true,
         }
     }
 }
@@ -187,16 +209,21 @@ impl Walk<'_> {
         if !self.count_ignored(directory, entries.len(), found) {
             return;
         }
-        let is_git = bare_repository::is_marked(|name| {
+        let is_marked = bare_repository::is_marked(|name| {
             entries.iter().any(|entry| entry.file_name().to_bytes() == name)
         });
+        let of_git = match is_marked {
+            true => OfGit::Directory,
+            false if git_directory::is_of_urls_or_keys(self.root, directory) => OfGit::UrlsOrKeys,
+            false => OfGit::Nothing,
+        };
         for entry in &entries {
             let name = entry.file_name().to_bytes();
             let file_type = match entry.file_type() {
                 FileType::Unknown => self.kind_of(directory, name),
                 known => known,
             };
-            let kind = match found.kind(self.root, (directory, is_git), depth, (name, file_type)) {
+            let kind = match found.kind(self.root, (directory, of_git), depth, (name, file_type)) {
                 Some(Kind::Directory(_)) => Some(Kind::Directory(places.get(name).copied())),
                 kind => kind,
             };
@@ -422,6 +449,34 @@ mod tests {
         let Some(first) = project.later() else { return };
         let found =
             ["config~", "git-crypt/keys/default", "logs/HEAD"].map(|name| format!("modules/a/.git/{name}"));
+        assert_eq!(first.1, found);
+        assert_eq!(project.later().unwrap(), (false, found.to_vec()));
+    }
+
+    /// Keys and logs were shown where the directory is not called `.git`.
+    #[test]
+    fn of_a_git_directory_of_another_name_that_is_ignored_no_keys_are_shown() {
+        let project = Project::new();
+        for file in
+            ["HEAD", "refs/heads/main", "objects/aa/bb", "git-crypt/keys/default", "credentials", "svn/auth"]
+        {
+            project.file(&format!("modules/a.git/{file}"), "1");
+        }
+        for file in ["logs/refs/heads/main", "branches/old", "config"] {
+            project.file(&format!("modules/a.git/{file}"), "url = https://u:p@h/x\n");
+        }
+        // Nothing of it is git's.
+        project.file("modules/a/logs/x", "pull https://u:p@h/x\n");
+        let Some(first) = project.later() else { return };
+        let found = [
+            "branches/old",
+            "config",
+            "credentials",
+            "git-crypt/keys/default",
+            "logs/refs/heads/main",
+            "svn/auth",
+        ];
+        let found = found.map(|name| format!("modules/a.git/{name}"));
         assert_eq!(first.1, found);
         assert_eq!(project.later().unwrap(), (false, found.to_vec()));
     }
