@@ -272,6 +272,57 @@ fn what_is_no_secret_any_more_comes_back() {
     assert!(kept.runs("cat .npmrc").contains("registry"));
 }
 
+/// A command to which an overlay shows files as they were before the user replaced and committed them took that back with its own commit, on top
+/// of the user's.
+#[test]
+fn commits_take_back_nothing_of_what_the_user_committed_meanwhile() {
+    program_on_every_backend(|name| {
+        let call =
+            agent().sandbox(name).file("f", "1\n").file("g", "1\n").file("gone", "1\n").file("h", "1\n");
+        let root = call.workspace().to_owned();
+        host(&root, "git init -q .; ln -s f link; git add .; git commit -qm first; git pack-refs --all");
+        let edited = root.clone();
+        let model = endpoint()
+            .by_rule(move |request| {
+                let messages = request["messages"].as_array().map_or(0, Vec::len);
+                let command = match messages {
+                    0..=2 => {
+                        "cat f g gone; readlink link; git log --oneline; setsid sh -c 'exec 9<f; touch /tmp/held; sleep 60' \
+                         >/dev/null 2>&1 & while ! [ -e /tmp/held ]; do sleep 0.1; done"
+                    }
+                    3 | 4 => {
+                        host(
+                            &edited,
+                            "echo 2 > new; mv new f; ln -s g new; mv -T new link; git rm -q gone; git commit -qam users; \
+                             echo 2 >> h; git commit -qam more; echo 3 >> f",
+                        );
+                        // The next record shows the sandbox what has changed, but for what is held open.
+                        "sleep 1"
+                    }
+                    5 | 6 => {
+                        "echo 2 > g; git add -A; git -c user.name=a -c user.email=a@b commit -qm own; git log --oneline | wc -l"
+                    }
+                    _ => return endpoint().text("done"),
+                };
+                endpoint().tool_call("run_commands", json!({ "command": command }))
+            })
+            .start();
+        let arguments = ["run", "--json", "--keep", "--workspace-mode", "overlay", "go"];
+        let done = call.endpoint(&model).args(arguments).run().expect_code(0);
+        let id = done.events()[0]["session"].as_str().expect("an id").to_owned();
+        let applied = done.again().args(["apply", &id, "--yes", "--branch", "own"]).run();
+        drop(done.again().args(["sandbox", "rm", &id]).run());
+        let output = model.last().messages().last().expect("a result")["content"].to_string();
+        assert!(output.contains("2\\n"), "on {name}: {output}");
+        applied.expect_code(0);
+        host(&root, "git stash -q; git merge -q --no-edit own; git stash pop -q");
+        let found =
+            Command::new("sh").args(["-c", "cat f g h; readlink link; ls"]).current_dir(&root).output();
+        let found = String::from_utf8(found.expect("a shell").stdout).expect("text");
+        assert_eq!(found, "2\n3\n2\n1\n2\ng\nf\ng\nh\nlink\n", "on {name}");
+    });
+}
+
 /// A directory that a process of the sandbox held while the user replaced it ended each prompt with an error.
 #[test]
 fn a_directory_that_is_held_while_it_is_replaced_is_followed_later() {

@@ -140,6 +140,11 @@ impl<'a> GitPath<'a> {
             || matches!(self.0.as_slice(), [directory, _, ..] if URLS.contains(directory))
     }
 
+    /// Returns whether it is a reference, or names one: a branch, a tag, `HEAD`.
+    fn is_reference(&self) -> bool {
+        matches!(self.0.as_slice(), [b"HEAD" | b"packed-refs"] | [b"refs", ..])
+    }
+
     /// The content as the sandbox gets it. `None` where that is the host's.
     pub fn rewritten(&self, content: &[u8]) -> Option<Vec<u8>> {
         match self.is_rewritten() {
@@ -195,6 +200,18 @@ pub fn of_rewritten<'a>(root: &Path, path: &'a TreePath) -> Option<GitPath<'a>> 
 /// [`GitPath::is_rewritten`] of a path of the tree `root`.
 pub fn is_rewritten(root: &Path, path: &TreePath) -> bool {
     of_rewritten(root, path).is_some()
+}
+
+/// [`GitPath::is_reference`] of a path of the tree `root`.
+pub fn is_reference(root: &Path, path: &TreePath) -> bool {
+    // Asked about every path of a tree.
+    let may_be = path.names().any(|name| matches!(name, b"HEAD" | b"packed-refs" | b"refs"));
+    may_be && GitPath::of(root, path).is_some_and(|path| path.is_reference())
+}
+
+/// Returns whether an overlay has a file of its own at a path of the tree `root`, whatever the session has done.
+pub fn is_of_overlay(root: &Path, path: &TreePath) -> bool {
+    is_rewritten(root, path) || is_reference(root, path)
 }
 
 /// [`GitPath::rewritten`] of a path of the tree `root`.

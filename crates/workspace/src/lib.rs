@@ -39,6 +39,7 @@ pub mod parts;
 mod pending;
 mod programs;
 mod reconcile;
+mod references;
 pub mod renames;
 mod repository;
 pub mod resolution;

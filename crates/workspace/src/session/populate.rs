@@ -14,6 +14,7 @@ use crate::mode;
 use crate::mode::Mode;
 use crate::mode::ModeDecision;
 use crate::notices;
+use crate::references;
 use crate::restore;
 use crate::select::select;
 use crate::store::Store;
@@ -159,6 +160,7 @@ impl Workspace {
             WorkspaceMount::Empty | WorkspaceMount::Overlay { .. } | WorkspaceMount::Forked { .. } => {
                 transfer::check_overlay(sandbox, base).await?;
                 transfer::clean_git_files(&self.root, base, &self.store, sandbox).await?;
+                references::copy_in(&self.root, base, &self.store, sandbox).await?;
                 CopyReport::default()
             }
             WorkspaceMount::Bind(root) => {

@@ -109,8 +109,11 @@ impl SessionState {
             _ => true,
         };
         let is_overlay = matches!(self.mount, WorkspaceMount::Overlay { .. });
-        // Of git's configuration and logs the sandbox may have a version of its own.
-        if is_overlay && is_untouched && base == now && is_stamped && !git_directory::is_rewritten(root, path)
+        if is_overlay
+            && is_untouched
+            && base == now
+            && is_stamped
+            && !git_directory::is_of_overlay(root, path)
         {
             RefreshStep::Shown
         } else if is_same(before, now) {
