@@ -341,3 +341,87 @@ fn a_directory_that_is_held_while_it_is_replaced_is_followed_later() {
     drop(kept.agent(&["apply", &kept.id, "--yes"]));
     assert_eq!(fs::read_to_string(kept.root.join("conf/a")).expect("the user's"), "2\n");
 }
+
+/// Where a directory above was closed, what came below it counted as absent, and was seen once the directory was open again.
+#[test]
+fn secrets_below_directories_that_the_session_closed_are_hidden() {
+    program_on_every_backend(|name| {
+        let files = ["conf/in/app", "ign/a/b/x"];
+        let call = files.iter().fold(agent().sandbox(name), |call, file| call.file(file, "1\n"));
+        let call = call.file(".gitignore", "ign/\n");
+        host(call.workspace(), "git init -q .; git add .; git commit -qm first");
+        let mut kept = Kept::begin(call, "overlay", "chmod 000 conf ign/a");
+        host(&kept.root, "echo K=C4NARY > conf/in/.env.production; echo K=C4NARY > ign/a/b/.env");
+        for _ in 0..2 {
+            let seen = kept.runs("chmod 755 conf ign/a; ls -A conf/in; cat conf/in/.env* ign/a/b/.env; true");
+            assert!(seen.contains("app\n") && !seen.contains("C4NARY"), "on {name}: {seen}");
+        }
+    });
+}
+
+/// What was out of sight once was known to the next process as hidden, and within a prompt it came into sight.
+#[test]
+fn what_was_out_of_sight_is_hidden_by_other_processes_and_within_a_prompt() {
+    let hold = "for d in ign/sub conf; do (cd $d; setsid sh -c 'touch /tmp/held-$$; while ! [ -e /tmp/end ]; do sleep 0.1; done; \
+                touch /tmp/ended-$$' >/dev/null 2>&1 &) ; done; while [ $(ls /tmp/held-* | wc -l) != 2 ]; do sleep 0.1; done";
+    for is_within in [false, true] {
+        let call = agent().file(".gitignore", "ign/\n").file("conf/app", "1\n").file("ign/sub/a", "1\n");
+        host(call.workspace(), "git init -q .; git add .; git commit -qm first");
+        let mut kept = Kept::begin(call, "overlay", hold);
+        host(
+            &kept.root,
+            "mv ign/sub ign/old; cp -r ign/old ign/sub; mv conf ../was; cp -r ../was conf; \
+             echo K=C4NARY > ign/sub/.env; echo K=C4NARY > conf/.env.production",
+        );
+        let end = "touch /tmp/end; while [ $(ls /tmp/ended-* | wc -l) != 2 ]; do sleep 0.1; done";
+        let look = "ls -A conf ign/sub; cat conf/.env.production ign/sub/.env; echo looked";
+        let seen = match is_within {
+            false => {
+                kept.runs(end);
+                kept.runs(look)
+            }
+            true => {
+                let commands = [end, "sleep 1", "sleep 1", look];
+                let call = |model: agent_testing::endpoint::Script, command: &&str| {
+                    model.tool_call("run_commands", json!({ "command": command }))
+                };
+                let model = commands.iter().fold(endpoint(), call).text("done").start();
+                let call = kept.last.again().endpoint(&model);
+                kept.last = call.args(["run", "--json", "--session", &kept.id, "go"]).run().expect_code(0);
+                model.last().messages().last().expect("a result")["content"].to_string()
+            }
+        };
+        assert!(seen.contains("looked") && !seen.contains("C4NARY"), "{is_within}: {seen}");
+    }
+}
+
+/// What the session had written in it was overwritten, as if it had been the user's.
+#[test]
+fn what_the_session_wrote_in_a_directory_that_is_held_and_replaced_stays() {
+    let hold = "cd conf; setsid sh -c 'touch /tmp/held; while ! [ -e /tmp/end ]; do sleep 0.1; done' >/dev/null 2>&1 & \
+                while ! [ -e /tmp/held ]; do sleep 0.1; done; cat conf/*";
+    let call = agent().file("conf/c", "1\n2\n3\n").file("conf/d", "1\n2\n3\n");
+    let root = call.workspace().to_owned();
+    host(&root, "git init -q .; git add .; git commit -qm first");
+    let edited = root.clone();
+    let model = endpoint()
+        .by_rule(move |request| {
+            let command = match request["messages"].as_array().map_or(0, Vec::len) {
+                0..=2 => hold,
+                3 | 4 => {
+                    host(&edited, "cp -r conf new; rm -r conf; mv new conf; sed -i s/1/users/ conf/c");
+                    "echo own >> conf/d"
+                }
+                _ => return endpoint().text("done"),
+            };
+            endpoint().tool_call("run_commands", json!({ "command": command }))
+        })
+        .start();
+    let arguments = ["run", "--json", "--keep", "--workspace-mode", "overlay", "go"];
+    let last = call.endpoint(&model).args(arguments).run().expect_code(0);
+    let id = last.events()[0]["session"].as_str().expect("an id").to_owned();
+    let mut kept = Kept { last, id, root };
+    let seen = kept.runs("cat conf/d; touch /tmp/end; sleep 0.5");
+    assert!(seen.contains("own\n"), "{seen}");
+    assert!(kept.runs("cat conf/c conf/d").contains("users\n2\n3\n1\n2\n3\nown\n"));
+}

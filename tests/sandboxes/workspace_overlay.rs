@@ -180,17 +180,19 @@ async fn every_kind_of_change_is_seen_applied_and_undone() {
 async fn changes_in_directories_that_the_session_closed_are_undone() {
     for name in BACKENDS {
         let Some(overlaid) = Overlaid::start(name, &FILES).await else { continue };
-        let seen = "find src -printf '%p %m\n' | sort; cat src/one.rs src/deep/two.rs";
+        let seen = "find src -printf '%p %m\n' | sort; cat src/one.rs src/deep/two.rs; true";
         let mut states = vec![output_of(&overlaid.sandbox, seen).await];
         for step in [
             "echo 2 > src/one.rs; echo new > src/new; echo 2 > src/deep/two.rs; chmod 555 src/deep src",
             "chmod 755 src; echo 3 > src/one.rs; rm src/new; chmod 555 src",
+            "chmod 755 src src/deep; echo 4 > src/deep/two.rs; chmod 000 src/deep src",
         ] {
             output_of(&overlaid.sandbox, step).await;
-            let checkpoint = overlaid.workspace.checkpoint(&overlaid.sandbox, 1).await;
-            checkpoint.expect("a checkpoint").expect("a change");
+            overlaid.workspace.checkpoint(&overlaid.sandbox, 1).await.expect("a checkpoint");
             states.push(output_of(&overlaid.sandbox, seen).await);
         }
+        overlaid.workspace.open_closed(&overlaid.sandbox).await.expect("opened");
+        overlaid.workspace.checkpoint(&overlaid.sandbox, 1).await.expect("a look").expect("a change");
         for state in states.iter().rev().skip(1) {
             overlaid.workspace.undo(&overlaid.sandbox, 1).await.expect("undone");
             assert_eq!(output_of(&overlaid.sandbox, seen).await, *state, "on {name}");

@@ -16,6 +16,11 @@ use bollard::query_parameters::{
 use futures_util::StreamExt;
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::Duration;
+
+/// The time that emptying a directory of millions of files may take, and that showing overlays anew may.
+const EMPTYING: Duration = Duration::from_secs(600);
+const SHOWING: Duration = Duration::from_secs(30);
 
 /// Empties a directory, in which the kernel or the sandbox has left what an ordinary user cannot remove.
 pub(super) async fn empty(engine: &Engine, directory: &Path) -> Result<()> {
@@ -26,7 +31,8 @@ pub(super) async fn empty(engine: &Engine, directory: &Path) -> Result<()> {
         Ok(body(image, &["find", WORKSPACE, "-mindepth", "1", "-delete"], mounts, &["DAC_OVERRIDE"]))
     };
     // Whether it did its work shows when the directory is removed.
-    run(engine, &format!("{} could not be emptied", directory.display()), container).await.map(drop)
+    let failed = format!("{} could not be emptied", directory.display());
+    run(engine, EMPTYING, &failed, container).await.map(drop)
 }
 
 /// Has the overlays of a container show what is underneath now: asked at one mount of an overlay, the kernel does it for all.
@@ -56,7 +62,7 @@ pub(super) async fn show_anew(engine: &Engine, container: &str) -> Result<()> {
         options.extend(["seccomp=unconfined", "apparmor=unconfined"].map(str::to_owned));
         Ok(body)
     };
-    let ended = run(engine, FAILED, container).await?;
+    let ended = run(engine, SHOWING, FAILED, container).await?;
     ended.map_err(|error| failure::error(FAILED, error))
 }
 
@@ -81,10 +87,11 @@ fn body(image: &Image, command: &[&str], mounts: Vec<Mount>, capabilities: &[&st
     }
 }
 
-/// Runs a container of the image `host` until it is gone. Returns how it ended, if the engine could start it; `failed` says what it means
-/// that it could not.
+/// Runs a container of the image `host` until it is gone, `deadline` at most. Returns how it ended, if the engine could start it; `failed`
+/// says what it means that it could not.
 async fn run(
     engine: &Engine,
+    deadline: Duration,
     failed: &str,
     container: impl Fn(&Image) -> Result<ContainerCreateBody>,
 ) -> Result<Result<(), EngineError>> {
@@ -103,5 +110,8 @@ async fn run(
     let options = WaitContainerOptionsBuilder::default().condition("removed").build();
     let mut gone = engine.client.wait_container(&id, Some(options));
     engine.client.start_container(&id, None::<StartContainerOptions>).await.map_err(failed)?;
-    Ok(gone.next().await.unwrap_or_else(|| Ok(ContainerWaitResponse::default())).map(drop))
+    match tokio::time::timeout(deadline, gone.next()).await {
+        Ok(ended) => Ok(ended.unwrap_or_else(|| Ok(ContainerWaitResponse::default())).map(drop)),
+        Err(_) => Ok(Err(EngineError::RequestTimeoutError)),
+    }
 }

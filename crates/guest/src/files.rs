@@ -314,27 +314,36 @@ impl Drop for Temporary {
     }
 }
 
-/// Changes something in a directory of one's own that is closed to writing, as those of module caches are.
-fn in_closed(directory: &Path, change: impl Fn() -> io::Result<()>) -> io::Result<()> {
-    let former = fs::symlink_metadata(directory)?.permissions();
-    fs::set_permissions(directory, fs::Permissions::from_mode(former.mode() | 0o700))?;
+/// Changes something in a directory of one's own that is closed to writing, as those of module caches are, or below one that cannot be looked
+/// into.
+fn in_closed(directory: &Path, change: &dyn Fn() -> io::Result<()>) -> io::Result<()> {
+    let former = match (fs::symlink_metadata(directory), directory.parent()) {
+        (Err(error), Some(above)) if error.kind() == io::ErrorKind::PermissionDenied => {
+            return in_closed(above, &|| in_closed(directory, change));
+        }
+        (found, _) => found?,
+    };
+    if !former.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    fs::set_permissions(directory, Permissions::from_mode(former.mode() | 0o700))?;
     let changed = change();
-    fs::set_permissions(directory, former)?;
+    fs::set_permissions(directory, former.permissions())?;
     changed
 }
 
 /// Removes a file, a symbolic link or an empty directory.
 pub fn remove(path: &Path) -> Result<(), Failure> {
-    let is_directory = match fs::symlink_metadata(path) {
-        Ok(metadata) => metadata.is_dir(),
+    let remove = || match fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.is_dir() => fs::remove_dir(path),
+        Ok(_) => fs::remove_file(path),
         // gVisor does not show the sockets and pipes of a directory that is mounted, and removes them all the same.
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => false,
-        Err(error) => return Err(failure(path, &error)),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => fs::remove_file(path),
+        Err(error) => Err(error),
     };
-    let remove = || if is_directory { fs::remove_dir(path) } else { fs::remove_file(path) };
     let result = match (remove(), path.parent()) {
         (Err(error), Some(directory)) if error.kind() == io::ErrorKind::PermissionDenied => {
-            in_closed(directory, remove)
+            in_closed(directory, &remove)
         }
         (removed, _) => removed,
     };

@@ -47,6 +47,7 @@ impl Checkpoints {
         if ready.workspace.is_in_place() {
             return self.undo_in_place(&ready, prompts, 0).await;
         }
+        ready.workspace.open_closed(&ready.sandbox).await?;
         self.record(&mut state).await?;
         let (list, at) = ready.workspace.checkpoints().await;
         let (target, undone) = undo_target(&list, at, prompts);
@@ -69,6 +70,7 @@ impl Checkpoints {
             let undone = self.undo_in_place(&ready, usize::MAX, prompt).await?;
             return Ok(undone.map(|(restored, _)| restored));
         }
+        ready.workspace.open_closed(&ready.sandbox).await?;
         self.record(&mut state).await?;
         let (list, at) = ready.workspace.checkpoints().await;
         let until_now = list.get(..=at).unwrap_or_default();
@@ -173,7 +175,8 @@ impl Checkpoints {
         let started = Instant::now();
         // An overlay cannot list a directory that the user has replaced meanwhile, and shows the former file. Where that cannot be helped, the
         // look says what it is about.
-        drop(self.startup.show_anew(&ready.workspace).await);
+        drop(self.startup.show_anew(&ready.workspace, false).await);
+        ready.workspace.hide_out_of_sight(&ready.sandbox).await?;
         let checkpoint = ready.workspace.checkpoint(&ready.sandbox, state.prompt).await?;
         state.cost = started.elapsed();
         state.last = Some(Instant::now());

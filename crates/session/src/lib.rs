@@ -192,13 +192,21 @@ impl Session {
             None if self.startup.is_reattached().await => self.startup.ready().await?,
             None => return Ok(()),
         };
-        if let Err(error) = self.startup.show_anew(&ready.workspace).await {
+        if let Err(error) = self.startup.show_anew(&ready.workspace, true).await {
             self.frontend.events().emit(Event::Notice { text: format!("{error}.") })?;
         }
         let refreshed = ready.workspace.refresh(&ready.sandbox).await;
         self.prepare_prompt();
         let Refreshed { followed, merged, conflicts, withheld } = match refreshed {
             Ok(refreshed) => refreshed,
+            // What the user added since, and the sandbox is not to see, may be visible.
+            Err(error) if ready.workspace.shows_host().await => {
+                let hint = format!(
+                    "`agent sandbox rm {}` ends the sandbox, and the next prompt has a new one with all that the session changed",
+                    self.id
+                );
+                return Err(error.hint(hint));
+            }
             Err(error) => {
                 let text = format!("The host's files could not be compared with the sandbox's: {error}.");
                 return self.frontend.events().emit(Event::Notice { text });

@@ -181,9 +181,9 @@ impl Startup {
         &self.backend
     }
 
-    /// Has an overlay of the workspace show what the user has on the host now.
-    pub(super) async fn show_anew(&self, workspace: &Workspace) -> Result<()> {
-        self.backend.show_anew(&self.session, workspace.has_news().await).await
+    /// Has an overlay of the workspace show what the user has on the host now; `is_prompt` says that a prompt begins.
+    pub(super) async fn show_anew(&self, workspace: &Workspace, is_prompt: bool) -> Result<()> {
+        self.backend.show_anew(&self.session, is_prompt || workspace.has_news().await).await
     }
 
     /// Returns what drives the session.

@@ -73,8 +73,14 @@ impl<'a> GitPath<'a> {
     /// The place of a path of the tree `root` in a `.git`: in the innermost directory of a submodule or of a linked work tree. `None` for what
     /// lies in none.
     pub fn of(root: &Path, path: &'a TreePath) -> Option<Self> {
+        let start = path.names().position(is_dot_git)? + 1;
+        Some(Self::innermost(root, path, start))
+    }
+
+    /// The place in a directory of a submodule or of a linked work tree, if it lies in one, or else in the git directory whose names end
+    /// before `start`.
+    fn innermost(root: &Path, path: &'a TreePath, mut start: usize) -> Self {
         let names: Vec<&[u8]> = path.names().collect();
-        let mut start = names.iter().position(|name| is_dot_git(name))? + 1;
         let has_head = |count: usize| {
             let directory = path.as_path().ancestors().nth(names.len() - count);
             directory.is_some_and(|directory| root.join(directory).join("HEAD").symlink_metadata().is_ok())
@@ -90,7 +96,7 @@ impl<'a> GitPath<'a> {
                 _ => break,
             }
         }
-        Some(Self(names[start..].to_vec()))
+        Self(names[start..].to_vec())
     }
 
     /// The same for a path that may lie in a git directory of any name: one with its marks.
@@ -98,8 +104,7 @@ impl<'a> GitPath<'a> {
         Self::of(root, path).or_else(|| {
             let mut above = path.ancestors().map(|above| root.join(above.as_path())).chain([root.to_owned()]);
             let above = above.position(|directory| is_marked(&directory))?;
-            let names: Vec<&[u8]> = path.names().collect();
-            Some(Self(names[names.len() - 1 - above..].to_vec()))
+            Some(Self::innermost(root, path, path.names().count() - 1 - above))
         })
     }
 
@@ -115,6 +120,12 @@ impl<'a> GitPath<'a> {
     /// Returns whether it is a configuration.
     pub fn is_config(&self) -> bool {
         matches!(self.0.as_slice(), [b"config" | b"config.worktree"])
+    }
+
+    /// Returns whether it is a copy of a configuration by its name: `config.bak`, `config~`, `config.lock`.
+    fn is_copied_config(&self) -> bool {
+        let is_copy = |name: &[u8]| memmem::find(name, b"config").is_some();
+        matches!(self.0.as_slice(), [name] if is_copy(name)) && !self.is_config()
     }
 
     /// Returns whether it is judged by its name and content as files of the tree are: anything may lie among the hooks, and where git keeps
@@ -154,10 +165,15 @@ impl<'a> GitPath<'a> {
         }
     }
 
+    /// Returns whether it is judged by [`Self::has_credentials`].
+    pub fn may_have_credentials(&self) -> bool {
+        self.is_rewritten() || self.is_copied_config()
+    }
+
     /// Returns whether it holds a password or token, which [`Self::rewritten`] would take out.
     pub fn has_credentials(&self, content: &[u8]) -> bool {
-        match self.is_rewritten() {
-            true if self.is_config() => git_config::has_credentials(content),
+        match self.may_have_credentials() {
+            true if self.is_config() || self.is_copied_config() => git_config::has_credentials(content),
             true => userinfo::without_userinfo(content).is_some(),
             false => false,
         }
@@ -175,8 +191,17 @@ pub fn is_of_urls_or_keys(root: &Path, directory: &TreePath) -> bool {
     let is_named = |name: &[u8]| URLS.contains(&name) || KEYS.contains(&name);
     directory.names().any(is_named)
         && directory.join(b"x").is_ok_and(|file| {
-            GitPath::anywhere(root, &file).is_some_and(|path| path.holds_keys() || path.is_rewritten())
+            GitPath::anywhere(root, &file)
+                .is_some_and(|path| path.holds_keys() || path.may_have_credentials())
         })
+}
+
+/// Returns whether a directory is that of a linked work tree or of a submodule in a git directory of any name.
+pub fn is_linked(root: &Path, directory: &TreePath) -> bool {
+    directory.names().any(|name| matches!(name, b"worktrees" | b"modules"))
+        && directory
+            .join(b"config")
+            .is_ok_and(|file| GitPath::anywhere(root, &file).is_some_and(|path| path.is_config()))
 }
 
 /// [`GitPath::is_needed`] of a path of the tree `root`. All that lies in no `.git` is.

@@ -2,13 +2,15 @@
 
 use crate::base::Base;
 use crate::manifest::{Delta, Node};
+use crate::selection::MAX_PATHS;
 use crate::store::Store;
 use crate::transfer::{inside, remove_directories, write_nodes};
 use crate::tree_path::TreePath;
 use agent_base::error::{Error, Result};
 use agent_base::hash::Hash;
-use agent_sandbox::Sandbox;
+use agent_sandbox::{EntryKind, Sandbox, WalkOptions};
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::ffi::OsStrExt;
 
 /// The paths to remove and to write so that a sandbox that has `from` has `to` (both as differences from the
 /// base).
@@ -42,6 +44,29 @@ pub async fn restore(sandbox: &Sandbox, base: &Base, store: &Store, from: &Delta
     write_nodes(sandbox, store, open).await?;
     write_nodes(sandbox, store, others.into_iter().collect()).await?;
     write_nodes(sandbox, store, directories.into_iter().collect()).await
+}
+
+/// Opens the directories `closed`, which cannot be listed, and those below them, to their owner; otherwise with the modes of the base.
+pub async fn open_closed(
+    sandbox: &Sandbox,
+    base: &Base,
+    store: &Store,
+    mut closed: BTreeSet<TreePath>,
+) -> Result<()> {
+    let mut seen = BTreeSet::new();
+    while let Some(path) = closed.pop_first() {
+        let node = base.nodes.get(&path).filter(|node| node.is_directory());
+        let node = node.cloned().unwrap_or(Node::Directory { mode: 0o755 });
+        write_nodes(sandbox, store, vec![(path.clone(), open(node))]).await?;
+        let options = WalkOptions { max_entries: MAX_PATHS as u64, ..WalkOptions::default() };
+        let below = sandbox.walk(&inside(&path), options).await.unwrap_or_default().into_iter();
+        let below = below.filter(|entry| matches!(entry.kind, EntryKind::Directory) && !entry.readable);
+        let below = below.filter_map(|entry| path.join(entry.path.as_os_str().as_bytes()).ok());
+        // One that cannot be listed for another reason stays so.
+        seen.insert(path.clone());
+        closed.extend(below.filter(|path| !seen.contains(path)));
+    }
+    Ok(())
 }
 
 /// The directories above `paths` that their owner may not write to or look into, the upmost first.

@@ -255,6 +255,8 @@ pub struct ScanContext<'a> {
     /// The differences from the base that the sandbox is known to have, where the tree is an overlay. Whatever differs
     /// beyond that may be a change on the host, which is visible through the overlay.
     pub overlay: Option<&'a Delta>,
+    /// The differences from the base at the last look.
+    pub known: &'a Delta,
     /// The host's tree as it was looked at last, where the sandbox sees what git ignores on the host.
     pub shown: Option<&'a HostView>,
     /// Set if the sandbox writes straight into the host's tree.
@@ -325,8 +327,8 @@ impl Scanner {
         let present = look.fetch(sandbox, places.store).await?;
 
         let mut delta = delta(&base.nodes, &present);
+        keep_unlisted(&mut delta, places.known, &look.rejected.unlisted);
         if let Some(known) = places.overlay {
-            keep_unlisted(&mut delta, known, &look.rejected.unlisted);
             reconcile::follow_host(base, &mut delta, known, &present, places.root).await?;
         }
         reconcile::settle(base, &mut delta, places).await?;
@@ -531,6 +533,7 @@ mod tests {
             root: directory.path(),
             store: &store,
             overlay: Some(&known),
+            known: &known,
             shown: None,
             in_place: false,
         };

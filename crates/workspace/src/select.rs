@@ -460,7 +460,8 @@ impl<'a> Walk<'a> {
 
     /// Returns whether a file may hold credentials or keys because of its place in a git directory of any name.
     fn is_judged_as_gits(&self, path: &TreePath) -> bool {
-        GitPath::anywhere(self.root, path).is_some_and(|path| path.holds_keys() || path.is_rewritten())
+        GitPath::anywhere(self.root, path)
+            .is_some_and(|path| path.holds_keys() || path.may_have_credentials())
     }
 
     /// Decides about what depends on whether git tracks it: ignored files and suspects.

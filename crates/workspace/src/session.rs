@@ -29,6 +29,7 @@ use crate::manifest::{Delta, Manifest};
 use crate::mode::{self, Mode, ModeDecision};
 use crate::notices;
 use crate::outer_repository;
+use crate::restore;
 use crate::retention;
 use crate::scan::{Scan, ScanContext, Scanner};
 use crate::select::{self, select};
@@ -473,6 +474,12 @@ impl Workspace {
         (state.history.list().to_vec(), state.history.position())
     }
 
+    async fn own_open_closed(&self, sandbox: &Sandbox) -> Result<()> {
+        let state = self.state().await?;
+        let closed = state.skipped.rejected.unlisted.clone();
+        restore::open_closed(sandbox, &state.base, &self.store, closed).await
+    }
+
     async fn look(
         &self,
         state: &mut SessionState,
@@ -499,7 +506,7 @@ impl Workspace {
         let overlay = matches!(mount, WorkspaceMount::Overlay { .. }).then(|| history.delta());
         let in_place = self.is_in_place();
         let shown = view.filter(|_| shows_host(mount) || in_place);
-        ScanContext { root: &self.root, store: &self.store, overlay, shown, in_place }
+        ScanContext { root: &self.root, store: &self.store, overlay, known: history.delta(), shown, in_place }
     }
 
     /// As [`Workspace::look`], at `paths` alone where that tells what is there.

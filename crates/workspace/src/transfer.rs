@@ -11,6 +11,7 @@ use agent_base::error::{Error, Kind, Result};
 use agent_base::hash::Hash;
 use agent_sandbox::{FileWrite, Node as Write, Sandbox};
 use futures_util::{StreamExt, TryStreamExt, stream};
+use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -332,6 +333,12 @@ pub async fn remove_directories(sandbox: &Sandbox, directories: Vec<PathBuf>) ->
         results.extend(sandbox.remove_files(level).await?);
     }
     Ok(results)
+}
+
+/// Returns whether the sandbox has nothing at `path`, as far as it can be looked at there.
+pub async fn is_absent(sandbox: &Sandbox, path: &TreePath) -> bool {
+    let absent = [Errno::NOENT, Errno::NOTDIR].map(|errno| Some(errno.raw_os_error()));
+    sandbox.stat(&inside(path)).await.is_err_and(|error| absent.contains(&error.known_errno()))
 }
 
 /// Writes git's files without their credentials over those of the layer underneath.

@@ -5,7 +5,7 @@
 use crate::host_dir::HostDir;
 use crate::select;
 use crate::selection::{LeftOut, MAX_PATHS};
-use crate::transfer::inside;
+use crate::transfer::{self, inside};
 use crate::tree_path::TreePath;
 use agent_base::error::{Error, Result};
 use agent_sandbox::Sandbox;
@@ -120,7 +120,7 @@ async fn remove(sandbox: &Sandbox, withheld: &BTreeMap<TreePath, LeftOut>) -> Re
     let mut absent = Vec::new();
     for ((path, reason), result) in withheld.iter().zip(removed) {
         let Err(error) = result else { continue };
-        if sandbox.stat(&inside(path)).await.is_err() {
+        if transfer::is_absent(sandbox, path).await {
             absent.push(path.clone());
         } else if *reason != LeftOut::Unreadable {
             // What the caller may not read, nobody inside may, who is the same user or has fewer rights.

@@ -9,6 +9,7 @@ use crate::selection::LeftOut;
 use crate::tree_path::TreePath;
 use crate::walk::Queue;
 use agent_base::error::{Error, Result};
+use memchr::memmem;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap};
@@ -130,7 +131,7 @@ impl Found {
 #[derive(Clone, Copy)]
 enum OfGit {
     Nothing,
-    /// The git directory, by what is in it.
+    /// The git directory, by what is in it, or one of a linked work tree in it.
     Directory,
     /// One of those of logs and of keys in it.
     UrlsOrKeys,
@@ -142,7 +143,7 @@ impl OfGit {
         match self {
             Self::Nothing => false,
             Self::Directory => {
-                matches!(name, b"config" | b"config.worktree" | b"credentials" | b"FETCH_HEAD")
+                matches!(name, b"credentials" | b"FETCH_HEAD") || memmem::find(name, b"config").is_some()
             }
             Self::UrlsOrKeys => true,
         }
@@ -212,7 +213,7 @@ impl Walk<'_> {
         let is_marked = bare_repository::is_marked(|name| {
             entries.iter().any(|entry| entry.file_name().to_bytes() == name)
         });
-        let of_git = match is_marked {
+        let of_git = match is_marked || git_directory::is_linked(self.root, directory) {
             true => OfGit::Directory,
             false if git_directory::is_of_urls_or_keys(self.root, directory) => OfGit::UrlsOrKeys,
             false => OfGit::Nothing,
@@ -462,8 +463,11 @@ mod tests {
         {
             project.file(&format!("modules/a.git/{file}"), "1");
         }
-        for file in ["logs/refs/heads/main", "branches/old", "config"] {
+        for file in ["logs/refs/heads/main", "branches/old", "worktrees/w/logs/HEAD"] {
             project.file(&format!("modules/a.git/{file}"), "url = https://u:p@h/x\n");
+        }
+        for file in ["config", "config.bak", "worktrees/w/config.worktree"] {
+            project.file(&format!("modules/a.git/{file}"), "[http]\n\textraheader = token\n");
         }
         // Nothing of it is git's.
         project.file("modules/a/logs/x", "pull https://u:p@h/x\n");
@@ -471,10 +475,13 @@ mod tests {
         let found = [
             "branches/old",
             "config",
+            "config.bak",
             "credentials",
             "git-crypt/keys/default",
             "logs/refs/heads/main",
             "svn/auth",
+            "worktrees/w/config.worktree",
+            "worktrees/w/logs/HEAD",
         ];
         let found = found.map(|name| format!("modules/a.git/{name}"));
         assert_eq!(first.1, found);

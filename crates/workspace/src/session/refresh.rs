@@ -69,11 +69,11 @@ impl ChangedPath {
     }
 }
 
-/// What the sandbox had changed when it was recorded last.
+/// What the sandbox has changed.
 struct OwnChanges {
     /// Those of the paths that changed on the host.
     paths: BTreeSet<TreePath>,
-    /// Set if it has changed its repository.
+    /// Set if it had changed its repository when it was recorded last.
     has_git: bool,
     /// Files of the host that others have taken the place of.
     replaced: BTreeSet<TreePath>,
@@ -195,6 +195,28 @@ impl Workspace {
         Ok(Refreshed { followed, ..Refreshed::default() })
     }
 
+    /// Hides in overlays what is to be hidden and was not shown until now. Nothing else was looked for.
+    pub(super) async fn own_hide_out_of_sight(&self, sandbox: &Sandbox) -> Result<()> {
+        let mut state = self.state().await?;
+        self.hide_in_overlay(&mut state, sandbox).await
+    }
+
+    async fn hide_in_overlay(&self, state: &mut SessionState, sandbox: &Sandbox) -> Result<()> {
+        if !matches!(state.mount, WorkspaceMount::Overlay { .. }) {
+            state.out_of_sight.clear();
+        }
+        // What the session has made there is its own, as long as it is there.
+        let delta = state.history.delta();
+        let is_own = |path: &TreePath| delta.get(path).is_some_and(Option::is_some);
+        let (own, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            state.out_of_sight.clone().into_iter().partition(|(path, _)| is_own(path));
+        state.out_of_sight = own;
+        if !others.is_empty() {
+            state.out_of_sight.extend(hide(&self.root, others, sandbox).await?);
+        }
+        Ok(())
+    }
+
     async fn refresh_copy(&self, state: &mut SessionState, sandbox: &Sandbox) -> Result<Refreshed> {
         let HostChanges { paths, left_out } = self.host_changes(state).await?;
         if paths.is_empty() && left_out.is_empty() && state.out_of_sight.is_empty() {
@@ -202,28 +224,22 @@ impl Workspace {
         }
         let former = |path: &TreePath| (path.clone(), state.base.nodes.get(path).cloned());
         let former: BTreeMap<TreePath, Option<Node>> = paths.keys().map(former).collect();
-        let recorded = state.history.delta();
-        let is_own = |path: &&TreePath| recorded.contains_key(*path);
-        let own = OwnChanges {
-            paths: paths.keys().chain(left_out.keys()).filter(is_own).cloned().collect(),
-            has_git: recorded.keys().any(is_git_beyond_index),
-            replaced: paths
-                .iter()
-                .filter(|(path, picked)| state.is_other_file(path, picked.as_ref()))
-                .map(|(path, _)| path.clone())
-                .collect(),
-        };
+        let has_git = state.history.delta().keys().any(is_git_beyond_index);
+        let is_replaced =
+            |(path, picked): &(&TreePath, &Option<Picked>)| state.is_other_file(path, picked.as_ref());
+        let replaced = paths.iter().filter(is_replaced).map(|(path, _)| path.clone()).collect();
         // What the sandbox has changed itself since the last look. In an overlay, the host's changes are visible already.
-        self.look_at(state, sandbox, &paths.keys().cloned().collect()).await?;
-        if matches!(state.mount, WorkspaceMount::Overlay { .. }) {
-            let new = left_out.iter().filter(|(path, _)| !own.paths.contains(*path));
-            // What the session has made there since is its own.
-            state.out_of_sight.retain(|path, _| !state.history.delta().contains_key(path));
-            state.out_of_sight.extend(new.map(|(path, reason)| (path.clone(), *reason)));
-            state.out_of_sight = hide(&self.root, state.out_of_sight.clone(), sandbox).await?;
-        }
+        self.look_at(state, sandbox, &paths.keys().chain(left_out.keys()).cloned().collect()).await?;
+        let is_own = |path: &&TreePath| state.history.delta().contains_key(*path);
+        let own = OwnChanges { paths: paths.keys().filter(is_own).cloned().collect(), has_git, replaced };
+        state.out_of_sight.extend(left_out.clone());
+        self.hide_in_overlay(state, sandbox).await?;
         state.base.left_out.retain(|path, _| !paths.get(path).is_some_and(Option::is_some));
-        state.base.left_out.extend(left_out);
+        // What was not shown is found, and hidden, by the next process too.
+        let is_absent = |path: &TreePath| {
+            state.out_of_sight.contains_key(path) && !state.history.delta().contains_key(path)
+        };
+        state.base.left_out.extend(left_out.into_iter().filter(|(path, _)| !is_absent(path)));
         let accepted = state.accepted.len();
         let sorted = self.sort(state, paths, &former, &own).await?;
         let Sorted { mut refreshed, taken, merged, mut edits, mut delta } = sorted;
@@ -262,15 +278,18 @@ impl Workspace {
         for changed in self.observe(paths).await? {
             let before = former.get(&changed.path).cloned().flatten();
             let before = state.accepted.get(&changed.path).cloned().unwrap_or(before);
-            let is_left_out = state.base.left_out.contains_key(&changed.path);
+            let is_left_out = state.base.left_out.contains_key(&changed.path)
+                || state.out_of_sight.contains_key(&changed.path);
             let is_news = !is_left_out && changed.is_news(before.as_ref());
             // An overlay shows the host's, with its credentials, and of a file that was replaced the former one.
             let path = &changed.path;
             let is_shown = is_overlay && changed.now.is_some() && !own.paths.contains(path);
-            // Below a symlink or a file of the sandbox's something else would be written or removed.
+            // Below a symlink or a file of the sandbox's something else would be written or removed, and what it has in a directory that
+            // cannot be listed is not known.
             let is_no_directory = |above: &TreePath| {
                 let inside = sorted.delta.get(above).map_or(state.base.nodes.get(above), Option::as_ref);
-                !taken.contains(above) && inside.is_some_and(|node| !node.is_directory())
+                let is_other = inside.is_some_and(|node| !node.is_directory());
+                state.skipped.rejected.unlisted.contains(above) || !taken.contains(above) && is_other
             };
             let step = match own.has_git && is_git(path) {
                 _ if path.ancestors().any(|above| is_no_directory(&above)) => RefreshStep::Conflict,
@@ -505,7 +524,7 @@ impl Workspace {
                 let is_there = match &results {
                     None => true,
                     Some(results) if results.get(at).is_some_and(Result::is_ok) => false,
-                    Some(_) => sandbox.stat(&transfer::inside(&path)).await.is_ok(),
+                    Some(_) => !transfer::is_absent(sandbox, &path).await,
                 };
                 if is_there && !is_directory(&path) {
                     failed.insert(path);

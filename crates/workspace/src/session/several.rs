@@ -283,6 +283,15 @@ impl Workspace {
         Ok(Restored { checkpoint, files })
     }
 
+    /// Opens directories that the session has closed, so that what it did in them is recorded, and can be undone. They have the modes that they
+    /// began with then.
+    pub async fn open_closed(&self, sandbox: &Sandbox) -> Result<()> {
+        for (root, workspace) in self.all() {
+            workspace.own_open_closed(&Self::inside(root, sandbox)).await?;
+        }
+        Ok(())
+    }
+
     async fn restore_to(
         &self,
         state: &mut MutexGuard<'_, SessionState>,
@@ -324,6 +333,19 @@ impl Workspace {
                 all.withheld.into_iter().chain(withheld).reduce(|all, text| format!("{all} {text}"));
         }
         Ok(all)
+    }
+
+    /// Hides what is not for the sandbox and was out of sight when it was to be hidden, once the overlays are shown anew.
+    pub async fn hide_out_of_sight(&self, sandbox: &Sandbox) -> Result<()> {
+        for (root, workspace) in self.all() {
+            workspace.own_hide_out_of_sight(&Self::inside(root, sandbox)).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns whether the sandbox sees the host's tree, with what comes there.
+    pub async fn shows_host(&self) -> bool {
+        super::shows_host(&self.state.lock().await.mount)
     }
 
     /// Returns whether an overlay may show other files than the user has now: something has changed on the host since the last look, or was
