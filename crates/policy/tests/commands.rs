@@ -145,6 +145,11 @@ fn a_rule_denies_nothing_else() {
         ("go test -exec", "go test ./..."),
         ("terraform apply -auto-approve", "terraform apply"),
         ("docker run --privileged", "docker container run x"),
+        ("sudo rm -r", "sudo ls; rm -r x"),
+        ("sudo rm -r", "rm -r x"),
+        ("sudo rm -r", "rm -r x | sudo tee y"),
+        ("xargs rm -r", "xargs -r rm"),
+        ("find -exec rm -r", "find . -exec ls -r {} +"),
     ];
     let denied = lines.iter().filter(|(rule, command)| {
         matches!(gate("deny", rule).judge(Some(Action::Command(command))), Judgement::Deny(_))

@@ -635,7 +635,7 @@ fn installed(program: &str) -> Option<PathBuf> {
 fn not_found(findings: &Findings, ran: &[Vec<String>], missing: &[String]) -> Vec<String> {
     let is_found = |call: &&Vec<String>| {
         let arguments: Vec<&str> = call.iter().map(String::as_str).collect();
-        findings.commands.iter().any(|command| becomes(command, &arguments))
+        findings.commands.iter().any(|command| becomes(&command.words, &arguments))
     };
     // The message about a name of several lines ends in the last of them.
     let is_named =
@@ -644,7 +644,7 @@ fn not_found(findings: &Findings, ran: &[Vec<String>], missing: &[String]) -> Ve
         findings
             .commands
             .iter()
-            .any(|command| command.first().is_some_and(|program| is_named(&program.text, name)))
+            .any(|command| command.words.first().is_some_and(|program| is_named(&program.text, name)))
     };
     let ran = ran.iter().filter(|call| !is_found(call)).map(|call| call.join(" "));
     ran.chain(missing.iter().filter(|name| !names(name)).cloned()).collect()

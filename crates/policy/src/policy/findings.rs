@@ -149,11 +149,20 @@ pub struct Unseen {
     pub code: Option<Language>,
 }
 
+/// A command that was found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FoundCommand {
+    /// The program and its arguments.
+    pub words: Vec<Word>,
+    /// The one among the commands found before it that runs it: `sudo`, `sh -c`.
+    pub holder: Option<usize>,
+}
+
 /// All that was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Findings {
     /// Every command, the ones inside `sudo`, `sh -c`, pipelines and substitutions too; the program is the first word.
-    pub commands: Vec<Vec<Word>>,
+    pub commands: Vec<FoundCommand>,
     /// Modules and built-ins.
     pub uses: Vec<Use>,
     /// The parts that could not be read.
@@ -172,7 +181,12 @@ pub struct Findings {
 impl Findings {
     /// Adds what was found elsewhere.
     pub fn extend(&mut self, other: Self) {
-        self.commands.extend(other.commands);
+        let before = self.commands.len();
+        let moved = |command: FoundCommand| FoundCommand {
+            holder: command.holder.map(|holder| before + holder),
+            ..command
+        };
+        self.commands.extend(other.commands.into_iter().map(moved));
         self.uses.extend(other.uses);
         self.unreadable.extend(other.unreadable);
         self.unseen.extend(other.unseen);

@@ -1,7 +1,7 @@
 //! Options that a rule names and others stand for: `curl -d x` is `curl -X POST -d x`.
 
 use super::findings::Word;
-use super::pattern::Likeness;
+use super::likeness::Likeness;
 use super::spellings::Flag;
 
 /// An option with a value for which others stand, where none of a third kind is given.

@@ -8,9 +8,12 @@
 
 pub mod findings;
 mod implied;
+mod likeness;
 mod modes;
+mod name_pattern;
 mod other_names;
 mod pattern;
+mod program;
 #[cfg(feature = "grammars")]
 pub mod reading;
 #[cfg(feature = "grammars")]
@@ -33,7 +36,10 @@ mod reading {
     }
 }
 pub mod rules;
+mod simple_pattern;
 mod spellings;
+mod usual_words;
+mod wrapping;
 
 pub use rules::Rules;
 
@@ -314,7 +320,7 @@ impl Action<'_> {
                     && !findings.commands.is_empty()
                     && !findings.is_altered =>
             {
-                let programs = findings.commands.iter().filter_map(|command| command.first());
+                let programs = findings.commands.iter().filter_map(|command| command.words.first());
                 let mut keys: Vec<String> =
                     programs.map(|program| format!("program {}", program.text)).collect();
                 keys.sort_unstable();

@@ -1,10 +1,12 @@
 //! `[policy]` of `config.toml`: what never runs, and what the user is asked about.
 
 use super::findings::{Findings, Kind, Language, Unseen, Use};
-use super::pattern::{CommandPattern, Likeness, NamePattern, ToolPattern};
+use super::likeness::Likeness;
+use super::name_pattern::{NamePattern, ToolPattern};
+use super::pattern::CommandPattern;
 use agent_base::error::{Error, Result};
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Deny and ask rules, by the names that the user and the model see.
 ///
@@ -190,10 +192,9 @@ fn first_match(name: &str, rule: &Rule, findings: &Findings) -> Option<Match> {
         because: rule.because.clone(),
         key: format!("rule {name}"),
     };
-    let commands = findings.commands.iter().find_map(|command| {
-        let is_it = |pattern: &&CommandPattern| pattern.likeness(command) == Likeness::Yes;
-        let pattern = rule.commands.iter().find(is_it)?;
-        Some(found(pattern.text().to_owned(), shown(command)))
+    let commands = rule.commands.iter().find_map(|pattern| {
+        let at = pattern.likeness(&findings.commands).iter().position(|like| *like == Likeness::Yes)?;
+        Some(found(pattern.text().to_owned(), shown(&findings.commands[at].words)))
     });
     let tools = findings.tools.iter().find_map(|tool| {
         let pattern = rule.tools.iter().find(|pattern| pattern.covers(tool))?;
@@ -209,12 +210,13 @@ fn first_match(name: &str, rule: &Rule, findings: &Findings) -> Option<Match> {
 
 /// Commands that a rule may mean, where a word of them that would decide it cannot be known.
 pub(super) fn undecided(rules: &Rules, findings: &Findings) -> Vec<String> {
-    let patterns: Vec<_> =
-        rules.deny.values().chain(rules.ask.values()).flat_map(|rule| &rule.commands).collect();
-    let is_undecided = |command: &&Vec<super::findings::Word>| {
-        patterns.iter().any(|pattern| pattern.likeness(command) == Likeness::Maybe)
-    };
-    findings.commands.iter().filter(is_undecided).map(|command| shown(command)).collect()
+    let patterns = rules.deny.values().chain(rules.ask.values()).flat_map(|rule| &rule.commands);
+    let mut undecided = BTreeSet::new();
+    for pattern in patterns {
+        let likeness = pattern.likeness(&findings.commands).into_iter().enumerate();
+        undecided.extend(likeness.filter(|(_, like)| *like == Likeness::Maybe).map(|(at, _)| at));
+    }
+    undecided.into_iter().map(|at| shown(&findings.commands[at].words)).collect()
 }
 
 /// A command as a user would write it, shortened.

@@ -1,7 +1,8 @@
 //! The spellings of an option that a rule names.
 
 use super::findings::Word;
-use super::pattern::{Likeness, is_same};
+use super::likeness::Likeness;
+use super::simple_pattern::is_same;
 use std::sync::LazyLock;
 
 /// Spellings of options, by program.

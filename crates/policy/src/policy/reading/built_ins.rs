@@ -1,10 +1,10 @@
 //! Built-ins of the shell in a script that is proven: POSIX.1-2017, Shell Command Language, 2.14, and those of bash that set variables.
 
+use super::super::wrapping::is_assignment;
 use super::proven::{RESERVED, Read, Reader, refuse};
 use super::tokens::{Draft, WordPart, is_name};
 use super::values::Value;
 use super::variables;
-use super::wrappers::is_assignment;
 
 /// Built-ins that change what the shell itself does; read where they stand alone, and not behind `command` and its like.
 pub(super) const OF_SHELL: [&str; 20] = [

@@ -33,7 +33,7 @@ mod values;
 mod variables;
 mod wrappers;
 
-use super::findings::{Findings, Language, Name, Unreadable, Unseen, Use, Word};
+use super::findings::{Findings, FoundCommand, Language, Name, Unreadable, Unseen, Use, Word};
 use super::subprocess;
 use names::Reading;
 use plain::Known;
@@ -67,6 +67,8 @@ struct Piece {
     shell: Shell,
     /// Variables that the commands around it give values.
     assigned: Rc<HashSet<String>>,
+    /// The command that runs it, among those that were found.
+    holder: Option<usize>,
 }
 
 impl Piece {
@@ -111,6 +113,7 @@ pub fn command(text: &str) -> Findings {
             is_refused: false,
             shell,
             assigned: Rc::default(),
+            holder: None,
         }])
     })
 }
@@ -136,7 +139,8 @@ fn file(path: &str, text: &str, is_whole: bool, depth: usize) -> Option<Piece> {
     let text = if is_whole { text.to_owned() } else { dedented(text) };
     let content = Content::Code { language, dialect, text, is_whole };
     let (place, shell) = (Origin::File(path.to_owned()), Shell::default());
-    Some(Piece { content, place, depth, runs: false, is_refused: false, shell, assigned: Rc::default() })
+    let (assigned, holder) = (Rc::default(), None);
+    Some(Piece { content, place, depth, runs: false, is_refused: false, shell, assigned, holder })
 }
 
 fn read(pieces: Vec<Piece>) -> Findings {
@@ -200,8 +204,8 @@ impl CommandReader {
         if self.is_full() {
             return self.unreadable(Language::Shell, MORE_CODE);
         }
-        let (is_refused, assigned) = (piece.is_refused, Rc::clone(&piece.assigned));
-        self.waiting.push_back(Piece { content, place, depth, runs, is_refused, shell, assigned });
+        let assigned = Rc::clone(&piece.assigned);
+        self.waiting.push_back(Piece { content, place, depth, runs, shell, assigned, ..*piece });
     }
 
     /// Reads what a script runs. Of one that is not proven, what the grammar finds is for rules.
@@ -282,7 +286,7 @@ impl CommandReader {
         }
         if is_read {
             self.findings.is_altered |= program.text == "export";
-            self.findings.commands.push(words);
+            self.findings.commands.push(FoundCommand { words, holder: piece.holder });
             return;
         }
         let inside = wrappers::look_inside(&words, stdin);
@@ -293,18 +297,19 @@ impl CommandReader {
         }
         let defines =
             matches!(program.text.as_str(), "alias" | "export" | "hash" | "enable" | "source" | ".");
-        let given = words.iter().filter(|word| wrappers::is_assignment(&word.text));
+        let given = words.iter().filter(|word| super::wrapping::is_assignment(&word.text));
         let given = given.filter_map(|word| word.text.split_once('=')).map(|(name, _)| name.to_owned());
         // Nothing more is read where too much waits.
         let is_read = !inside.commands.is_empty() && !self.is_full();
         let given: HashSet<String> = given.filter(|_| is_read).collect();
         self.findings.is_altered |= defines || !given.is_empty();
-        let piece = &piece.within(given);
+        let holder = piece.holder;
+        let piece = &Piece { holder: Some(self.findings.commands.len()), ..piece.within(given) };
         if let Some(what) = inside.unreadable.filter(|_| !piece.is_refused) {
             self.unreadable(Language::Shell, format!("{what}: {}", super::rules::shown(&words)));
         }
         let runs = piece.runs && is_seen;
-        let executes = super::pattern::base_name(&program.text) == "find";
+        let executes = super::program::base_name(&program.text) == "find";
         let has_company = piece.shell.has_company;
         let shell = inside.shell.map_or(piece.shell, |shell| Shell { has_company, ..shell });
         for (language, text) in inside.code {
@@ -329,7 +334,7 @@ impl CommandReader {
             // `sudo bash` reads what `sudo` is given.
             self.nest(Content::Command(command, stdin.clone()), runs, piece);
         }
-        self.findings.commands.push(words);
+        self.findings.commands.push(FoundCommand { words, holder });
     }
 
     fn code(&mut self, piece: &Piece) {

@@ -1,79 +1,9 @@
 //! Commands that run other commands, and interpreters that are given code.
 
 use super::super::findings::{Becomes, Language, Word};
-use super::super::pattern::{base_name, without_version};
+use super::super::program::{base_name, without_version};
+use super::super::wrapping::{self, EXECUTES, MAX_STARTS, program_starts};
 use super::shell::Stdin;
-use std::collections::HashSet;
-
-/// Programs that run the command in their arguments, and how many operands come before it.
-const WRAPPERS: &[(&str, usize)] = &[
-    ("sudo", 0),
-    ("doas", 0),
-    ("env", 0),
-    ("xargs", 0),
-    ("parallel", 0),
-    ("nohup", 0),
-    ("nice", 0),
-    ("ionice", 0),
-    ("chrt", 1),
-    ("taskset", 1),
-    ("time", 0),
-    ("timeout", 1),
-    ("stdbuf", 0),
-    ("setsid", 0),
-    ("command", 0),
-    ("builtin", 0),
-    ("exec", 0),
-    ("coproc", 0),
-    ("chroot", 1),
-    ("unshare", 0),
-    ("busybox", 0),
-    ("toybox", 0),
-    ("watch", 0),
-    ("strace", 0),
-    ("flock", 1),
-    ("runuser", 0),
-    ("setpriv", 0),
-    // The architecture in front may be left out.
-    ("setarch", 0),
-    ("setarch", 1),
-    ("linux32", 0),
-    ("linux64", 0),
-    ("i386", 0),
-    ("x86_64", 0),
-    ("uname26", 0),
-    ("prlimit", 0),
-    ("choom", 0),
-    ("uclampset", 0),
-    ("numactl", 0),
-    ("nsenter", 0),
-    ("ltrace", 0),
-    ("valgrind", 0),
-    ("fakeroot", 0),
-    ("proot", 0),
-    ("bwrap", 0),
-    ("firejail", 0),
-    ("pkexec", 0),
-    ("gosu", 1),
-    ("su-exec", 1),
-    ("tini", 0),
-    ("dumb-init", 0),
-    ("chpst", 0),
-    ("softlimit", 0),
-    ("systemd-run", 0),
-    ("dbus-run-session", 0),
-    ("xvfb-run", 0),
-    ("unbuffer", 0),
-    ("rlwrap", 0),
-    ("entr", 0),
-    ("faketime", 1),
-    ("proxychains", 0),
-    ("torsocks", 0),
-    ("perf", 1),
-    ("caffeinate", 0),
-    ("chronic", 0),
-    ("eatmydata", 0),
-];
 
 /// An interpreter: its names, what it reads, and which of its options take code or a module.
 struct Interpreter {
@@ -127,9 +57,6 @@ const INTERPRETERS: [Interpreter; 5] = [
 const PLAIN_FLAGS: &str = "euxo";
 const PLAIN_SETTINGS: [&str; 4] = ["pipefail", "errexit", "nounset", "xtrace"];
 
-/// How many ways of reading a wrapper's arguments are followed.
-const MAX_STARTS: usize = 16;
-
 /// The commands that a command runs beside itself.
 #[derive(Debug, Default)]
 pub struct Inside {
@@ -180,16 +107,13 @@ pub fn look_inside(words: &[Word], stdin: &Stdin) -> Inside {
         && arguments
             .first()
             .is_some_and(|word| word.text.starts_with(['-']) && word.text.contains(['v', 'V']));
-    for (_, operands) in
-        WRAPPERS.iter().filter(|(wrapper, _)| (*wrapper == name || *wrapper == base) && !only_asks)
-    {
-        // `bwrap --bind SOURCE TARGET`
-        let starts = program_starts(arguments, *operands, if name == "bwrap" { 2 } else { 1 });
+    for &operands in wrapping::operands_before(base).iter().filter(|_| !only_asks) {
+        let starts = program_starts(base, arguments, operands);
         inside.commands.extend(starts.into_iter().map(|start| arguments[start..].to_vec()));
     }
     // The loader takes the program's path.
     if ["ld-linux", "ld-musl", "ld.so"].iter().any(|loader| base.starts_with(loader)) {
-        let starts = program_starts(arguments, 0, 1);
+        let starts = program_starts(base, arguments, 0);
         inside.commands.extend(starts.into_iter().map(|start| arguments[start..].to_vec()));
     }
     match name {
@@ -373,53 +297,12 @@ impl Interpreter {
     }
 }
 
-/// Where the wrapped command may start: so many words after a flag may be the flag's values or not, so there may be several.
-fn program_starts(arguments: &[Word], operands: usize, values: usize) -> Vec<usize> {
-    let mut starts = Vec::new();
-    let mut seen = HashSet::new();
-    let mut ways = vec![(0, operands)];
-    while let Some((at, operands)) = ways.pop() {
-        let Some(word) = arguments.get(at) else { continue };
-        if starts.len() >= MAX_STARTS || !seen.insert((at, operands)) {
-            continue;
-        }
-        if word.text == "--" {
-            ways.push((at + 1, operands));
-        } else if word.is_flag() {
-            ways.push((at + 1, operands));
-            if !word.text.contains('=') {
-                ways.extend((1..=values).map(|values| (at + 1 + values, operands)));
-            }
-        } else if is_assignment(&word.text) {
-            ways.push((at + 1, operands));
-        } else if operands > 0 {
-            ways.push((at + 1, operands - 1));
-        } else {
-            starts.push(at);
-        }
-    }
-    starts.sort_unstable();
-    starts.dedup();
-    starts
-}
-
-pub fn is_assignment(word: &str) -> bool {
-    word.split_once('=').is_some_and(|(name, _)| {
-        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-    })
-}
-
 /// In place of the braces that a file's name replaces: to another program they are none any more.
 const FILE: &str = "$…";
 
 /// `find … -exec rm {} \;`; nothing where there are too many.
 pub fn executed(arguments: &[Word]) -> Option<Vec<Vec<Word>>> {
-    let runs = |word: &Word| {
-        matches!(
-            word.text.as_str(),
-            "-exec" | "-execdir" | "-ok" | "-okdir" | "-x" | "-X" | "--exec" | "--exec-batch"
-        )
-    };
+    let runs = |word: &Word| EXECUTES.contains(&word.text.as_str());
     let starts = arguments.iter().enumerate().filter(|(_, word)| runs(word)).map(|(at, _)| at + 1);
     // Its name begins as the directory does where the search begins.
     let begins = |first: &Word| {

@@ -1,7 +1,8 @@
 //! Programs that run the command in their arguments, by options of which each is known.
 
 use super::super::super::findings::{Becomes, Word};
-use super::super::{variables, wrappers};
+use super::super::super::wrapping;
+use super::super::variables;
 use super::Known;
 
 /// Options that take no value, options that do, and operands before the command, of programs that run the command in their arguments and
@@ -89,7 +90,7 @@ fn wrapped(wrapper: &Wrapper, arguments: &[Word]) -> Option<Option<usize>> {
     let (mut at, operands) = (0, wrapper.operands);
     while let Some(word) = arguments.get(at) {
         let text = word.text.as_str();
-        if wrapper.name == "env" && wrappers::is_assignment(text) {
+        if wrapper.name == "env" && wrapping::is_assignment(text) {
             let name = text.split('=').next().unwrap_or_default();
             let value = text.split_once('=').map(|(_, value)| value).filter(|_| word.fixed);
             let is_obeyed = !variables::is_harmless(name) || variables::changes_encoding(name, value);
