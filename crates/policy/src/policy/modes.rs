@@ -1,12 +1,25 @@
 //! Modes of files, as `chmod` reads them.
 
-/// Returns whether a mode gives the permissions that another one names: exactly those of one in digits, with other zeros in front or in
-/// letters (`a+rwx`), and at least those of one in letters.
+/// The set-user-ID, set-group-ID and sticky bits.
+const SPECIAL: u32 = 0o7000;
+/// The permissions of everybody, by their letters.
+const BY_LETTER: [u32; 3] = [0o444, 0o222, 0o111];
+
+/// Returns whether a mode gives what another one names: exactly the permissions of one in digits, with other zeros in front or in letters
+/// (`a+rwx`), and at least those of one in letters, for anybody where that one says nothing of whom; of the special bits, any.
 pub fn is_same_mode(given: &str, wanted: &str) -> bool {
     match (permissions(given), permissions(wanted)) {
         // A bit beside the permissions (set-user-ID, sticky) takes none of them away.
-        (Some(given), Some(exact)) if digits(wanted).is_some() => given == exact || given & 0o777 == exact,
-        (Some(given), Some(least)) => least != 0 && given & least == least,
+        (Some(given), Some(exact)) if digits(wanted).is_some() => given == exact || given & !SPECIAL == exact,
+        (Some(given), Some(named)) => {
+            let is_of_anybody = wanted.split(',').all(|clause| clause.starts_with(['+', '-', '=']));
+            let has_any = |mask: u32| named & mask == 0 || given & named & mask != 0;
+            let has_permissions = match is_of_anybody {
+                true => BY_LETTER.into_iter().all(has_any),
+                false => given & named & !SPECIAL == named & !SPECIAL,
+            };
+            named != 0 && has_any(SPECIAL) && has_permissions
+        }
         _ => false,
     }
 }
@@ -25,7 +38,7 @@ fn permissions(mode: &str) -> Option<u32> {
     for clause in mode.split(',') {
         let (whom, mut actions) = clause.split_at(clause.find(['+', '-', '='])?);
         let whom = whom.chars().try_fold(0, |mask, letter| Some(mask | of(letter)?))?;
-        let whom = if whom == 0 { 0o777 } else { whom };
+        let whom = if whom == 0 { 0o7777 } else { whom };
         while let Some(change) = actions.chars().next() {
             let end = actions[1..].find(['+', '-', '=']).map_or(actions.len(), |end| end + 1);
             let (action, rest) = actions.split_at(end);
@@ -41,13 +54,14 @@ fn permissions(mode: &str) -> Option<u32> {
     Some(given)
 }
 
-/// The permissions of letters or digits, for everybody; `u`, `g` and `o` stand for those that a file with `given` has.
+/// The bits of letters or digits, for everybody; `u`, `g` and `o` stand for those that a file with `given` has.
 fn bits(named: &str, given: u32) -> Option<u32> {
     let bit = |letter: char| match letter {
         'r' => Some(0o444),
         'w' => Some(0o222),
         'x' | 'X' => Some(0o111),
-        's' | 't' => Some(0),
+        's' => Some(0o6000),
+        't' => Some(0o1000),
         'u' => Some((given >> 6 & 7) * 0o111),
         'g' => Some((given >> 3 & 7) * 0o111),
         'o' => Some((given & 7) * 0o111),
@@ -56,12 +70,13 @@ fn bits(named: &str, given: u32) -> Option<u32> {
     digits(named).or_else(|| named.chars().try_fold(0, |bits, letter| Some(bits | bit(letter)?)))
 }
 
+/// The bits that are of somebody.
 fn of(letter: char) -> Option<u32> {
     match letter {
-        'u' => Some(0o700),
-        'g' => Some(0o070),
-        'o' => Some(0o007),
-        'a' => Some(0o777),
+        'u' => Some(0o4700),
+        'g' => Some(0o2070),
+        'o' => Some(0o1007),
+        'a' => Some(0o7777),
         _ => None,
     }
 }
@@ -85,7 +100,40 @@ mod tests {
         {
             assert!(is_same_mode(given, wanted), "{given} {wanted}");
         }
+        for (given, wanted) in [("u+x", "+x"), ("700", "+x"), ("u+rx", "+rx")] {
+            assert!(is_same_mode(given, wanted), "{given} {wanted}");
+        }
+        assert!(!is_same_mode("600", "+x") && !is_same_mode("u+x", "a+x") && !is_same_mode("u+r", "+rx"));
         assert!(!is_same_mode("u+w", "o+w") && !is_same_mode("a-w", "a-r"));
         assert!(is_same_mode("u=rw,go=r", "0644") && is_same_mode("+x", "111") && !is_same_mode("x", "file"));
+    }
+
+    #[test]
+    fn a_special_bit_counts() {
+        for given in ["u+s", "4755", "+s", "ug+s", "u+xs", "6755", "u=srwx", "04755", "u=rwxs,go=rx", "=4000"]
+        {
+            assert!(is_same_mode(given, "u+s"), "{given}");
+        }
+        for (given, wanted) in [
+            ("u+s", "+s"),
+            ("4755", "a+s"),
+            ("2755", "g+s"),
+            ("1777", "+t"),
+            ("o+t", "+t"),
+            ("u=rwxs,go=rx", "4755"),
+            ("4755", "755"),
+        ] {
+            assert!(is_same_mode(given, wanted), "{given} {wanted}");
+        }
+        for (given, wanted) in [
+            ("755", "u+s"),
+            ("g+s", "u+s"),
+            ("1777", "u+s"),
+            ("755", "4755"),
+            ("4644", "u+xs"),
+            ("u+s,u-s", "u+s"),
+        ] {
+            assert!(!is_same_mode(given, wanted), "{given} {wanted}");
+        }
     }
 }
