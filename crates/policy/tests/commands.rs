@@ -4,6 +4,7 @@
 
 use agent_policy::Approve;
 use agent_policy::policy::{Action, Gate, Judgement, Rules};
+use std::time::{Duration, Instant};
 
 fn gate(verdict: &str, command: &str) -> Gate {
     let rules = serde_json::json!({ verdict: { "it": { "commands": [command] } } });
@@ -72,6 +73,10 @@ fn what_may_be_what_a_rule_names_is_asked_about() {
         ("tar -C /", "tar xf a --exclude -- b -C /"),
         ("curl -X POST", "x=1; ((x-=5)); curl \"${x}XPOST\" u"),
         ("kill -TERM", "kill $SIG 1"),
+        // Where it is not known whether a word is an option's value, or which operands count.
+        ("vercel deploy", "vercel --foo x deploy"),
+        ("unknown deploy", "unknown a deploy"),
+        ("git push origin main", "git push origin HEAD"),
     ];
     let passed = lines.iter().filter(|(rule, command)| {
         gate("deny", rule).judge(Some(Action::Command(command))) == Judgement::Allow
@@ -145,6 +150,23 @@ fn a_rule_denies_nothing_else() {
         ("go test -exec", "go test ./..."),
         ("terraform apply -auto-approve", "terraform apply"),
         ("docker run --privileged", "docker container run x"),
+        ("git push", "git --no-pager log push"),
+        ("git push", "git -P diff push"),
+        ("git push", "git --no-pager log --grep push"),
+        ("git clean", "git --no-pager log clean"),
+        ("npm publish", "npm --silent run publish"),
+        ("npm publish", "npm -s run publish"),
+        ("npm run deploy", "npm run test deploy"),
+        ("cargo publish", "cargo -q run publish"),
+        ("docker rm", "docker -D run rm"),
+        ("docker run alpine", "docker run a alpine"),
+        ("kubectl get secret", "kubectl get --show-labels pods secret"),
+        ("kubectl get secret x", "kubectl get secret y"),
+        ("git push origin main", "git push origin main:dev"),
+        ("git push origin main", "git push origin dev"),
+        ("vercel deploy", "vercel --foo ls deploy"),
+        ("unknown deploy", "unknown status deploy"),
+        ("find .git -delete", "find . -name .git -delete"),
         ("sudo rm -r", "sudo ls; rm -r x"),
         ("sudo rm -r", "rm -r x"),
         ("sudo rm -r", "rm -r x | sudo tee y"),
@@ -155,4 +177,20 @@ fn a_rule_denies_nothing_else() {
         matches!(gate("deny", rule).judge(Some(Action::Command(command))), Judgement::Deny(_))
     });
     assert_eq!(denied.collect::<Vec<_>>(), Vec::<&(&str, &str)>::new(), "no rule names these");
+}
+
+/// However many commands and rules there are, the answer comes in time, and what is not compared is asked about.
+#[test]
+fn comparing_commands_takes_bounded_time() {
+    let patterns: Vec<String> = (0..200).map(|n| format!("git push --x{n}")).collect();
+    let rules = serde_json::json!({ "deny": { "it": { "commands": patterns } } });
+    let rules: Rules = serde_json::from_value(rules).expect("rules");
+    let gate = Gate::new(rules, Approve::Risky, None).expect("a gate");
+    let different = (0..5_000).map(|n| format!("git push a{n};")).collect::<String>();
+    for command in ["git push;".repeat(9_000), different] {
+        let start = Instant::now();
+        let judged = gate.judge(Some(Action::Command(&command)));
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+        assert_ne!(judged, Judgement::Allow);
+    }
 }

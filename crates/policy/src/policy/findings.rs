@@ -34,7 +34,7 @@ impl Language {
 }
 
 /// One word of a command.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Word {
     /// The word with its quotes resolved; what only the shell can know (`$X`, `$(…)`) stands as it was written.
     pub text: String,
@@ -46,7 +46,7 @@ pub struct Word {
 }
 
 /// The words that the shell may make of one.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Becomes {
     /// One word, and not an option.
     Plain,
@@ -150,7 +150,7 @@ pub struct Unseen {
 }
 
 /// A command that was found.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FoundCommand {
     /// The program and its arguments.
     pub words: Vec<Word>,
@@ -161,7 +161,7 @@ pub struct FoundCommand {
 /// All that was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Findings {
-    /// Every command, the ones inside `sudo`, `sh -c`, pipelines and substitutions too; the program is the first word.
+    /// Every different command, the ones inside `sudo`, `sh -c`, pipelines and substitutions too; the program is the first word.
     pub commands: Vec<FoundCommand>,
     /// Modules and built-ins.
     pub uses: Vec<Use>,

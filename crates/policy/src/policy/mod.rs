@@ -6,11 +6,14 @@
 //! `$(which rm)`, `X=rm; $X`, base64, a script fetched from somewhere. That is *unreadable*, which is a
 //! reason to ask with [`Approve::Risky`] and never one to deny.
 
+mod arguments;
 pub mod findings;
 mod implied;
+mod kubernetes;
 mod likeness;
 mod modes;
 mod name_pattern;
+mod operands;
 mod other_names;
 mod pattern;
 mod program;
@@ -35,6 +38,7 @@ mod reading {
         Findings::default()
     }
 }
+mod rule_words;
 pub mod rules;
 mod simple_pattern;
 mod spellings;
@@ -54,7 +58,10 @@ use serde_json::Value;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+/// How long the commands of one call may be compared with rules.
+const COMPARING_TIME: Duration = Duration::from_secs(1);
 /// The longest call that a user is asked about, in bytes.
 const MAX_ASKED: usize = 4 << 20;
 /// Lines of a question from which on its middle is shown before the question, and not in it.
@@ -226,21 +233,28 @@ impl Gate {
             return Judgement::Allow;
         }
         let findings = action.read();
-        if let Some(found) = rules::matches(&self.rules.deny, &findings).into_iter().next() {
+        let deadline = Instant::now() + COMPARING_TIME;
+        if let Some(found) = rules::matches(&self.rules.deny, &findings, deadline).into_iter().next() {
             return Judgement::Deny(Denial::by_rule(found));
         }
         match self.approve {
             Approve::Never => Judgement::Allow,
-            Approve::Risky => self.question(&action, &findings, Vec::new()),
-            Approve::Always => self.question(&action, &findings, action.keys(&findings)),
+            Approve::Risky => self.question(&action, &findings, Vec::new(), deadline),
+            Approve::Always => self.question(&action, &findings, action.keys(&findings), deadline),
         }
     }
 
     /// The question, if there is one: what the rules ask about, and `keys` where everything is asked about. What the
     /// user has already answered `always` to is left out.
-    fn question(&self, action: &Action<'_>, findings: &Findings, keys: Vec<String>) -> Judgement {
-        let mut reasons = rules::matches(&self.rules.ask, findings);
-        reasons.extend(self.unreadable(action, findings));
+    fn question(
+        &self,
+        action: &Action<'_>,
+        findings: &Findings,
+        keys: Vec<String>,
+        deadline: Instant,
+    ) -> Judgement {
+        let mut reasons = rules::matches(&self.rules.ask, findings, deadline);
+        reasons.extend(self.unreadable(action, findings, deadline));
         reasons.extend(self.unseen(action, findings));
         let allowed = self.allowed.lock();
         reasons.retain(|reason| !allowed.contains(&reason.key));
@@ -259,9 +273,9 @@ impl Gate {
     }
 
     /// Returns what could not be read, where a rule could have spoken of it.
-    fn unreadable(&self, action: &Action<'_>, findings: &Findings) -> Vec<Match> {
+    fn unreadable(&self, action: &Action<'_>, findings: &Findings, deadline: Instant) -> Vec<Match> {
         let relevant = findings.unreadable.iter().filter(|part| self.rules.speak_of(part.language));
-        let undecided = rules::undecided(&self.rules, findings);
+        let undecided = rules::undecided(&self.rules, findings, deadline);
         let parts = relevant.map(|part| part.what.clone()).chain(undecided);
         let found = |what: String| Match {
             rule: "unreadable".to_owned(),

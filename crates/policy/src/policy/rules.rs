@@ -7,6 +7,7 @@ use super::pattern::CommandPattern;
 use agent_base::error::{Error, Result};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 /// Deny and ask rules, by the names that the user and the model see.
 ///
@@ -179,12 +180,13 @@ impl Rule {
     }
 }
 
-/// The rules that `findings` fall under, each once, with the first thing that falls under it.
-pub(super) fn matches(rules: &BTreeMap<String, Rule>, findings: &Findings) -> Vec<Match> {
-    rules.iter().filter_map(|(name, rule)| first_match(name, rule, findings)).collect()
+/// The rules that `findings` fall under, each once, with the first thing that falls under it. Commands that are not compared before the
+/// deadline fall under none.
+pub(super) fn matches(rules: &BTreeMap<String, Rule>, findings: &Findings, deadline: Instant) -> Vec<Match> {
+    rules.iter().filter_map(|(name, rule)| first_match(name, rule, findings, deadline)).collect()
 }
 
-fn first_match(name: &str, rule: &Rule, findings: &Findings) -> Option<Match> {
+fn first_match(name: &str, rule: &Rule, findings: &Findings, deadline: Instant) -> Option<Match> {
     let found = |pattern: String, what: String| Match {
         rule: name.to_owned(),
         pattern,
@@ -193,7 +195,8 @@ fn first_match(name: &str, rule: &Rule, findings: &Findings) -> Option<Match> {
         key: format!("rule {name}"),
     };
     let commands = rule.commands.iter().find_map(|pattern| {
-        let at = pattern.likeness(&findings.commands).iter().position(|like| *like == Likeness::Yes)?;
+        let at =
+            pattern.likeness(&findings.commands, deadline).iter().position(|like| *like == Likeness::Yes)?;
         Some(found(pattern.text().to_owned(), shown(&findings.commands[at].words)))
     });
     let tools = findings.tools.iter().find_map(|tool| {
@@ -208,12 +211,12 @@ fn first_match(name: &str, rule: &Rule, findings: &Findings) -> Option<Match> {
     })
 }
 
-/// Commands that a rule may mean, where a word of them that would decide it cannot be known.
-pub(super) fn undecided(rules: &Rules, findings: &Findings) -> Vec<String> {
+/// Commands that a rule may mean: a word of them that would decide it cannot be known, or the time is over.
+pub(super) fn undecided(rules: &Rules, findings: &Findings, deadline: Instant) -> Vec<String> {
     let patterns = rules.deny.values().chain(rules.ask.values()).flat_map(|rule| &rule.commands);
     let mut undecided = BTreeSet::new();
     for pattern in patterns {
-        let likeness = pattern.likeness(&findings.commands).into_iter().enumerate();
+        let likeness = pattern.likeness(&findings.commands, deadline).into_iter().enumerate();
         undecided.extend(likeness.filter(|(_, like)| *like == Likeness::Maybe).map(|(at, _)| at));
     }
     undecided.into_iter().map(|at| shown(&findings.commands[at].words)).collect()

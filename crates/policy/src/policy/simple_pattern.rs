@@ -1,9 +1,11 @@
 //! A command as a rule names it: the program, with words that it is called with.
 
+use super::arguments::{ArgumentSyntax, Operands};
 use super::findings::Word;
 use super::implied::{implied, implied_by_operands};
 use super::likeness::Likeness;
 use super::modes::is_same_mode;
+use super::operands::Wanted;
 use super::other_names;
 use super::program::{base_name, is_program};
 use super::spellings::{Flag, is_signal_value};
@@ -24,6 +26,8 @@ struct Operand {
     text: String,
     /// The flag that it stands behind.
     flag: Option<String>,
+    /// Set if it is that flag's value for sure.
+    is_value: bool,
 }
 
 /// Operands of a pattern that may be values of flags; further ones are operands alone.
@@ -43,6 +47,7 @@ impl SimplePattern {
         let (mut flags, mut operands) = (Vec::new(), Vec::new());
         let is_flag = |word: &&String| word.starts_with('-') && word.len() > 1;
         let mut before: Option<&String> = None;
+        let mut syntax = ArgumentSyntax::of(program);
         // It only says where flags end.
         for word in words.iter().filter(|word| *word != "--") {
             match before.filter(is_flag) {
@@ -52,7 +57,14 @@ impl SimplePattern {
                     flags.pop();
                     flags.push(format!("-{word}"));
                 }
-                flag => operands.push(Operand { text: word.clone(), flag: flag.cloned() }),
+                flag => {
+                    let takes = flag.map_or(Some(false), |flag| syntax.takes_next(flag));
+                    if takes != Some(true) && syntax.operands() == Operands::Commands {
+                        syntax.below(word);
+                    }
+                    let flag = flag.filter(|_| takes != Some(false)).cloned();
+                    operands.push(Operand { text: word.clone(), flag, is_value: takes == Some(true) });
+                }
             }
             before = Some(word);
         }
@@ -92,7 +104,7 @@ impl SimplePattern {
             let (before, rest) = self.operands.split_at(at);
             let words = words.into_iter().enumerate().map(|(nth, word)| {
                 let flag = rest[0].flag.clone().filter(|_| nth == 0);
-                Operand { text: word.to_owned(), flag }
+                Operand { text: word.to_owned(), flag, is_value: false }
             });
             (before.iter().cloned().chain(words).chain(rest[length..].iter().cloned()).collect(), flags)
         };
@@ -119,7 +131,12 @@ impl SimplePattern {
         let values = self.operands.iter().filter(|operand| operand.flag.is_some());
         let mut rows = values.filter_map(|operand| implied(&self.program, &operand.text, &arguments));
         let Some(row) = rows.next() else { return arguments };
-        [row.option, row.value].into_iter().map(Word::fixed).chain(arguments.iter().cloned()).collect()
+        // In one word it is the option's value before every subcommand.
+        let joined = match row.option.starts_with("--") {
+            true => format!("{}={}", row.option, row.value),
+            false => format!("{}{}", row.option, row.value),
+        };
+        [Word::fixed(joined)].into_iter().chain(arguments.iter().cloned()).collect()
     }
 
     fn option<'p>(&'p self, flag: &'p str) -> Flag<'p> {
@@ -132,11 +149,14 @@ impl SimplePattern {
 
     /// Compares the operands, each that may be a flag's value as such and as an operand.
     fn operands_likeness(&self, wanted: &[Operand], arguments: &[Word]) -> Likeness {
-        let values: Vec<usize> =
-            (0..wanted.len()).filter(|&n| wanted[n].flag.is_some()).take(MAX_VALUES).collect();
+        let values: Vec<usize> = (0..wanted.len())
+            .filter(|&n| wanted[n].flag.is_some() && !wanted[n].is_value)
+            .take(MAX_VALUES)
+            .collect();
         let likeness = |chosen: u32| {
             let is_value = |n: usize| {
-                values.iter().position(|&value| value == n).is_some_and(|bit| chosen >> bit & 1 == 1)
+                wanted[n].is_value
+                    || values.iter().position(|&value| value == n).is_some_and(|bit| chosen >> bit & 1 == 1)
             };
             let (given, operands): (Vec<usize>, Vec<usize>) = (0..wanted.len()).partition(|&n| is_value(n));
             let as_value = |n: usize| {
@@ -147,52 +167,14 @@ impl SimplePattern {
                     .map_or(Likeness::No, |flag| self.option(flag).value_likeness(arguments, &operand.text))
             };
             let operands: Vec<&str> = operands.iter().map(|&n| wanted[n].text.as_str()).collect();
-            let is_same = |at: usize, given: &str, wanted: &str| {
-                is_same(&self.program, given, wanted)
-                    || at == 0 && other_names::is_beginning(&self.program, given, wanted)
-            };
             let operands = match self.program.as_str() {
                 name if IN_ANY_ORDER.contains(&name) => all_operands(&operands, arguments),
-                _ => first_operands(&operands, arguments, &is_same),
+                name => Wanted::new(name, &operands).likeness(arguments),
             };
             given.into_iter().map(as_value).chain([operands]).min()
         };
         (0..1 << values.len()).filter_map(likeness).max().unwrap_or(Likeness::No)
     }
-}
-
-/// Reads the arguments in every way at once: a word after a flag may be that flag's value or an operand.
-/// `matched[n]` says how sure it is that the first n operands have been seen and nothing else.
-fn first_operands(
-    wanted: &[&str],
-    arguments: &[Word],
-    is_same: &dyn Fn(usize, &str, &str) -> bool,
-) -> Likeness {
-    let mut matched = vec![Likeness::No; wanted.len() + 1];
-    matched[0] = Likeness::Yes;
-    let (mut after_flag, mut only_operands) = (false, false);
-    for word in arguments {
-        if !only_operands && word.text == "--" {
-            // Behind a flag it may be that one's value: then flags go on.
-            only_operands = !after_flag;
-            continue;
-        }
-        // A mode may begin with a dash: `chmod -w,+x`.
-        let may_be_mode = || wanted.iter().enumerate().any(|(n, wanted)| is_same(n, &word.text, wanted));
-        if !only_operands && word.is_flag() && !may_be_mode() {
-            after_flag = !word.text.contains('=');
-            continue;
-        }
-        for n in (0..wanted.len()).rev() {
-            let here = Likeness::of(word, is_same(n, &word.text, wanted[n]));
-            matched[n + 1] = matched[n + 1].max(matched[n].min(here));
-            if !after_flag {
-                matched[n] = Likeness::No;
-            }
-        }
-        after_flag = false;
-    }
-    matched[wanted.len()]
 }
 
 /// Operands that come in any order.

@@ -3,6 +3,7 @@
 use super::findings::Word;
 use super::likeness::Likeness;
 use super::simple_pattern::is_same;
+use std::collections::HashMap;
 use std::sync::LazyLock;
 
 /// Spellings of options, by program.
@@ -16,7 +17,14 @@ struct Row {
     more: Vec<&'static str>,
 }
 
-static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| SPELLINGS.lines().filter_map(row).collect());
+/// The rows, by program.
+static ROWS: LazyLock<HashMap<&str, Vec<Row>>> = LazyLock::new(|| {
+    let mut rows: HashMap<_, Vec<Row>> = HashMap::new();
+    for row in SPELLINGS.lines().filter_map(row) {
+        rows.entry(row.program).or_default().push(row);
+    }
+    rows
+});
 
 fn row(line: &'static str) -> Option<Row> {
     let (name, spellings) = line.split_once(": ").filter(|_| !line.starts_with('#'))?;
@@ -242,11 +250,15 @@ impl Flag<'_> {
 
     fn spellings(&self) -> impl Iterator<Item = &str> {
         let is_of = |row: &&Row| {
-            row.program == self.program
-                && row.subcommand.is_none_or(|subcommand| subcommand == self.subcommand)
+            row.subcommand.is_none_or(|subcommand| subcommand == self.subcommand)
                 && row.same.contains(&self.flag)
         };
-        ROWS.iter().filter(is_of).flat_map(|row| row.same.iter().chain(&row.more).copied()).chain([self.flag])
+        ROWS.get(self.program)
+            .into_iter()
+            .flatten()
+            .filter(is_of)
+            .flat_map(|row| row.same.iter().chain(&row.more).copied())
+            .chain([self.flag])
     }
 }
 

@@ -38,7 +38,7 @@ use super::subprocess;
 use names::Reading;
 use plain::Known;
 use shell::{Run, ScriptPart, Stdin};
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tree::{Dialect, Source};
@@ -147,6 +147,7 @@ fn read(pieces: Vec<Piece>) -> Findings {
     let mut reader = CommandReader {
         waiting: pieces.into(),
         findings: Findings::default(),
+        places: HashMap::new(),
         deadline: Instant::now() + TIME,
     };
     for _ in 0..MAX_PIECES {
@@ -170,6 +171,8 @@ fn read(pieces: Vec<Piece>) -> Findings {
 struct CommandReader {
     waiting: VecDeque<Piece>,
     findings: Findings,
+    /// Where each of the commands stands in the findings.
+    places: HashMap<FoundCommand, usize>,
     deadline: Instant,
 }
 
@@ -273,6 +276,16 @@ impl CommandReader {
         }
     }
 
+    /// Notes a command once, and returns where it stands.
+    fn found(&mut self, words: Vec<Word>, holder: Option<usize>) -> usize {
+        let command = FoundCommand { words, holder };
+        let commands = &mut self.findings.commands;
+        *self.places.entry(command).or_insert_with_key(|command| {
+            commands.push(command.clone());
+            commands.len() - 1
+        })
+    }
+
     fn run(&mut self, words: Vec<Word>, stdin: &Stdin, is_read: bool, piece: &Piece) {
         let Some(program) = words.first() else { return };
         if self.findings.commands.len() >= MAX_COMMANDS {
@@ -286,7 +299,7 @@ impl CommandReader {
         }
         if is_read {
             self.findings.is_altered |= program.text == "export";
-            self.findings.commands.push(FoundCommand { words, holder: piece.holder });
+            self.found(words, piece.holder);
             return;
         }
         let inside = wrappers::look_inside(&words, stdin);
@@ -303,8 +316,8 @@ impl CommandReader {
         let is_read = !inside.commands.is_empty() && !self.is_full();
         let given: HashSet<String> = given.filter(|_| is_read).collect();
         self.findings.is_altered |= defines || !given.is_empty();
-        let holder = piece.holder;
-        let piece = &Piece { holder: Some(self.findings.commands.len()), ..piece.within(given) };
+        let holder = Some(self.found(words.clone(), piece.holder));
+        let piece = &Piece { holder, ..piece.within(given) };
         if let Some(what) = inside.unreadable.filter(|_| !piece.is_refused) {
             self.unreadable(Language::Shell, format!("{what}: {}", super::rules::shown(&words)));
         }
@@ -334,7 +347,6 @@ impl CommandReader {
             // `sudo bash` reads what `sudo` is given.
             self.nest(Content::Command(command, stdin.clone()), runs, piece);
         }
-        self.findings.commands.push(FoundCommand { words, holder });
     }
 
     fn code(&mut self, piece: &Piece) {

@@ -1,0 +1,129 @@
+//! The syntax of programs' arguments: which words are operands, and what these are.
+
+use super::other_names;
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+/// Kinds of operands and options that take values, by program and subcommand.
+const ARGUMENTS: &str = include_str!("arguments.txt");
+
+/// The operands of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operands {
+    /// They are not known.
+    Unknown,
+    /// They are alike: one may stand in any place.
+    Alike,
+    /// The first one is a subcommand.
+    Commands,
+    /// The first one is a type.
+    Typed,
+    /// What follows the first one belongs to another program.
+    Runs,
+}
+
+/// A row: the operands, and the options that take a value.
+struct ArgumentRow {
+    operands: Operands,
+    valued: Vec<&'static str>,
+}
+
+#[derive(Default)]
+struct Table {
+    rows: HashMap<&'static str, ArgumentRow>,
+    /// Options with a value that may stand behind every subcommand, by program.
+    everywhere: HashMap<&'static str, Vec<&'static str>>,
+    /// Programs with the same arguments as another one.
+    like: HashMap<&'static str, &'static str>,
+}
+
+static TABLE: LazyLock<Table> = LazyLock::new(|| {
+    let mut table = Table::default();
+    for line in ARGUMENTS.lines() {
+        table.add(line);
+    }
+    table
+});
+
+impl Table {
+    fn add(&mut self, line: &'static str) -> Option<()> {
+        let (names, options) = line.split_once(':').filter(|_| !line.starts_with('#'))?;
+        let (kind, names) = names.split_once(' ')?;
+        let valued: Vec<&str> = options.split_whitespace().collect();
+        let operands = match kind {
+            "alike" => Operands::Alike,
+            "commands" => Operands::Commands,
+            "typed" => Operands::Typed,
+            "runs" => Operands::Runs,
+            "everywhere" => return self.everywhere.insert(names, valued).map(drop),
+            _ => {
+                let others = options.split([',', ' ']).filter(|other| !other.is_empty());
+                self.like.extend(others.map(|other| (other, names)));
+                return Some(());
+            }
+        };
+        for name in names.split(", ") {
+            self.rows.insert(name, ArgumentRow { operands, valued: valued.clone() });
+        }
+        Some(())
+    }
+}
+
+/// The place that a reader of arguments has reached: the program, with the subcommands so far.
+pub struct ArgumentSyntax {
+    program: &'static str,
+    path: String,
+    row: Option<&'static ArgumentRow>,
+    is_known: bool,
+}
+
+impl ArgumentSyntax {
+    pub fn of(program: &str) -> Self {
+        let program = TABLE.like.get(program).copied().unwrap_or(program);
+        let known = TABLE.rows.get_key_value(program);
+        Self {
+            program: known.map_or("", |(name, _)| name),
+            path: program.to_owned(),
+            row: known.map(|(_, row)| row),
+            is_known: known.is_some(),
+        }
+    }
+
+    /// What the next operands are. Those of a subcommand that is not known are taken for alike.
+    pub fn operands(&self) -> Operands {
+        let otherwise = if self.is_known { Operands::Alike } else { Operands::Unknown };
+        self.row.map_or(otherwise, |row| row.operands)
+    }
+
+    /// Goes on behind a subcommand.
+    pub fn below(&mut self, subcommand: &str) {
+        let usual = other_names::of(self.program, &[subcommand]).map(|(_, names)| names[0].as_slice());
+        let name = usual.filter(|name| name.len() == 1).map_or(subcommand, |name| name[0]);
+        self.path = format!("{} {name}", self.path);
+        self.row = TABLE.rows.get(self.path.as_str());
+    }
+
+    /// Returns whether an option takes the next word as its value; nothing where that is not known.
+    pub fn takes_next(&self, option: &str) -> Option<bool> {
+        if option.contains('=') {
+            return Some(false);
+        }
+        let everywhere = TABLE.everywhere.get(self.program).into_iter().flatten();
+        let valued = || self.row.into_iter().flat_map(|row| &row.valued).chain(everywhere.clone());
+        if valued().any(|known| *known == option) {
+            return Some(true);
+        }
+        let is_complete = self.row.is_some_and(|row| !row.valued.contains(&"?"));
+        let otherwise = is_complete.then_some(false);
+        if option.starts_with("--") {
+            let is_beginning = valued().any(|known| known.starts_with(option));
+            return otherwise.filter(|_| !is_beginning);
+        }
+        // The first letter that takes a value has it joined, or in the next word.
+        let is_valued = |letter: char| valued().any(|known| *known == format!("-{letter}"));
+        match option[1..].char_indices().find(|(_, letter)| is_valued(*letter)) {
+            Some((at, letter)) => Some(1 + at + letter.len_utf8() == option.len()),
+            None => otherwise,
+        }
+    }
+}

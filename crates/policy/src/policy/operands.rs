@@ -1,0 +1,130 @@
+//! The operands of a command, compared with those of a rule.
+
+use super::arguments::{ArgumentSyntax, Operands};
+use super::findings::Word;
+use super::kubernetes::is_same_resource;
+use super::likeness::Likeness;
+use super::other_names;
+use super::simple_pattern::is_same;
+
+/// The operands of a rule, as its program takes them.
+pub struct Wanted {
+    program: String,
+    texts: Vec<String>,
+    /// How many have a fixed place: those that name the subcommand.
+    fixed: usize,
+    /// How sure it is that one behind others counts.
+    behind: Likeness,
+    /// The kind of those behind the fixed ones.
+    kind: Operands,
+    is_push: bool,
+}
+
+impl Wanted {
+    pub fn new(program: &str, texts: &[&str]) -> Self {
+        let mut syntax = ArgumentSyntax::of(program);
+        let mut fixed = 0;
+        while syntax.operands() == Operands::Commands && fixed < texts.len() {
+            syntax.below(texts[fixed]);
+            fixed += 1;
+        }
+        let kind = syntax.operands();
+        let is_push = program == "git" && texts.first() == Some(&"push");
+        let (named, rest) = texts.split_at(fixed);
+        let texts: Vec<String> =
+            named.iter().map(|text| (*text).to_owned()).chain(objects(kind, rest)).collect();
+        let fixed = if kind == Operands::Runs { texts.len() } else { fixed };
+        let behind = if kind == Operands::Unknown { Likeness::Maybe } else { Likeness::Yes };
+        Self { program: program.to_owned(), texts, fixed, behind, kind, is_push }
+    }
+
+    /// Reads the arguments in every way at once: a word behind an option may be its value or an operand.
+    /// `matched[n]` says how sure it is that the first n operands have been seen.
+    pub fn likeness(&self, arguments: &[Word]) -> Likeness {
+        let mut matched = vec![Likeness::No; self.texts.len() + 1];
+        matched[0] = Likeness::Yes;
+        let mut syntax = ArgumentSyntax::of(&self.program);
+        // Whether the word before takes this one.
+        let (mut is_value, mut only_operands, mut object_type) = (Some(false), false, None);
+        for word in arguments {
+            if !only_operands && word.text == "--" && is_value != Some(true) {
+                // Behind an option it may be that one's value: then options go on.
+                only_operands = is_value == Some(false);
+                continue;
+            }
+            // A mode may begin with a dash: `chmod -w,+x`.
+            let is_mode = || self.texts.iter().any(|wanted| is_same(&self.program, &word.text, wanted));
+            if !only_operands && word.is_flag() && is_value != Some(true) && !is_mode() {
+                is_value = syntax.takes_next(&word.text);
+                continue;
+            }
+            let role = is_value.replace(false);
+            if role == Some(true) {
+                continue;
+            }
+            let kind = syntax.operands();
+            let object = object(kind, &word.text, &mut object_type);
+            for n in (0..self.texts.len()).rev() {
+                let here = self.compare(n, word, &object);
+                matched[n + 1] = matched[n + 1].max(matched[n].min(here));
+                let passed_by = match role {
+                    _ if n >= self.fixed && self.behind == Likeness::Yes => Likeness::Yes,
+                    None => Likeness::Maybe,
+                    _ if n >= self.fixed => self.behind,
+                    _ => Likeness::No,
+                };
+                matched[n] = matched[n].min(passed_by);
+            }
+            if kind == Operands::Commands {
+                syntax.below(&word.text);
+            }
+        }
+        matched[self.texts.len()]
+    }
+
+    /// Compares an operand with the nth of the rule.
+    fn compare(&self, n: usize, word: &Word, object: &str) -> Likeness {
+        let wanted = self.texts[n].as_str();
+        let is_it = match self.kind {
+            Operands::Typed if n >= self.fixed => is_same_resource(object, wanted),
+            _ if n == 0 && other_names::is_beginning(&self.program, &word.text, wanted) => true,
+            _ => is_same(&self.program, &word.text, wanted),
+        };
+        match self.is_push && n > 0 && word.fixed && !is_it {
+            true => destination(&word.text, wanted),
+            false => Likeness::of(word, is_it),
+        }
+    }
+}
+
+/// The operands behind a subcommand that takes a type and names, each with its type.
+fn objects(kind: Operands, operands: &[&str]) -> Vec<String> {
+    let mut object_type = None;
+    let objects: Vec<String> = operands.iter().map(|text| object(kind, text, &mut object_type)).collect();
+    // The type alone says nothing more than its objects.
+    let begins_with_type = object_type.is_some() && objects.len() > 1;
+    objects.into_iter().skip(usize::from(begins_with_type)).collect()
+}
+
+/// An operand with the type that stands before it: of `pod x`, `pod/x`.
+fn object(kind: Operands, text: &str, object_type: &mut Option<String>) -> String {
+    match object_type {
+        _ if kind != Operands::Typed || text.contains('/') => text.to_owned(),
+        Some(before) => format!("{before}/{text}"),
+        None => object_type.insert(text.to_owned()).clone(),
+    }
+}
+
+/// Compares the branch that a word of `git push` writes with that of a rule. What `HEAD` stands for and a pattern covers is not known.
+fn destination(refspec: &str, wanted: &str) -> Likeness {
+    let branch = |refspec: &str| {
+        let refspec = refspec.trim_start_matches('+');
+        let target = refspec.rsplit_once(':').map_or(refspec, |(_, target)| target);
+        target.trim_start_matches("refs/").trim_start_matches("heads/").to_owned()
+    };
+    match branch(refspec) {
+        target if target == branch(wanted) => Likeness::Yes,
+        target if matches!(target.as_str(), "HEAD" | "@") || target.contains('*') => Likeness::Maybe,
+        _ => Likeness::No,
+    }
+}
