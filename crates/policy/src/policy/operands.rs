@@ -69,6 +69,8 @@ impl Wanted {
                 matched[n + 1] = matched[n + 1].max(matched[n].min(here));
                 let passed_by = match role {
                     _ if n >= self.fixed && self.behind == Likeness::Yes => Likeness::Yes,
+                    // Of a program that nothing is known of, either is as likely: what a rule denies is not let through.
+                    None if self.kind == Operands::Unknown => Likeness::Yes,
                     None => Likeness::Maybe,
                     _ if n >= self.fixed => self.behind,
                     _ => Likeness::No,
