@@ -425,3 +425,35 @@ fn what_the_session_wrote_in_a_directory_that_is_held_and_replaced_stays() {
     assert!(seen.contains("own\n"), "{seen}");
     assert!(kept.runs("cat conf/c conf/d").contains("users\n2\n3\n1\n2\n3\nown\n"));
 }
+
+/// Secrets were shown that came back to where they had been, or where the session had a file of its own that it removed.
+#[test]
+fn secrets_that_come_back_are_hidden_again() {
+    let call = agent().file("conf/d/.env.local", "K=C4NARY\n").file("conf/d/a", "1\n").file("b", "1\n");
+    host(call.workspace(), "git init -q .; git add b conf/d/a; git commit -qm first");
+    let command = "echo mine > .env.production; mkdir -p own; (setsid sh -c 'sleep 1; rm .env.production' >/dev/null 2>&1 &)";
+    let mut kept = Kept::begin(call, "overlay", command);
+    host(&kept.root, "sleep 1.5; echo K=C4NARY > .env.production; mv conf ../was");
+    kept.runs("ls -A");
+    host(&kept.root, "mv ../was conf");
+    for _ in 0..2 {
+        let seen = kept.runs("ls -A . conf/d; cat conf/d/.env.local .env.production; true");
+        assert!(seen.contains("a\n") && !seen.contains("C4NARY"), "{seen}");
+    }
+}
+
+/// A tag or a stash of the session's kept the branch where it was, while files followed the user.
+#[test]
+fn branches_are_followed_after_a_tag_or_a_stash_of_the_sessions() {
+    for mode in ["copy", "overlay"] {
+        let call = agent().file("f", "1\n").file("g", "1\n");
+        host(
+            call.workspace(),
+            "git init -q .; git add .; git commit -qm first; git branch old; echo 2 >> f; git commit -qam second",
+        );
+        let mut kept = Kept::begin(call, mode, "git tag t1; git tag -l");
+        host(&kept.root, "git checkout -q old");
+        let seen = kept.runs("git status --short --branch; git tag -l; cat f");
+        assert!(seen.contains("## old\nt1\n1\n"), "{mode}: {seen}");
+    }
+}

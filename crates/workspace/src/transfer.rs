@@ -335,10 +335,14 @@ pub async fn remove_directories(sandbox: &Sandbox, directories: Vec<PathBuf>) ->
     Ok(results)
 }
 
+/// Returns whether an error of the sandbox says that nothing is at a path.
+pub fn says_absent(error: &Error) -> bool {
+    [Errno::NOENT, Errno::NOTDIR].iter().any(|errno| error.known_errno() == Some(errno.raw_os_error()))
+}
+
 /// Returns whether the sandbox has nothing at `path`, as far as it can be looked at there.
 pub async fn is_absent(sandbox: &Sandbox, path: &TreePath) -> bool {
-    let absent = [Errno::NOENT, Errno::NOTDIR].map(|errno| Some(errno.raw_os_error()));
-    sandbox.stat(&inside(path)).await.is_err_and(|error| absent.contains(&error.known_errno()))
+    sandbox.stat(&inside(path)).await.is_err_and(|error| says_absent(&error))
 }
 
 /// Writes git's files without their credentials over those of the layer underneath.

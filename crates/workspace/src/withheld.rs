@@ -120,7 +120,7 @@ async fn remove(sandbox: &Sandbox, withheld: &BTreeMap<TreePath, LeftOut>) -> Re
     let mut absent = Vec::new();
     for ((path, reason), result) in withheld.iter().zip(removed) {
         let Err(error) = result else { continue };
-        if transfer::is_absent(sandbox, path).await {
+        if transfer::says_absent(&error) || transfer::is_absent(sandbox, path).await {
             absent.push(path.clone());
         } else if *reason != LeftOut::Unreadable {
             // What the caller may not read, nobody inside may, who is the same user or has fewer rights.

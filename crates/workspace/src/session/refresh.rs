@@ -79,6 +79,13 @@ struct OwnChanges {
     replaced: BTreeSet<TreePath>,
 }
 
+impl OwnChanges {
+    /// Returns whether the sandbox keeps its own of git's, where the host has another by now. Indexes are written by looking.
+    fn keeps(&self, path: &TreePath) -> bool {
+        is_git(path) && self.paths.contains(path) && path.name() != b"index"
+    }
+}
+
 /// The step for a path that changed on the host.
 #[derive(Clone, Copy)]
 enum RefreshStep {
@@ -205,9 +212,13 @@ impl Workspace {
         if !matches!(state.mount, WorkspaceMount::Overlay { .. }) {
             state.out_of_sight.clear();
         }
-        // What the session has made there is its own, as long as it is there.
-        let delta = state.history.delta();
-        let is_own = |path: &TreePath| delta.get(path).is_some_and(Option::is_some);
+        // What the session has made there is its own, as long as it is there, and not what the host has.
+        let (delta, host) = (state.history.delta(), HostDir::open(&self.root)?);
+        let is_own = |path: &TreePath| {
+            let made = delta.get(path).and_then(Option::as_ref);
+            let now = host.observe(path).ok().and_then(|found| found.node);
+            made.is_some_and(|made| !now.is_some_and(|now| made.same_content(&now)))
+        };
         let (own, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
             state.out_of_sight.clone().into_iter().partition(|(path, _)| is_own(path));
         state.out_of_sight = own;
@@ -234,7 +245,9 @@ impl Workspace {
         let own = OwnChanges { paths: paths.keys().filter(is_own).cloned().collect(), has_git, replaced };
         state.out_of_sight.extend(left_out.clone());
         self.hide_in_overlay(state, sandbox).await?;
-        state.base.left_out.retain(|path, _| !paths.get(path).is_some_and(Option::is_some));
+        // What has gone from the host may come back, and is to be hidden again then.
+        let is_there = |path: &TreePath| self.root.join(path.as_path()).symlink_metadata().is_ok();
+        state.base.left_out.retain(|path, _| !paths.get(path).is_some_and(Option::is_some) && is_there(path));
         // What was not shown is found, and hidden, by the next process too.
         let is_absent = |path: &TreePath| {
             state.out_of_sight.contains_key(path) && !state.history.delta().contains_key(path)
@@ -295,6 +308,7 @@ impl Workspace {
                 _ if path.ancestors().any(|above| is_no_directory(&above)) => RefreshStep::Conflict,
                 true if is_shown && git_directory::is_rewritten(&self.root, path) => RefreshStep::Take,
                 true => RefreshStep::Know,
+                false if own.keeps(path) => RefreshStep::Know,
                 false if is_shown && own.replaced.contains(path) => RefreshStep::Take,
                 false => state.judge(&self.root, &changed, before.as_ref(), &sorted.delta),
             };
@@ -596,12 +610,14 @@ fn is_same(a: Option<&Node>, b: Option<&Node>) -> bool {
     }
 }
 
-/// Returns whether the sandbox has changed the repository: indexes alone are written by looking, those of submodules and work trees too.
+/// Returns whether a change of the sandbox's is one of what its repository has checked out: a branch, `HEAD`, a merge under way. Indexes alone
+/// are written by looking, those of submodules and work trees too, and tags and stashes beside all that.
 fn is_git_beyond_index(path: &TreePath) -> bool {
     let mut below = path.names().skip_while(|name| *name != b".git").skip(1);
-    match below.next() {
-        None | Some(b"index") => false,
-        Some(b"modules" | b"worktrees") => path.name() != b"index",
-        Some(_) => true,
+    match (below.next(), below.next()) {
+        (None | Some(b"index" | b"objects" | b"logs" | b"ORIG_HEAD"), _) => false,
+        (Some(b"modules" | b"worktrees"), _) => path.name() != b"index",
+        (Some(b"refs"), next) => next.is_some_and(|name| name == b"heads"),
+        (Some(_), _) => true,
     }
 }
