@@ -1,6 +1,7 @@
 //! One session's workspace: the facade that the turn loop and the commands use.
 
 mod branch;
+mod hiding;
 mod host;
 mod in_place;
 mod outside;
