@@ -44,11 +44,13 @@ fn what_is_known_is_not_asked_about() {
 fn the_words_of_an_allowed_program_are_not_asked_about() {
     let rules = serde_json::json!({
         "ask": { "it": { "commands": ["git push"] } },
-        "allow": { "tests": { "commands": ["cargo", "pytest"] } },
+        "allow": { "tests": { "commands": ["cargo", "pytest", "uv", "npx"] } },
     });
     let rules: Rules = serde_json::from_value(rules).expect("rules");
     let gate = Gate::new(rules, Approve::Risky, None).expect("a gate");
-    for command in ["cargo test mem", "pytest -k mem", "cargo run -- /proc/1/fd", "pytest proc/x"] {
+    for command in
+        ["cargo test mem", "pytest -k mem", "cargo run -- /proc/1/fd", "pytest proc/x", "uv run x", "npx x"]
+    {
         assert_eq!(gate.judge(Some(Action::Command(command))), Judgement::Allow, "{command}");
     }
 }
@@ -167,6 +169,11 @@ fn a_rule_denies_nothing_else() {
         ("vercel deploy", "vercel --foo ls deploy"),
         ("unknown deploy", "unknown status deploy"),
         ("find .git -delete", "find . -name .git -delete"),
+        ("rm", "docker exec -u a -it rm ls"),
+        ("rm", "sudo -n ls rm"),
+        ("rm", "docker exec -it web ls rm"),
+        ("rm", "uv run pytest rm"),
+        ("rm", "kubectl exec rm -- ls"),
         ("sudo rm -r", "sudo ls; rm -r x"),
         ("sudo rm -r", "rm -r x"),
         ("sudo rm -r", "rm -r x | sudo tee y"),

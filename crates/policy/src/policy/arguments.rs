@@ -95,6 +95,13 @@ impl ArgumentSyntax {
         self.row.map_or(otherwise, |row| row.operands)
     }
 
+    /// The place behind a subcommand.
+    pub fn behind(&self, subcommand: &str) -> Self {
+        let mut behind = Self { path: self.path.clone(), ..*self };
+        behind.below(subcommand);
+        behind
+    }
+
     /// Goes on behind a subcommand.
     pub fn below(&mut self, subcommand: &str) {
         let usual = other_names::of(self.program, &[subcommand]).map(|(_, names)| names[0].as_slice());

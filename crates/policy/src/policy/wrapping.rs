@@ -1,45 +1,75 @@
 //! Programs that run the command in their arguments, and where that command begins.
 
+use super::arguments::ArgumentSyntax;
 use super::findings::Word;
 use super::program::without_version;
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
-/// The programs, and how many operands come before the command.
+/// The programs, some with their subcommand, and how many operands come before the command.
 const WRAPPERS: &str = include_str!("wrapping.txt");
 /// Options of `find` and `fd` behind which a command stands.
 pub const EXECUTES: [&str; 8] = ["-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec", "--exec-batch"];
 /// How many ways of reading a wrapper's arguments are followed.
 pub const MAX_STARTS: usize = 16;
 
-static OPERANDS: LazyLock<HashMap<&str, Vec<usize>>> = LazyLock::new(|| {
-    let mut operands: HashMap<_, Vec<usize>> = HashMap::new();
+/// A subcommand, or none, behind which so many operands stand before the command.
+type Way = (Vec<&'static str>, usize);
+
+static WAYS: LazyLock<HashMap<&str, Vec<Way>>> = LazyLock::new(|| {
+    let mut ways: HashMap<_, Vec<Way>> = HashMap::new();
     for line in WRAPPERS.lines().filter(|line| !line.starts_with('#')) {
-        if let Some((name, count)) = line.split_once(' ') {
-            operands.entry(name).or_default().extend(count.parse::<usize>());
+        let mut words: Vec<&str> = line.split(' ').collect();
+        if let Some(operands) = words.pop().and_then(|count| count.parse().ok()) {
+            ways.entry(words.remove(0)).or_default().push((words, operands));
         }
     }
-    operands
+    ways
 });
 
-/// How many operands of a program may stand before the command that it runs; nothing where it runs none. `linux64` is a name as it is.
-pub fn operands_before(program: &str) -> &'static [usize] {
-    let known = OPERANDS.get(program).or_else(|| OPERANDS.get(without_version(program)));
+/// The ways in which a program runs another one. `linux64` is a name as it is.
+fn ways(program: &str) -> &'static [Way] {
+    let known = WAYS.get(program).or_else(|| WAYS.get(without_version(program)));
     known.map_or(&[], Vec::as_slice)
 }
 
-/// Where the inner command may begin in the words of a rule, whose author may leave out what stands before it: `timeout rm`.
+/// Where the commands begin that a program, or a subcommand of it, runs by its arguments. The author of a rule may leave out what stands before
+/// the command: `timeout rm`.
+pub fn command_starts(program: &str, arguments: &[Word], is_rule: bool) -> Vec<usize> {
+    let starts = |(subcommand, operands): &'static Way| {
+        let least = if is_rule && subcommand.is_empty() { 0 } else { *operands };
+        let behind = |n| behind(program, ArgumentSyntax::of(program), arguments, subcommand, n);
+        (least..=*operands).flat_map(behind).collect::<Vec<_>>()
+    };
+    ways(program).iter().flat_map(starts).collect()
+}
+
+fn behind(
+    program: &str,
+    syntax: ArgumentSyntax,
+    arguments: &[Word],
+    subcommand: &[&str],
+    operands: usize,
+) -> Vec<usize> {
+    let Some((name, rest)) = subcommand.split_first() else {
+        return starts(program, &syntax, arguments, operands);
+    };
+    let named = starts(program, &syntax, arguments, 0).into_iter().filter(|at| arguments[*at].text == *name);
+    let below = |at: usize| {
+        let starts = behind(program, syntax.behind(name), &arguments[at..], rest, operands);
+        starts.into_iter().map(move |start| at + start)
+    };
+    named.flat_map(|at| below(at + 1)).collect()
+}
+
+/// Where the inner command may begin in the words of a rule.
 pub fn inner_starts(program: &str, arguments: &[Word]) -> Vec<usize> {
     let mut starts: Vec<usize> = match program {
         "find" | "fd" => {
             let executes = |word: &Word| EXECUTES.contains(&word.text.as_str());
             arguments.iter().position(executes).map(|at| at + 1).into_iter().collect()
         }
-        _ => {
-            let most = operands_before(program).iter().max();
-            let ways = most.into_iter().flat_map(|most| 0..=*most);
-            ways.flat_map(|operands| program_starts(program, arguments, operands)).collect()
-        }
+        _ => command_starts(program, arguments, true),
     };
     starts.sort_unstable();
     starts.dedup();
@@ -47,8 +77,8 @@ pub fn inner_starts(program: &str, arguments: &[Word]) -> Vec<usize> {
     starts
 }
 
-/// Where the wrapped command may start: so many words after a flag may be the flag's values or not, so there may be several.
-pub fn program_starts(program: &str, arguments: &[Word], operands: usize) -> Vec<usize> {
+/// Where the wrapped command may start: the words after a flag of which it is not known may be the flag's values or not, so there may be several.
+fn starts(program: &str, syntax: &ArgumentSyntax, arguments: &[Word], operands: usize) -> Vec<usize> {
     // `bwrap --bind SOURCE TARGET`
     let values = if program == "bwrap" { 2 } else { 1 };
     let mut starts = Vec::new();
@@ -62,8 +92,12 @@ pub fn program_starts(program: &str, arguments: &[Word], operands: usize) -> Vec
         if word.text == "--" {
             ways.push((at + 1, operands));
         } else if word.is_flag() {
-            ways.push((at + 1, operands));
-            if !word.text.contains('=') {
+            let is_known = word.fixed || word.text.contains('=');
+            let takes = syntax.takes_next(&word.text).filter(|_| is_known);
+            if takes != Some(true) {
+                ways.push((at + 1, operands));
+            }
+            if takes != Some(false) {
                 ways.extend((1..=values).map(|values| (at + 1 + values, operands)));
             }
         } else if is_assignment(&word.text) {

@@ -2,7 +2,7 @@
 
 use super::super::findings::{Becomes, Language, Word};
 use super::super::program::{base_name, without_version};
-use super::super::wrapping::{self, EXECUTES, MAX_STARTS, program_starts};
+use super::super::wrapping::{self, EXECUTES, MAX_STARTS};
 use super::shell::Stdin;
 
 /// An interpreter: its names, what it reads, and which of its options take code or a module.
@@ -107,13 +107,13 @@ pub fn look_inside(words: &[Word], stdin: &Stdin) -> Inside {
         && arguments
             .first()
             .is_some_and(|word| word.text.starts_with(['-']) && word.text.contains(['v', 'V']));
-    for &operands in wrapping::operands_before(base).iter().filter(|_| !only_asks) {
-        let starts = program_starts(base, arguments, operands);
+    if !only_asks {
+        let starts = wrapping::command_starts(base, arguments, false);
         inside.commands.extend(starts.into_iter().map(|start| arguments[start..].to_vec()));
     }
     // The loader takes the program's path.
     if ["ld-linux", "ld-musl", "ld.so"].iter().any(|loader| base.starts_with(loader)) {
-        let starts = program_starts(base, arguments, 0);
+        let starts = wrapping::command_starts("ld.so", arguments, false);
         inside.commands.extend(starts.into_iter().map(|start| arguments[start..].to_vec()));
     }
     match name {
