@@ -303,11 +303,12 @@ fn a_commit_of_many_files_is_taken_and_a_tree_that_stands_for_more_takes_little_
     let many = "b=$(echo x | git hash-object -w --stdin)
         t=$(for n in $(seq 250); do printf '100644 blob %s\\ta-component-with-a-long-name-%s.module.tsx\\n' $b $n; done | git mktree)
         for part in nested-with-a-long-name feature-with-a-long-name; do t=$(printf '040000 tree %s\\t%s\\n' $t $part | git mktree); done
-        t=$(for n in $(seq 200); do printf '040000 tree %s\\tsome-organisation-package-%s\\n' $t $n; done | git mktree)
+        kept=$(git rev-parse HEAD:kept.txt)
+        t=$( (printf '100644 blob %s\\tkept.txt\\n' $kept; for n in $(seq 200); do printf '040000 tree %s\\tsome-organisation-package-%s\\n' $t $n; done) | git mktree)
         git update-ref HEAD $(as_commit $t $(git rev-parse HEAD))";
     let (ran, root) = in_repository(&format!("{PLUMBING}\n{many}"));
     take(&ran, "x").run().expect_code(0);
-    assert_eq!(host(&root, "git ls-tree -r --name-only x | wc -l").trim(), "50000");
+    assert_eq!(host(&root, "git ls-tree -r --name-only x | wc -l").trim(), "50001");
 }
 
 /// A repository that was unpacked from somebody's archive may name any directory as its own.
@@ -470,6 +471,103 @@ fn files_that_others_execute_or_that_the_diff_does_not_have_are_named_below_the_
     let taken = take(&ran, "work").run().expect_code(0).stderr;
     let risks = "Executed by other programs: .vscode/tasks.json (editor); .husky/pre-commit (git hook)\n";
     assert!(taken.contains(risks), "{taken}");
-    let others = "Written by the commits, and not in the diff: .husky/pre-commit, .vscode/tasks.json\n";
+    let others = "Changed by the commits, and not in the diff: .husky/pre-commit, .vscode/tasks.json\n";
     assert!(taken.contains(others), "{taken}");
+}
+
+/// Lines of a file, `1` to `9`.
+const LINES: &str = "1\n2\n3\n4\n5\n6\n7\n8\n9\n";
+
+/// A workspace with two commits: the second one changes the first line of `f` and adds `new`.
+fn with_two_commits() -> (Agent, PathBuf) {
+    let call = agent().file("f", LINES).file("gone", "1\n").file("script", "1\n");
+    let root = call.workspace().to_owned();
+    host(&root, ONE_COMMIT);
+    let second = "sed -i s/1/users/ f && echo 2 > new && ln -s f link && chmod +x script && git rm -q gone && git add . && commit -m second";
+    host(&root, second);
+    (call, root)
+}
+
+/// A commit with the index of a former one takes back what was committed since, and a merge takes that over without a word.
+#[test]
+fn commits_that_would_take_back_what_the_user_committed_are_refused() {
+    let stale = "git read-tree HEAD~1 && echo own > own && git add own && commit -m own";
+    let merged = "git checkout -q -b side HEAD~1 && echo 3 > side && git add side && commit -m side && git checkout -q main";
+    let cases = [
+        ("true", stale, "true"),
+        ("true", stale, "sed -i s/9/later/ f && commit -am later"),
+        ("true", stale, "sed -i s/9/later/ f"),
+        // What the session had committed and has not any more.
+        (
+            "true",
+            "cp f /tmp/f && echo evil > f && git rm -q --cached new link && chmod -x script && commit -am evil && cp /tmp/f f && chmod +x script",
+            "true",
+        ),
+        // A merge without what one side has, and one that the user made too.
+        (
+            merged,
+            "git merge -q --no-commit side && git read-tree HEAD~1 && git add side && commit -m merge",
+            "true",
+        ),
+        (
+            merged,
+            "git merge -q --no-commit side && git read-tree HEAD~1 && git add side && commit -m merge",
+            "git -c user.name=a -c user.email=a@b merge -q --no-edit side",
+        ),
+        (
+            "git config core.autocrlf true && rm f && git checkout -q f && grep -q \"$(printf '\\r')\" f",
+            stale,
+            "true",
+        ),
+    ];
+    for (before, script, later) in cases {
+        let (call, root) = with_two_commits();
+        host(&root, before);
+        let ran = session(call, script);
+        host(&root, later);
+        let why = "to merge them would change what the session has not changed: f, link, new, script\n";
+        refused(take(&ran, "work"), 2, why);
+        assert_eq!(host(&root, "git branch --list work"), "", "{script}");
+    }
+}
+
+/// Edits that follow, what was applied already, other branches and reverts are allowed.
+#[test]
+fn commits_of_what_the_session_has_changed_pass_whatever_the_user_commits() {
+    let own = "sed -i s/9/own/ f && commit -am own";
+    let cases = [
+        ("true", own, "sed -i s/users/later/ f && commit -am later"),
+        ("true", own, "git checkout -q -b other HEAD~1"),
+        ("true", "git -c user.name=a -c user.email=a@b revert --no-edit HEAD", "true"),
+        ("true", "git checkout -q -b side HEAD~1 && echo own > own && git add own && commit -m own", "true"),
+        ("true", "echo own > gone && git add gone && commit -m own", "true"),
+        // The user's edits that were not committed, and went on.
+        ("sed -i s/5/edit/ f", "echo own > own && git add . && commit -am own", "true"),
+        ("sed -i s/5/edit/ f", "echo own > own && git add . && commit -am own", "sed -i s/edit/edited/ f"),
+        (
+            "sed -i s/5/edit/ f",
+            "echo own > own && git add . && commit -am own",
+            "sed -i s/9/more/ f && commit -am mine",
+        ),
+        // Another branch of the user's.
+        (
+            "git checkout -q -b side HEAD~1 && echo 3 > side && git add side && commit -m side && git checkout -q main",
+            "git -c user.name=a -c user.email=a@b merge -q --no-edit side && echo own > own && git add own && commit -m own",
+            "sed -i s/9/later/ f && commit -am later",
+        ),
+    ];
+    for (before, script, later) in cases {
+        let (call, root) = with_two_commits();
+        host(&root, before);
+        let ran = session(call, script);
+        host(&root, later);
+        take(&ran, "work").run().expect_code(0);
+        assert_eq!(host(&root, "git log -1 --format=%s work | wc -l"), "1", "{script}");
+    }
+    // What was applied, and changed after that.
+    let (call, root) = with_two_commits();
+    let ran = session(call, own);
+    ran.again().args(["apply", "--yes"]).run().expect_code(0);
+    host(&root, "commit -am applied && sed -i s/own/better/ f && commit -am better");
+    take(&ran, "work").run().expect_code(0);
 }

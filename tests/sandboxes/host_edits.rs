@@ -457,3 +457,86 @@ fn branches_are_followed_after_a_tag_or_a_stash_of_the_sessions() {
         assert!(seen.contains("## old\nt1\n1\n"), "{mode}: {seen}");
     }
 }
+
+/// What a session had staged was restored with the index of the user's former commit, and its next commit took the present one back.
+#[test]
+fn staged_files_of_a_sandbox_that_is_gone_take_back_nothing_of_the_users() {
+    program_on_every_backend(|name| {
+        for mode in ["copy", "overlay"] {
+            let call = agent().sandbox(name).file("f", "1\n").file("g", "1\n");
+            host(call.workspace(), "git init -q .; git add .; git commit -qm first");
+            let mut kept = Kept::begin(call, mode, "echo own > p; git add p");
+            kept.agent(&["sandbox", "rm", &kept.id]).expect_code(0);
+            host(&kept.root, "echo 2 > f; echo 2 > new; git add new; git commit -qam users");
+            kept.runs("git add p; git -c user.name=a -c user.email=a@b commit -qm own; git status --short");
+            kept.agent(&["apply", &kept.id, "--yes", "--branch", "own"]).expect_code(0);
+            host(&kept.root, "git merge -q --no-edit own");
+            for (file, content) in [("f", "2\n"), ("new", "2\n"), ("p", "own\n")] {
+                let found = fs::read_to_string(kept.root.join(file)).expect("a file");
+                assert_eq!(found, content, "{name}, {mode}: {file}");
+            }
+        }
+    });
+}
+
+/// The branch is followed where a directory that a process of the sandbox holds cannot be: a commit would remove what is in it.
+#[test]
+fn commits_beside_a_directory_that_is_held_take_back_nothing_of_the_users() {
+    program_on_every_backend(|name| {
+        let hold = "cd conf; setsid sh -c 'touch /tmp/held; sleep 600' >/dev/null 2>&1 & \
+                    while ! [ -e /tmp/held ]; do sleep 0.1; done";
+        let call = agent().sandbox(name).file("conf/a", "1\n").file("conf/sub/b", "1\n").file("kept", "1\n");
+        host(call.workspace(), "git init -q .; git add .; git commit -qm first");
+        let mut kept = Kept::begin(call, "overlay", hold);
+        host(&kept.root, "cp -r conf new; rm -r conf; mv new conf; echo 2 > conf/a; git commit -qam users");
+        kept.runs("echo own > own; git add -A; git -c user.name=a -c user.email=a@b commit -qam own");
+        let applied = kept.agent(&["apply", &kept.id, "--yes", "--branch", "own"]);
+        host(&kept.root, "git merge -q --no-edit own || true");
+        for (file, content) in [("conf/a", "2\n"), ("conf/sub/b", "1\n")] {
+            let found = fs::read_to_string(kept.root.join(file)).unwrap_or_default();
+            assert_eq!(found, content, "on {name}: {file}: {}", applied.stderr);
+        }
+    });
+}
+
+/// A merge that the user begins while a command runs is seen there, and the files that it brings may not be.
+#[test]
+fn a_merge_of_the_users_that_a_commit_concludes_loses_nothing() {
+    program_on_every_backend(|name| {
+        let call = agent().sandbox(name).file("f", "1\n").file("g", "1\n");
+        let root = call.workspace().to_owned();
+        host(
+            &root,
+            "git init -q .; git add .; git commit -qm first; git checkout -qb side; echo 2 > f; echo 2 > new; git add .; \
+             git commit -qm side; git checkout -q -; echo 3 > g; git commit -qam main",
+        );
+        let edited = root.clone();
+        let model = endpoint()
+            .by_rule(move |request| {
+                let command = match request["messages"].as_array().map_or(0, Vec::len) {
+                    0..=2 => {
+                        "cat f g; ls; setsid sh -c 'exec 9<f; touch /tmp/held; sleep 60' >/dev/null 2>&1 & \
+                              while ! [ -e /tmp/held ]; do sleep 0.1; done"
+                    }
+                    3 | 4 => {
+                        host(&edited, "git merge -q --no-commit --no-ff side");
+                        "echo own > own; git add own; git -c user.name=a -c user.email=a@b commit -qam own"
+                    }
+                    _ => return endpoint().text("done"),
+                };
+                endpoint().tool_call("run_commands", json!({ "command": command }))
+            })
+            .start();
+        let arguments = ["run", "--json", "--keep", "--workspace-mode", "overlay", "go"];
+        let done = call.endpoint(&model).args(arguments).run().expect_code(0);
+        let id = done.events()[0]["session"].as_str().expect("an id").to_owned();
+        host(&root, "git commit -qm merged");
+        let applied = done.again().args(["apply", &id, "--yes", "--branch", "own"]).run();
+        drop(done.again().args(["sandbox", "rm", &id]).run());
+        host(&root, "git merge -q --no-edit own || true");
+        for (file, content) in [("f", "2\n"), ("g", "3\n"), ("new", "2\n")] {
+            let found = fs::read_to_string(root.join(file)).unwrap_or_default();
+            assert_eq!(found, content, "on {name}: {file}: {}", applied.stderr);
+        }
+    });
+}

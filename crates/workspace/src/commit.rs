@@ -9,6 +9,7 @@
 use crate::changes::Change;
 use crate::changes::ChangeSet;
 use crate::diff::Side;
+use crate::git_blob::Blob;
 use crate::manifest::Node;
 use crate::merge;
 use crate::repository;
@@ -62,13 +63,6 @@ const KEPT: [&str; 12] = [
 ];
 /// Hooks that a commit of the user's own would run.
 const HOOKS: [&str; 4] = ["pre-commit", "prepare-commit-msg", "commit-msg", "post-commit"];
-
-/// A file as git's index and trees name it: its mode and its content.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Blob {
-    mode: String,
-    id: String,
-}
 
 /// A file of the commit.
 struct Entry {

@@ -6,7 +6,9 @@
 //! beside the host's, and the branch is written. No git runs in the user's repository: its configuration and its hooks are not
 //! read, and nothing is checked out.
 
+mod blobs;
 mod overwriting;
+mod taking_back;
 
 use crate::bare_repository::{self, repositories};
 use crate::changes::ChangeSet;
@@ -85,6 +87,8 @@ pub struct Recorded<'a> {
     pub store: &'a Store,
     /// Object directories of the user's that the host's repository may take objects from.
     pub object_stores: &'a [PathBuf],
+    /// The files that the sandbox has otherwise than the base.
+    pub own: &'a BTreeSet<TreePath>,
 }
 
 /// Commits that passed every check, and are not in the user's repository yet.
@@ -93,8 +97,7 @@ pub struct InnerCommits {
     pub id: String,
     /// The subjects with the beginning of each name, newest first; safe to show.
     pub subjects: Vec<String>,
-    /// The files that any of them writes.
-    files: BTreeSet<TreePath>,
+    files: CommittedFiles,
     /// The user's.
     repository: Repository,
     checked: Quarantine,
@@ -118,10 +121,11 @@ impl InnerCommits {
         let pack = found.pack_into(&checked, &range)?;
         // Only here is each object what its name says.
         let files = checked.refuse_tricks(&range, recorded)?;
-        checked.refuse_bare_repositories(&files, &id)?;
+        checked.refuse_bare_repositories(&files.written, &id)?;
         let subjects = checked.subjects(&range)?;
         let commits = Self { id, subjects, files, repository, checked, pack };
         commits.refuse_overwriting()?;
+        commits.refuse_taking_back(recorded.own)?;
         Ok(commits)
     }
 
@@ -135,12 +139,12 @@ impl InnerCommits {
         if count > MAX_LISTED {
             text += &format!("  … and {} more\n", count - MAX_LISTED);
         }
-        if let Some(risks) = risks::of_new_files(self.files.iter().cloned()) {
+        if let Some(risks) = risks::of_new_files(self.files.written.iter().cloned()) {
             text += &format!("{risks}\n");
         }
-        let others = self.files.iter().filter(|path| !shown.changes.contains_key(*path));
+        let others = self.files.all().filter(|path| !shown.changes.contains_key(*path));
         if let Some(named) = listed(others.map(ToString::to_string), MAX_LISTED) {
-            text += &format!("Written by the commits, and not in the diff: {named}\n");
+            text += &format!("Changed by the commits, and not in the diff: {named}\n");
         }
         text
     }
@@ -254,6 +258,21 @@ impl InnerCommits {
         }
         plain_file::sync_directory(&to)?;
         Ok(())
+    }
+}
+
+/// The files that commits touch.
+#[derive(Default)]
+struct CommittedFiles {
+    /// Those that any of them writes.
+    written: BTreeSet<TreePath>,
+    /// Those that any of them removes.
+    removed: BTreeSet<TreePath>,
+}
+
+impl CommittedFiles {
+    fn all(&self) -> impl Iterator<Item = &TreePath> {
+        self.written.union(&self.removed)
     }
 }
 
@@ -448,8 +467,8 @@ impl Quarantine {
         Ok(subjects.map(|line| one_line(&String::from_utf8_lossy(line), SUBJECT)).collect())
     }
 
-    /// Refuses what a checkout of the commits would do beyond writing the repository's own files. Returns the paths that they write.
-    fn refuse_tricks(&self, range: &[u8], recorded: &Recorded<'_>) -> Result<BTreeSet<TreePath>> {
+    /// Refuses what a checkout of the commits would do beyond writing the repository's own files. Returns the paths that they touch.
+    fn refuse_tricks(&self, range: &[u8], recorded: &Recorded<'_>) -> Result<CommittedFiles> {
         // `:MODE MODE ID ID STATUS`, then the path, each behind a NUL byte.
         let arguments = [
             "log",
@@ -466,7 +485,7 @@ impl Quarantine {
         let listed = self.run_within(LIST_MEMORY, &arguments.map(OsStr::new), range)?;
         let mut fields =
             listed.split(|&b| b == 0).map(<[u8]>::trim_ascii_start).filter(|field| !field.is_empty());
-        let mut written = BTreeSet::new();
+        let mut touched = CommittedFiles::default();
         let mut links = Vec::new();
         let mut heads = 0;
         while let Some(field) = fields.next() {
@@ -502,10 +521,11 @@ impl Quarantine {
                 }
                 _ => {}
             }
-            written.extend(path.ok().filter(|_| mode != GONE));
+            let paths = if mode == GONE { &mut touched.removed } else { &mut touched.written };
+            paths.extend(path);
         }
         self.refuse_links_into_git(links, recorded)?;
-        Ok(written)
+        Ok(touched)
     }
 
     /// Refuses symlinks of the commits that lead into git's own directory, also through those of the tree.

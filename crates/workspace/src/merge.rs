@@ -9,7 +9,7 @@ use agent_diff::hunks;
 use std::ops::Range;
 
 /// Largest file that is merged, in bytes.
-const MAX_MERGE: u64 = 4 << 20;
+pub const MAX_MERGE: u64 = 4 << 20;
 
 /// Most lines in which a side may differ from the common ancestor: the time of a merge grows with the square of them.
 const MAX_DIFFERENCES: u64 = 10_000;

@@ -1,7 +1,7 @@
 //! A look at the sandbox held against the host: what the host itself changed underneath an overlay, and what the base held
 //! where the sandbox has something else now.
 
-use crate::base::Base;
+use crate::base::{Base, is_own_git};
 use crate::host_dir::HostDir;
 use crate::manifest::{Delta, Node};
 use crate::scan::{ScanContext, SeenPath};
@@ -62,10 +62,14 @@ pub async fn follow_host(
 pub async fn settle(base: &mut Base, delta: &mut Delta, places: &ScanContext<'_>) -> Result<()> {
     let (root, store) = (places.root.to_owned(), places.store.clone());
     let (mut moved_base, moved_delta) = (std::mem::take(base), std::mem::take(delta));
+    // The user may check out another branch before the commits on this one are taken.
+    let has_git = moved_delta.keys().any(is_own_git);
+    let head = TreePath::new(b".git/HEAD").ok().filter(|_| has_git);
     let task = tokio::task::spawn_blocking(move || {
+        let mut paths = moved_delta.keys().chain(&head);
         let result = HostDir::open(&root)
             .map_err(Error::from)
-            .and_then(|host| moved_delta.keys().try_for_each(|path| moved_base.settle(path, &host, &store)));
+            .and_then(|host| paths.try_for_each(|path| moved_base.settle(path, &host, &store)));
         (moved_base, moved_delta, result)
     });
     let (settled_base, settled_delta, result) =

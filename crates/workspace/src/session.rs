@@ -371,7 +371,7 @@ impl Workspace {
     /// # Errors
     /// Nothing was committed, or a check fails.
     pub async fn inner_commits(&self, object_stores: Vec<PathBuf>) -> Result<InnerCommits> {
-        let (base, delta) = {
+        let (base, delta, own) = {
             let state = self.state().await?;
             if let WorkspaceMount::Bind(_) = state.mount {
                 return Err(Error::usage(
@@ -382,16 +382,18 @@ impl Workspace {
                 is_own_git(path) && path.names().nth(1).is_some_and(|name| name != b"objects")
             };
             let base = state.base.nodes.iter().filter(|(path, _)| is_reference(path));
-            let delta = state.history.delta().iter().filter(|(path, _)| is_own_git(path));
+            let (delta, own): (Vec<_>, Vec<_>) =
+                state.history.delta().iter().partition(|(path, _)| is_own_git(path));
             let base: Manifest = base.map(|(path, node)| (path.clone(), node.clone())).collect();
-            let delta: Delta = delta.map(|(path, node)| (path.clone(), node.clone())).collect();
-            (base, delta)
+            let delta = delta.into_iter().map(|(path, node)| (path.clone(), node.clone()));
+            let own = own.into_iter().map(|(path, _)| path.clone());
+            (base, delta.collect::<Delta>(), own.collect::<BTreeSet<_>>())
         };
         let (root, store, machine) =
             (self.root.clone(), self.store.clone(), Arc::clone(&self.options.machine));
         blocking(move || {
-            let object_stores = &object_stores;
-            let recorded = Recorded { root: &root, base: &base, delta: &delta, store: &store, object_stores };
+            let (base, delta, own, object_stores) = (&base, &delta, &own, object_stores.as_slice());
+            let recorded = Recorded { root: &root, base, delta, store: &store, object_stores, own };
             InnerCommits::find(&recorded, &machine)
         })
         .await

@@ -16,7 +16,7 @@ impl InnerCommits {
     /// user's rules now, or by those of one of the commits. Blocking.
     pub(super) fn refuse_overwriting(&self) -> Result<()> {
         let (mut judged, mut expendable) = (HashSet::new(), Vec::new());
-        for file in &self.files {
+        for file in &self.files.written {
             let above = file.ancestors().filter(|above| !above.as_bytes().is_empty());
             let all = above.map(|above| (above, true)).chain([(file.clone(), false)]);
             for (path, is_above) in all.filter(|(path, _)| judged.insert(path.clone())) {
@@ -87,32 +87,13 @@ impl Quarantine {
         if pairs.is_empty() {
             return Ok(None);
         }
-        let is_comparable = |path: &TreePath| {
-            !path.as_bytes().contains(&b'\n')
-                && self.root.join(path.as_path()).symlink_metadata().is_ok_and(|found| found.is_file())
+        let alike = pairs.iter().filter(|(path, lost)| path == lost).map(|(_, lost)| lost);
+        let on_host = self.on_host(alike.collect())?;
+        let committed = self.blobs(id, |path| on_host.contains_key(path))?;
+        let is_alike = |lost: &TreePath| {
+            let same = committed.get(lost).zip(on_host.get(lost));
+            same.is_some_and(|(committed, found)| committed.id == *found)
         };
-        let comparable: Vec<&TreePath> = pairs
-            .iter()
-            .filter(|(path, lost)| path == lost && is_comparable(lost))
-            .map(|(_, lost)| lost)
-            .collect();
-        let mut names = Vec::new();
-        for path in &comparable {
-            names.extend_from_slice(self.root.join(path.as_path()).as_os_str().as_bytes());
-            names.push(b'\n');
-        }
-        let hashes = self.git(&["hash-object", "--no-filters", "--stdin-paths"], &names)?;
-        let on_host: HashSet<(&[u8], &str)> =
-            comparable.iter().map(|path| path.as_bytes()).zip(hashes.lines()).collect();
-        let listed =
-            self.run_within(LIST_MEMORY, &["ls-tree", "-r", "-z", "--full-tree", id].map(OsStr::new), b"")?;
-        // `MODE blob NAME<tab>PATH`
-        let entries = listed.split(|byte| *byte == 0).filter_map(|entry| {
-            let tab = entry.iter().position(|byte| *byte == b'\t')?;
-            let hash = std::str::from_utf8(&entry[..tab]).ok()?.rsplit(' ').next()?;
-            on_host.contains(&(&entry[tab + 1..], hash)).then_some(&entry[tab + 1..])
-        });
-        let alike: HashSet<&[u8]> = entries.collect();
-        Ok(pairs.iter().find(|(path, lost)| path != lost || !alike.contains(lost.as_bytes())))
+        Ok(pairs.iter().find(|(path, lost)| path != lost || !is_alike(lost)))
     }
 }

@@ -191,7 +191,7 @@ impl Workspace {
         }
         let former = |path: &TreePath| (path.clone(), state.base.nodes.get(path).cloned());
         let former: BTreeMap<TreePath, Option<Node>> = paths.keys().map(former).collect();
-        let has_git = state.history.delta().keys().any(is_git_beyond_index);
+        let has_git = state.history.delta().keys().any(git_directory::is_beyond_index);
         let is_replaced =
             |(path, picked): &(&TreePath, &Option<Picked>)| state.is_other_file(path, picked.as_ref());
         let replaced = paths.iter().filter(is_replaced).map(|(path, _)| path.clone()).collect();
@@ -563,17 +563,5 @@ fn is_same(a: Option<&Node>, b: Option<&Node>) -> bool {
         (None, None) => true,
         (Some(a), Some(b)) => a.same_content(b) && a.mode() == b.mode(),
         _ => false,
-    }
-}
-
-/// Returns whether a change of the sandbox's is one of what its repository has checked out: a branch, `HEAD`, a merge under way. Indexes alone
-/// are written by looking, those of submodules and work trees too, and tags and stashes beside all that.
-fn is_git_beyond_index(path: &TreePath) -> bool {
-    let mut below = path.names().skip_while(|name| *name != b".git").skip(1);
-    match (below.next(), below.next()) {
-        (None | Some(b"index" | b"objects" | b"logs" | b"ORIG_HEAD"), _) => false,
-        (Some(b"modules" | b"worktrees"), _) => path.name() != b"index",
-        (Some(b"refs"), next) => next.is_some_and(|name| name == b"heads"),
-        (Some(_), _) => true,
     }
 }
