@@ -35,6 +35,8 @@ async fn a_quota_slows_a_batch_down_and_costs_no_task() {
     let model = writer();
     let call = program_in(&api, agent(), &namespace).file("tasks.jsonl", tasks(6));
     let workspace = call.workspace().to_owned();
+    // A kubelet that is busy with the pods of other tests may take a minute to let go of these.
+    let call = call.deadline(Duration::from_secs(300));
     let running = batch(call, &model, &["--parallel", "6"]).start();
     let finished = tokio::select! {
         () = count_pods(&api, &namespace) => unreachable!("it counts until the batch has ended"),
