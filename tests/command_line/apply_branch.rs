@@ -549,6 +549,11 @@ fn commits_of_what_the_session_has_changed_pass_whatever_the_user_commits() {
             "echo own > own && git add . && commit -am own",
             "sed -i s/9/more/ f && commit -am mine",
         ),
+        (
+            "rm new && ln -sf script link && chmod -x script",
+            "echo own > own && git add . && commit -am own",
+            "true",
+        ),
         // Another branch of the user's.
         (
             "git checkout -q -b side HEAD~1 && echo 3 > side && git add side && commit -m side && git checkout -q main",
