@@ -492,43 +492,68 @@ fn with_two_commits() -> (Agent, PathBuf) {
 #[test]
 fn commits_that_would_take_back_what_the_user_committed_are_refused() {
     let stale = "git read-tree HEAD~1 && echo own > own && git add own && commit -m own";
-    let merged = "git checkout -q -b side HEAD~1 && echo 3 > side && git add side && commit -m side && git checkout -q main";
+    let all = "f, gone, link, new, script";
+    let side = "git checkout -q -b side HEAD~1 && echo 3 > side && git add side && commit -m side && git checkout -q main";
+    let merge = "git merge -q --no-commit side && git read-tree HEAD~1 && git add side && commit -m merge";
+    let crlf = "git config core.autocrlf true && rm f && git checkout -q f && grep -q \"$(printf '\\r')\" f";
+    let filter = "git config filter.x.clean 'tr a-z A-Z' && git config filter.x.smudge 'tr A-Z a-z' && echo 'f filter=x' > .gitattributes && \
+                  git add --renormalize . && git add . && commit -m third";
     let cases = [
-        ("true", stale, "true"),
-        ("true", stale, "sed -i s/9/later/ f && commit -am later"),
-        ("true", stale, "sed -i s/9/later/ f"),
+        ("true", stale, "true", all),
+        ("true", stale, "sed -i s/9/later/ f && commit -am later", all),
+        ("true", stale, "sed -i s/9/later/ f", all),
+        ("true", stale, "rm f", all),
+        ("true", stale, "git mv f renamed && commit -m renamed", all),
+        ("true", stale, "printf '\\0' > f", all),
+        ("true", stale, "seq 5000000 > f && commit -am large", all),
         // What the session had committed and has not any more.
         (
             "true",
             "cp f /tmp/f && echo evil > f && git rm -q --cached new link && chmod -x script && commit -am evil && cp /tmp/f f && chmod +x script",
             "true",
+            "f, link, new, script",
+        ),
+        // A mode beside other contents.
+        (
+            "true",
+            "git update-index --chmod=-x script && commit -m mode && chmod +x script",
+            "echo 2 > script && commit -am script",
+            "script",
         ),
         // A merge without what one side has, and one that the user made too.
+        (side, merge, "true", all),
+        (side, merge, "git -c user.name=a -c user.email=a@b merge -q --no-edit side", "f, link, new, script"),
+        // git changes what it writes.
+        (crlf, stale, "true", all),
+        (crlf, stale, "sed -i s/9/later/ f", all),
+        (crlf, stale, "sed -i s/9/later/ f && commit -am later", all),
         (
-            merged,
-            "git merge -q --no-commit side && git read-tree HEAD~1 && git add side && commit -m merge",
+            filter,
+            "git read-tree HEAD~2 && echo own > own && git add own && commit -m own",
             "true",
-        ),
-        (
-            merged,
-            "git merge -q --no-commit side && git read-tree HEAD~1 && git add side && commit -m merge",
-            "git -c user.name=a -c user.email=a@b merge -q --no-edit side",
-        ),
-        (
-            "git config core.autocrlf true && rm f && git checkout -q f && grep -q \"$(printf '\\r')\" f",
-            stale,
-            "true",
+            ".gitattributes, f, gone, link, new, script",
         ),
     ];
-    for (before, script, later) in cases {
+    for (before, script, later, names) in cases {
         let (call, root) = with_two_commits();
         host(&root, before);
         let ran = session(call, script);
         host(&root, later);
-        let why = "to merge them would change what the session has not changed: f, link, new, script\n";
-        refused(take(&ran, "work"), 2, why);
-        assert_eq!(host(&root, "git branch --list work"), "", "{script}");
+        let why = format!("to merge them would change what the session has not changed: {names}\n");
+        refused(take(&ran, "work"), 2, &why);
+        assert_eq!(host(&root, "git branch --list work"), "", "{script}, {later}");
     }
+    let call = agent();
+    let root = call.workspace().to_owned();
+    let origin = "git init -q -b main ../origin && cd ../origin && echo 1 > f && git add . && commit -m first && echo 2 > f && commit -am second";
+    host(
+        &root,
+        &format!(
+            "{origin} && cd - && git clone -q --depth 1 \"file://$(dirname \"$PWD\")/origin\" . && echo 3 > f && commit -am third"
+        ),
+    );
+    let ran = session(call, stale);
+    refused(take(&ran, "work"), 2, "to merge them would change what the session has not changed: f\n");
 }
 
 /// Edits that follow, what was applied already, other branches and reverts are allowed.
@@ -553,6 +578,11 @@ fn commits_of_what_the_session_has_changed_pass_whatever_the_user_commits() {
             "rm new && ln -sf script link && chmod -x script",
             "echo own > own && git add . && commit -am own",
             "true",
+        ),
+        (
+            "printf 'a\\0' > new",
+            "echo own > own && git add . && commit -am own",
+            "printf 'b\\0' > new && commit -am mine",
         ),
         // Another branch of the user's.
         (

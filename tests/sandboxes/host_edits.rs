@@ -465,9 +465,11 @@ fn staged_files_of_a_sandbox_that_is_gone_take_back_nothing_of_the_users() {
         for mode in ["copy", "overlay"] {
             let call = agent().sandbox(name).file("f", "1\n").file("g", "1\n");
             host(call.workspace(), "git init -q .; git add .; git commit -qm first");
-            let mut kept = Kept::begin(call, mode, "echo own > p; git add p");
+            let mut kept = Kept::begin(call, mode, "git config user.name b; echo own > p; git add p");
             kept.agent(&["sandbox", "rm", &kept.id]).expect_code(0);
             host(&kept.root, "echo 2 > f; echo 2 > new; git add new; git commit -qam users");
+            kept.runs("true");
+            kept.agent(&["sandbox", "rm", &kept.id]).expect_code(0);
             kept.runs("git add p; git -c user.name=a -c user.email=a@b commit -qm own; git status --short");
             kept.agent(&["apply", &kept.id, "--yes", "--branch", "own"]).expect_code(0);
             host(&kept.root, "git merge -q --no-edit own");

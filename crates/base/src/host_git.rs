@@ -151,6 +151,8 @@ pub struct Failure {
     pub answer: Vec<u8>,
     /// Its standard error.
     pub said: Vec<u8>,
+    /// The code that it ended with, unless it was killed or could not be started.
+    pub code: Option<i32>,
 }
 
 /// Runs a call to its end, and gives the answer. Blocking.
@@ -190,12 +192,12 @@ pub fn run_within(
         // A group that is gone has no processes to end.
         let _ = kill_process_group(group, Signal::KILL);
     }
-    let is_done = child.wait().is_ok_and(|status| status.success());
+    let code = child.wait().ok().and_then(|status| status.code());
     match answer {
-        Some(answer) if is_done => Ok(answer),
+        Some(answer) if code == Some(0) => Ok(answer),
         answer => {
             let said = said.recv_timeout(LAST_WORDS).unwrap_or_default();
-            Err(Failure { answer: answer.unwrap_or_default(), said })
+            Err(Failure { answer: answer.unwrap_or_default(), said, code })
         }
     }
 }

@@ -251,9 +251,14 @@ pub fn is_beyond_index(path: &TreePath) -> bool {
     }
 }
 
-/// Returns whether it is an index of a git directory.
+/// Returns whether a path is that of an index: of a repository, a submodule or a linked work tree.
 pub fn is_index(path: &TreePath) -> bool {
-    path.name() == b"index" && path.names().any(|name| name == b".git")
+    let mut below = path.names().skip_while(|name| *name != b".git").skip(1);
+    path.name() == b"index"
+        && match below.next() {
+            Some(b"modules" | b"worktrees") => !below.any(|name| matches!(name, b"refs" | b"logs")),
+            first => first == Some(b"index"),
+        }
 }
 
 /// [`GitPath::rewritten`] of a path of the tree `root`.

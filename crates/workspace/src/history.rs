@@ -1,6 +1,7 @@
 //! The checkpoints of a session, in order, and which of them the sandbox is at.
 
 use crate::build_files::{Trees, leave_out};
+use crate::git_directory;
 use crate::manifest::{Delta, Manifest, Node};
 use crate::store::Store;
 use crate::tree_path::TreePath;
@@ -115,7 +116,7 @@ impl History {
         prompt: Option<u64>,
         store: &Store,
     ) -> Result<Option<Checkpoint>> {
-        if self.differing(&delta).all(is_git_index) {
+        if self.differing(&delta).all(git_directory::is_index) {
             return Ok(None);
         }
         let trees = Trees { base, accepted: &Delta::new(), delta: &delta, store };
@@ -328,10 +329,6 @@ fn remove(checkpoints: &mut Vec<Checkpoint>, index: usize) -> Checkpoint {
         next.after_gap = true;
     }
     forgotten
-}
-
-fn is_git_index(path: &TreePath) -> bool {
-    path.names().rev().take(2).eq([&b"index"[..], b".git"])
 }
 
 fn delta_file(checkpoint: &Checkpoint) -> String {

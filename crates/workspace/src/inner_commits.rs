@@ -385,6 +385,12 @@ impl Quarantine {
         DirBuilder::new().mode(0o700).create(directory.path().join("objects/pack"))?;
         let alternates = [common.join("objects").as_os_str().as_bytes(), b"\n"].concat();
         fs::write(directory.path().join("objects/info/alternates"), alternates)?;
+        // Without `shallow`, git would look for the commits that a shallow clone does not have.
+        for name in ["shallow", "info/attributes"] {
+            if let Ok(content) = plain_file::read(&common.join(name), MAX_PACKED, Links::Refuse) {
+                fs::write(directory.path().join(name), content)?;
+            }
+        }
         Ok(Self { directory, root: root.to_owned(), machine: machine.clone() })
     }
 
@@ -603,6 +609,17 @@ impl Quarantine {
     }
 
     fn run_within(&self, memory: u64, arguments: &[&OsStr], input: &[u8]) -> Result<Vec<u8>> {
+        self.run_or_code(memory, arguments, input, 0)?.ok_or_else(failed)
+    }
+
+    /// The answer of git, or nothing where it ends with `code`.
+    fn run_or_code(
+        &self,
+        memory: u64,
+        arguments: &[&OsStr],
+        input: &[u8],
+        code: i32,
+    ) -> Result<Option<Vec<u8>>> {
         let directory = self.directory.path();
         let mut git = host_git::apart(directory, &self.root, &self.machine).ok_or_else(no_git)?;
         git.env("GIT_ATTR_NOSYSTEM", "1");
@@ -610,11 +627,13 @@ impl Quarantine {
         git.args(arguments).current_dir(directory);
         let most = [(Resource::Data, memory), (Resource::Fsize, MAX_OBJECTS)];
         let said = |failure: Failure| one_line(&String::from_utf8_lossy(&failure.said), SAID);
-        let answer = host_git::run_within(&most, git, input, TIMEOUT, MAX_ANSWER + 1)
-            .map_err(|failure| failed().caused_by(std::io::Error::other(said(failure))))?;
+        let answer = match host_git::run_within(&most, git, input, TIMEOUT, MAX_ANSWER + 1) {
+            Err(failure) if failure.code == Some(code) && failure.said.is_empty() => return Ok(None),
+            answer => answer.map_err(|failure| failed().caused_by(std::io::Error::other(said(failure))))?,
+        };
         match answer.len() as u64 > MAX_ANSWER {
             true => Err(Error::new(Kind::Limit, "git's answer about the commits of the sandbox is too long")),
-            false => Ok(answer),
+            false => Ok(Some(answer)),
         }
     }
 

@@ -4,6 +4,8 @@ use super::{LIST_MEMORY, Quarantine};
 use crate::git_blob::Blob;
 use crate::tree_path::TreePath;
 use agent_base::error::Result;
+use agent_base::plain_file::{self, Links};
+use rustix::fs::CWD;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -17,7 +19,7 @@ impl Quarantine {
     ) -> Result<BTreeMap<TreePath, Blob>> {
         let arguments = ["ls-tree", "-r", "-z", "--full-tree", commit].map(OsStr::new);
         let listed = self.run_within(LIST_MEMORY, &arguments, b"")?;
-        // `MODE blob NAME<tab>PATH`
+        // `MODE TYPE NAME<tab>PATH`
         let entries = listed.split(|byte| *byte == 0).filter_map(|entry| {
             let tab = entry.iter().position(|byte| *byte == b'\t')?;
             let path = TreePath::new(&entry[tab + 1..]).ok().filter(&wanted)?;
@@ -30,9 +32,11 @@ impl Quarantine {
 
     /// The names of the contents that those of `paths` have on the host that are regular files, as they are there.
     pub(super) fn on_host<'a>(&self, paths: Vec<&'a TreePath>) -> Result<BTreeMap<&'a TreePath, String>> {
+        // git reads names up to the end of a line.
+        let is_line = |name: &OsStr| !name.as_bytes().iter().any(|byte| matches!(byte, b'\n' | b'\r'));
         let is_comparable = |path: &&TreePath| {
-            !path.as_bytes().contains(&b'\n')
-                && self.root.join(path.as_path()).symlink_metadata().is_ok_and(|found| found.is_file())
+            let file = self.root.join(path.as_path());
+            is_line(file.as_os_str()) && plain_file::open_at(CWD, &file, Links::Refuse).is_ok()
         };
         let paths: Vec<&TreePath> = paths.into_iter().filter(is_comparable).collect();
         let mut names = Vec::new();

@@ -4,53 +4,65 @@
 //! not be shown, an index that was restored, a merge that the user began meanwhile), the commit undoes what the user has committed, and a merge
 //! takes that over without a word.
 
-use super::{InnerCommits, MAX_LISTED, Quarantine, SUBMODULE, SYMLINK, failed, last_commit};
+use super::{InnerCommits, LIST_MEMORY, MAX_LISTED, Quarantine, SUBMODULE, SYMLINK, failed, last_commit};
 use crate::git_blob::Blob;
-use crate::merge::{self, MAX_MERGE};
+use crate::merge::{self, MAX_MERGE, Unmerged};
 use crate::notices::listed;
 use crate::tracked::object_name;
 use crate::tree_path::TreePath;
 use agent_base::error::{Error, Kind, Result};
 use agent_base::plain_file::{self, Links};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 
-/// Files that the user has changed since, and whose lines are compared.
-const MAX_COMPARED: usize = 1_000;
-
-/// A file that the user has committed.
-struct OfUser {
-    blob: Blob,
-    /// Set if it is in the directory as it was committed.
-    is_clean: bool,
-}
+/// Contents that are read and compared.
+const MAX_COMPARED: usize = 4_000;
+/// Commits by which git would merge both sides: more than one where branches were merged crosswise.
+const MAX_BASES: usize = 16;
+/// New files that are looked for among those that the user has removed once; more are looked for unread.
+const MAX_NEW: usize = 1_000;
+/// Bytes in which git looks for a NUL byte, which text has none of.
+const BEGINNING: usize = 8_000;
 
 impl InnerCommits {
     /// Refuses commits of which a merge would change what the user has, in files that the sandbox has as the user has them: in others than
-    /// `own`. Blocking.
+    /// `own`. A file that the session has changed is its own as a whole. Blocking.
     pub(super) fn refuse_taking_back(&self, own: &BTreeSet<TreePath>) -> Result<()> {
         let files: BTreeSet<&TreePath> = self.files.all().filter(|path| !own.contains(*path)).collect();
         let Some(head) = last_commit(&self.repository).filter(|_| !files.is_empty()) else { return Ok(()) };
         let checked = &self.checked;
         let blobs = |commit: &str| checked.blobs(commit, |path| files.contains(path));
-        let (users, theirs) = (checked.as_user_has(blobs(&head)?)?, blobs(&self.id)?);
+        let (users, theirs) = (blobs(&head)?, blobs(&self.id)?);
+        let bases = checked.merge_bases(&head, &self.id)?;
+        let bases = bases.iter().map(|base| blobs(base)).collect::<Result<Vec<_>>>()?;
+        let is_changed = |(path, base): &(&TreePath, &BTreeMap<TreePath, Blob>)| {
+            let theirs = theirs.get(*path);
+            theirs != base.get(*path) && theirs != users.get(*path)
+        };
+        let pairs = files.iter().flat_map(|path| bases.iter().map(|base| (*path, base)));
+        let changed: Vec<_> = pairs.filter(is_changed).collect();
+        let paths: BTreeSet<&TreePath> = changed.iter().map(|(path, _)| *path).collect();
+        let mut comparison = Comparison::new(checked, paths)?;
         let mut taken_back = BTreeSet::new();
-        for base in checked.merge_bases(&head, &self.id)? {
-            let base = blobs(&base)?;
-            for (path, users) in &users {
-                if checked.is_taken_back(path, users, base.get(path), theirs.get(path))? {
-                    taken_back.insert(path.to_string());
-                }
+        for (path, base) in changed {
+            if comparison.is_taken_back(path, base.get(path), users.get(path), theirs.get(path))? {
+                taken_back.insert(path.clone());
             }
         }
-        match listed(taken_back.into_iter(), MAX_LISTED) {
+        let is_new = |path: &&TreePath| {
+            let before = bases.iter().chain([&users]);
+            theirs.contains_key(*path) && before.into_iter().all(|commit| !commit.contains_key(*path))
+        };
+        taken_back.extend(checked.removed_once(&head, files.iter().copied().filter(is_new).collect())?);
+        match listed(taken_back.iter().map(ToString::to_string), MAX_LISTED) {
             None => Ok(()),
             Some(named) => Err(Error::usage(format!(
                 "the commits of the sandbox are refused: to merge them would change what the session has not changed: {named}"
             ))
-            .hint("have these files committed as they are in the sandbox, or apply without --branch")),
+            .hint("tell it to commit these as your last commit has them, commit your own edits of them, or apply without --branch")),
         }
     }
 }
@@ -58,112 +70,233 @@ impl InnerCommits {
 impl Quarantine {
     /// The commits that git would merge two others by.
     fn merge_bases(&self, one: &str, other: &str) -> Result<Vec<String>> {
-        // It ends with 1 where there is none.
-        let found = self.git(&["merge-base", "--all", one, other], b"").unwrap_or_default();
-        Ok(found.lines().filter_map(object_name).collect())
-    }
-
-    /// The files of the user's last commit, with whether they are in the directory as they are in it.
-    fn as_user_has(&self, committed: BTreeMap<TreePath, Blob>) -> Result<BTreeMap<TreePath, OfUser>> {
-        let on_host = self.on_host(committed.keys().collect())?;
-        let (mut clean, mut compared) = (BTreeSet::new(), 0);
-        for (path, blob) in &committed {
-            let found = on_host.get(path);
-            compared += usize::from(found.is_some_and(|id| *id != blob.id));
-            if compared > MAX_COMPARED {
-                let why = "the commits of the sandbox have too many files that you have changed since";
-                return Err(Error::new(Kind::Limit, why).hint("commit yours first"));
+        let arguments = ["merge-base", "--all", one, other].map(OsStr::new);
+        // It ends with 1, without a word, where there is none.
+        let found = self.run_or_code(LIST_MEMORY, &arguments, b"", 1)?.unwrap_or_default();
+        let bases: Vec<String> = String::from_utf8_lossy(&found).lines().filter_map(object_name).collect();
+        match bases.len() > MAX_BASES {
+            true => {
+                Err(Error::new(Kind::Limit, "the commits of the sandbox have too many merges below them"))
             }
-            if self.is_clean(path, blob, found)? {
-                clean.insert(path.clone());
-            }
+            false => Ok(bases),
         }
-        let with_state = |(path, blob)| {
-            let is_clean = clean.contains(&path);
-            (path, OfUser { blob, is_clean })
-        };
-        Ok(committed.into_iter().map(with_state).collect())
     }
 
-    /// Returns whether a file is on the host as it was committed, where a regular one has the content `found`.
-    fn is_clean(&self, path: &TreePath, blob: &Blob, found: Option<&String>) -> Result<bool> {
-        if let Some(found) = found {
+    /// Those of `files` that git commits with other contents than they have, by the attributes in the user's directory and repository.
+    fn converted(&self, files: &BTreeSet<&TreePath>) -> Result<BTreeSet<TreePath>> {
+        let [root, check] = [self.root.as_os_str(), OsStr::new("check-attr")];
+        let before = ["-c", "core.bare=false", "-C"].map(OsStr::new);
+        let attributes = ["-z", "--stdin", "filter", "ident", "working-tree-encoding"].map(OsStr::new);
+        let arguments: Vec<&OsStr> = before.into_iter().chain([root, check]).chain(attributes).collect();
+        let paths: Vec<u8> = files.iter().flat_map(|path| [path.as_bytes(), b"\0"].concat()).collect();
+        let answer = self.run_within(LIST_MEMORY, &arguments, &paths)?;
+        // `PATH ATTRIBUTE VALUE`, each before a NUL byte.
+        let fields: Vec<&[u8]> = answer.split(|byte| *byte == 0).collect();
+        let set = fields.chunks_exact(3).filter(|fields| !matches!(fields[2], b"unspecified" | b"unset"));
+        Ok(set.filter_map(|fields| TreePath::new(fields[0]).ok()).collect())
+    }
+
+    /// Those of `files` that a commit below `head` has removed.
+    fn removed_once(&self, head: &str, files: Vec<&TreePath>) -> Result<Vec<TreePath>> {
+        if files.is_empty() || files.len() > MAX_NEW {
+            return Ok(Vec::new());
+        }
+        let arguments = [
+            "--literal-pathspecs",
+            "log",
+            "--format=",
+            "--name-only",
+            "--diff-filter=D",
+            "--no-renames",
+            "-z",
+            head,
+            "--",
+        ];
+        let paths = files.iter().map(|path| path.as_path().as_os_str());
+        let arguments: Vec<&OsStr> = arguments.iter().map(OsStr::new).chain(paths).collect();
+        let removed = self.run_within(LIST_MEMORY, &arguments, b"")?;
+        let removed: BTreeSet<&[u8]> = removed.split(|byte| *byte == 0).collect();
+        Ok(files.into_iter().filter(|path| removed.contains(path.as_bytes())).cloned().collect())
+    }
+}
+
+/// Files of the user's directory, to be compared with those of commits.
+struct Comparison<'a> {
+    quarantine: &'a Quarantine,
+    /// The names of the contents that they have, of regular files.
+    found: BTreeMap<&'a TreePath, String>,
+    /// Those that git commits with other contents. Whether they are as they were committed is not known.
+    converted: BTreeSet<TreePath>,
+    /// Contents that may still be read.
+    left: usize,
+}
+
+/// The outcome of merging lines.
+#[derive(PartialEq, Eq)]
+enum Lines {
+    /// They stay as the user has them.
+    Same,
+    /// git would change them without a word.
+    Changed,
+    /// git would say that there is a conflict.
+    Conflict,
+    /// They are too many, or there are none: a file is gone, or is no text.
+    Unknown,
+}
+
+impl<'a> Comparison<'a> {
+    fn new(quarantine: &'a Quarantine, files: BTreeSet<&'a TreePath>) -> Result<Self> {
+        let converted = quarantine.converted(&files)?;
+        let found = quarantine.on_host(files.into_iter().collect())?;
+        Ok(Self { quarantine, found, converted, left: MAX_COMPARED })
+    }
+
+    /// Returns whether a merge by `base` would change a file that the user has committed as `users` to what the commits have, without a word.
+    fn is_taken_back(
+        &mut self,
+        path: &TreePath,
+        base: Option<&Blob>,
+        users: Option<&Blob>,
+        theirs: Option<&Blob>,
+    ) -> Result<bool> {
+        // Where the user has renamed it, git looks for the new name.
+        let Some(users) = users else { return Ok(base.is_some() && theirs.is_some()) };
+        if self.is_mode_taken_back(path, base, users, theirs) {
+            return Ok(true);
+        }
+        let id = |blob: Option<&Blob>| blob.map(|blob| blob.id.clone());
+        if id(theirs) == id(base) || self.is_on_host(path, theirs)? {
+            return Ok(false);
+        }
+        let is_committed = self.converted.contains(path) || self.is_on_host(path, Some(users))?;
+        if id(base).as_ref() == Some(&users.id) {
+            // Otherwise the user has edits that are not committed.
+            let lines = |it: &mut Self| it.lines(path, base, None, theirs);
+            return Ok(is_committed || matches!(lines(self)?, Lines::Changed | Lines::Unknown));
+        }
+        // Of what both sides have otherwise git says that it conflicts, but for other lines of a text.
+        let (Some(base), Some(theirs)) = (base, theirs) else { return Ok(false) };
+        let sides = [base, users, theirs];
+        if !sides.iter().all(|blob| is_file(blob)) {
+            return Ok(false);
+        }
+        match self.lines(path, Some(base), is_committed.then_some(users), Some(theirs))? {
+            Lines::Same | Lines::Conflict => Ok(false),
+            Lines::Changed => Ok(true),
+            Lines::Unknown => Ok(!self.are_binary(&sides)?),
+        }
+    }
+
+    /// Returns whether a merge would change a mode that only the commits have changed, and the user not as well.
+    fn is_mode_taken_back(
+        &self,
+        path: &TreePath,
+        base: Option<&Blob>,
+        users: &Blob,
+        theirs: Option<&Blob>,
+    ) -> bool {
+        let Some((base, theirs)) = base.zip(theirs) else { return false };
+        let mode = |is: &fs::Metadata| if is.permissions().mode() & 0o100 == 0 { "100644" } else { "100755" };
+        let found = self.quarantine.root.join(path.as_path()).symlink_metadata();
+        theirs.mode != base.mode
+            && base.mode == users.mode
+            && is_file(theirs)
+            && is_file(base)
+            && !found.is_ok_and(|found| found.is_file() && mode(&found) == theirs.mode)
+    }
+
+    /// Returns whether the user's directory has that content at `path`, or nothing.
+    fn is_on_host(&mut self, path: &TreePath, blob: Option<&Blob>) -> Result<bool> {
+        let file = self.quarantine.root.join(path.as_path());
+        let Some(blob) = blob else { return Ok(file.symlink_metadata().is_err()) };
+        if let Some(found) = self.found.get(path) {
             // git may write other ends of lines than it commits.
-            let is_converted = || {
+            return Ok(*found == blob.id || {
                 let text = self.text_on_host(path).map(|text| with_line_feeds(&text));
-                Ok(text.is_some() && text == self.text(&blob.id)?)
-            };
-            return if *found == blob.id { Ok(true) } else { is_converted() };
+                text.is_some() && text == self.text(blob)?
+            });
         }
-        let file = self.root.join(path.as_path());
-        Ok(match (file.symlink_metadata(), blob.mode.as_str()) {
-            (Ok(is), SYMLINK) if is.is_symlink() => {
-                let target = self.git_bytes(&["cat-file", "blob", &blob.id], b"")?;
-                file.read_link().is_ok_and(|found| found.as_os_str().as_bytes() == target)
+        let Ok(found) = file.symlink_metadata() else { return Ok(false) };
+        match blob.mode.as_str() {
+            SUBMODULE => Ok(found.is_dir()),
+            SYMLINK => {
+                let target = file.read_link().unwrap_or_default();
+                Ok(self.content(blob)?.is_some_and(|content| target.as_os_str().as_bytes() == content))
             }
-            (Ok(is), SUBMODULE) => is.is_dir(),
-            // Its name has the end of a line in it.
-            (Ok(is), _) => is.is_file(),
-            (Err(_), _) => false,
+            // A name that git cannot be told.
+            _ => Ok(self
+                .text_on_host(path)
+                .is_some_and(|text| self.text(blob).is_ok_and(|it| it == Some(text)))),
+        }
+    }
+
+    /// Merges the lines of the file with those of `ours`, by default as the directory has it.
+    fn lines(
+        &mut self,
+        path: &TreePath,
+        base: Option<&Blob>,
+        ours: Option<&Blob>,
+        theirs: Option<&Blob>,
+    ) -> Result<Lines> {
+        let Some((base, theirs)) = base.zip(theirs) else { return Ok(Lines::Unknown) };
+        let (Some(base), Some(theirs)) = (self.text(base)?, self.text(theirs)?) else {
+            return Ok(Lines::Unknown);
+        };
+        let ours = match ours {
+            Some(ours) => self.text(ours)?,
+            None if base.contains(&b'\r') => self.text_on_host(path),
+            None => self.text_on_host(path).map(|text| with_line_feeds(&text)),
+        };
+        let Some(ours) = ours else { return Ok(Lines::Unknown) };
+        Ok(match merge::lines_merged(&base, &ours, &theirs) {
+            Ok(merged) if merged == ours => Lines::Same,
+            Ok(_) => Lines::Changed,
+            Err(Unmerged::Conflict) => Lines::Conflict,
+            Err(Unmerged::TooDifferent) => Lines::Unknown,
         })
     }
 
-    /// Returns whether a merge would change without a word what the user has, where both began with `base`.
-    fn is_taken_back(
-        &self,
-        path: &TreePath,
-        users: &OfUser,
-        base: Option<&Blob>,
-        theirs: Option<&Blob>,
-    ) -> Result<bool> {
-        if theirs == base || theirs == Some(&users.blob) || self.is_mode_of_host(path, base, theirs) {
-            return Ok(false);
+    /// Returns whether git would merge none of their lines.
+    fn are_binary(&mut self, blobs: &[&Blob]) -> Result<bool> {
+        for blob in blobs {
+            if self.content(blob)?.is_some_and(|content| !is_text(&content)) {
+                return Ok(true);
+            }
         }
-        if users.is_clean && base == Some(&users.blob) {
-            return Ok(true);
-        }
-        // Of what both have otherwise git says that it conflicts, but for other lines of a text.
-        let (Some(base), Some(theirs)) = (base, theirs) else { return Ok(false) };
-        let is_file = |blob: &&Blob| blob.mode != SYMLINK && blob.mode != SUBMODULE;
-        if ![base, theirs, &users.blob].iter().all(is_file) {
-            return Ok(false);
-        }
-        let ours = if users.is_clean { self.text(&users.blob.id)? } else { self.text_on_host(path) };
-        let (Some(base), Some(ours), Some(theirs)) = (self.text(&base.id)?, ours, self.text(&theirs.id)?)
-        else {
-            return Ok(false);
-        };
-        Ok(merge::lines_merged(&base, &ours, &theirs).is_ok_and(|merged| merged != ours))
+        Ok(false)
     }
 
-    /// Returns whether the commits change nothing but a mode, to that which the user's file has.
-    fn is_mode_of_host(&self, path: &TreePath, base: Option<&Blob>, theirs: Option<&Blob>) -> bool {
-        let Some((base, theirs)) = base.zip(theirs).filter(|(base, theirs)| base.id == theirs.id) else {
-            return false;
-        };
-        let mode = |is: fs::Metadata| if is.permissions().mode() & 0o100 == 0 { "100644" } else { "100755" };
-        let found = self.root.join(path.as_path()).symlink_metadata();
-        found.is_ok_and(|found| found.is_file() && mode(found) == theirs.mode && base.mode != theirs.mode)
+    fn text(&mut self, blob: &Blob) -> Result<Option<Vec<u8>>> {
+        Ok(self.content(blob)?.filter(|content| is_text(content)))
     }
 
-    /// The content of a blob, unless it is too large to be merged or is not text.
-    fn text(&self, id: &str) -> Result<Option<Vec<u8>>> {
-        let size = self.git(&["cat-file", "-s", id], b"")?;
+    /// The content of a blob, unless it is too large to be merged.
+    fn content(&mut self, blob: &Blob) -> Result<Option<Vec<u8>>> {
+        self.left = self.left.checked_sub(1).ok_or_else(|| {
+            let why = "the commits of the sandbox have too many files that you have changed since";
+            Error::new(Kind::Limit, why).hint("apply without --branch")
+        })?;
+        let size = self.quarantine.git(&["cat-file", "-s", &blob.id], b"")?;
         if size.trim().parse::<u64>().map_err(|_| failed())? > MAX_MERGE {
             return Ok(None);
         }
-        Ok(Some(self.git_bytes(&["cat-file", "blob", id], b"")?).filter(|content| is_text(content)))
+        self.quarantine.git_bytes(&["cat-file", "blob", &blob.id], b"").map(Some)
     }
 
-    /// The same of a file on the host.
     fn text_on_host(&self, path: &TreePath) -> Option<Vec<u8>> {
-        let found = plain_file::read(&self.root.join(path.as_path()), MAX_MERGE + 1, Links::Refuse).ok()?;
+        let file = self.quarantine.root.join(path.as_path());
+        let found = plain_file::read(&file, MAX_MERGE + 1, Links::Refuse).ok()?;
         Some(found).filter(|found| found.len() as u64 <= MAX_MERGE && is_text(found))
     }
 }
 
+/// Returns whether a blob is neither a symlink nor a submodule.
+fn is_file(blob: &Blob) -> bool {
+    blob.mode != SYMLINK && blob.mode != SUBMODULE
+}
+
 fn is_text(content: &[u8]) -> bool {
-    !content.contains(&0)
+    !content[..content.len().min(BEGINNING)].contains(&0)
 }
 
 fn with_line_feeds(text: &[u8]) -> Vec<u8> {

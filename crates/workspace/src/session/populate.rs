@@ -6,17 +6,17 @@ use super::state::SessionState;
 use super::{Workspace, blocking, in_place, tree};
 use crate::base::Base;
 use crate::base::is_own_git;
-use crate::git_directory;
 use crate::home;
 use crate::host_changes::HostView;
 use crate::host_dir::HostDir;
-use crate::manifest::{Delta, Node};
+use crate::manifest::Node;
 use crate::mode;
 use crate::mode::Mode;
 use crate::mode::ModeDecision;
 use crate::notices;
 use crate::references;
 use crate::restore;
+use crate::restored_git;
 use crate::select::select;
 use crate::store::Store;
 use crate::transfer;
@@ -253,7 +253,7 @@ impl Workspace {
             }
         };
         let fresh = state.base.nodes.clone();
-        let delta = without_stale_index(state.history.delta(), &former, &state.base);
+        let delta = restored_git::delta(state.history.delta(), &former, &state.base, &self.store);
         let (since, lost) = match self.rewinds {
             true => changed_since(&former, &state.base, &self.store),
             false => (delta.keys().cloned().collect(), 0),
@@ -296,20 +296,6 @@ fn take_beginning(former: &Path, session: &Path) -> Result<bool> {
     to.save(ABOUT, &about)?;
     to.save(BASE, &base)?;
     Ok(true)
-}
-
-/// Returns a delta without git's index where the user has another one since `former`: a commit of what it holds would take back what the user
-/// has committed. One that belongs to commits of the session's stays.
-fn without_stale_index(delta: &Delta, former: &Base, fresh: &Base) -> Delta {
-    let is_hosts = |path: &TreePath| match (former.nodes.get(path), fresh.nodes.get(path)) {
-        (Some(was), Some(is)) => is_same(was, is, former, fresh, path),
-        (was, is) => was == is,
-    };
-    let mut delta = delta.clone();
-    if !fresh.has_own_git && !delta.keys().any(git_directory::is_beyond_index) {
-        delta.retain(|path, _| !git_directory::is_index(path) || is_hosts(path));
-    }
-    delta
 }
 
 /// Returns what differs from the base `former` in the tree as it was just taken, as far as the former content is kept, and how many
