@@ -69,6 +69,11 @@ impl Table {
     }
 }
 
+/// The program that has the same arguments as `program` and is in the tables.
+pub fn usual_name(program: &str) -> &str {
+    TABLE.like.get(program).copied().unwrap_or(program)
+}
+
 /// The place that a reader of arguments has reached: the program, with the subcommands so far.
 pub struct ArgumentSyntax {
     program: &'static str,
@@ -79,7 +84,7 @@ pub struct ArgumentSyntax {
 
 impl ArgumentSyntax {
     pub fn of(program: &str) -> Self {
-        let program = TABLE.like.get(program).copied().unwrap_or(program);
+        let program = usual_name(program);
         let known = TABLE.rows.get_key_value(program);
         Self {
             program: known.map_or("", |(name, _)| name),

@@ -1,27 +1,33 @@
 //! Programs that run the command in their arguments, and where that command begins.
 
-use super::arguments::ArgumentSyntax;
+use super::arguments::{ArgumentSyntax, usual_name};
 use super::findings::Word;
 use super::program::without_version;
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
-/// The programs, some with their subcommand, and how many operands come before the command.
+/// The programs, some with their subcommand, and what comes before the command.
 const WRAPPERS: &str = include_str!("wrapping.txt");
 /// Options of `find` and `fd` behind which a command stands.
 pub const EXECUTES: [&str; 8] = ["-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec", "--exec-batch"];
 /// How many ways of reading a wrapper's arguments are followed.
 pub const MAX_STARTS: usize = 16;
 
-/// A subcommand, or none, behind which so many operands stand before the command.
-type Way = (Vec<&'static str>, usize);
+/// How a program runs another one.
+struct Way {
+    /// The subcommand that does it, or none.
+    subcommand: Vec<&'static str>,
+    /// Operands before the command; `None` where it begins behind `--`.
+    operands: Option<usize>,
+}
 
 static WAYS: LazyLock<HashMap<&str, Vec<Way>>> = LazyLock::new(|| {
     let mut ways: HashMap<_, Vec<Way>> = HashMap::new();
     for line in WRAPPERS.lines().filter(|line| !line.starts_with('#')) {
-        let mut words: Vec<&str> = line.split(' ').collect();
-        if let Some(operands) = words.pop().and_then(|count| count.parse().ok()) {
-            ways.entry(words.remove(0)).or_default().push((words, operands));
+        let mut words = line.split(' ');
+        if let (Some(program), Some(before)) = (words.next(), words.next_back()) {
+            let way = Way { subcommand: words.collect(), operands: before.parse().ok() };
+            ways.entry(program).or_default().push(way);
         }
     }
     ways
@@ -29,19 +35,25 @@ static WAYS: LazyLock<HashMap<&str, Vec<Way>>> = LazyLock::new(|| {
 
 /// The ways in which a program runs another one. `linux64` is a name as it is.
 fn ways(program: &str) -> &'static [Way] {
-    let known = WAYS.get(program).or_else(|| WAYS.get(without_version(program)));
+    let names = [program, without_version(program), usual_name(program)];
+    let known = names.into_iter().find_map(|name| WAYS.get(name));
     known.map_or(&[], Vec::as_slice)
 }
 
 /// Where the commands begin that a program, or a subcommand of it, runs by its arguments. The author of a rule may leave out what stands before
 /// the command: `timeout rm`.
 pub fn command_starts(program: &str, arguments: &[Word], is_rule: bool) -> Vec<usize> {
-    let starts = |(subcommand, operands): &'static Way| {
-        let least = if is_rule && subcommand.is_empty() { 0 } else { *operands };
-        let behind = |n| behind(program, ArgumentSyntax::of(program), arguments, subcommand, n);
-        (least..=*operands).flat_map(behind).collect::<Vec<_>>()
+    let starts = |way: &Way| {
+        let behind =
+            |operands| behind(program, ArgumentSyntax::of(program), arguments, &way.subcommand, operands);
+        let Some(most) = way.operands else { return behind(None) };
+        let least = if is_rule && way.subcommand.is_empty() { 0 } else { most };
+        (least..=most).flat_map(|operands| behind(Some(operands))).collect()
     };
-    ways(program).iter().flat_map(starts).collect()
+    let mut starts: Vec<usize> = ways(program).iter().flat_map(starts).collect();
+    starts.sort_unstable();
+    starts.dedup();
+    starts
 }
 
 fn behind(
@@ -49,10 +61,14 @@ fn behind(
     syntax: ArgumentSyntax,
     arguments: &[Word],
     subcommand: &[&str],
-    operands: usize,
+    operands: Option<usize>,
 ) -> Vec<usize> {
     let Some((name, rest)) = subcommand.split_first() else {
-        return starts(program, &syntax, arguments, operands);
+        let behind_dashes = arguments.iter().position(|word| word.text == "--").map(|at| at + 1);
+        return match operands {
+            Some(operands) => starts(program, &syntax, arguments, operands),
+            None => behind_dashes.into_iter().collect(),
+        };
     };
     let named = starts(program, &syntax, arguments, 0).into_iter().filter(|at| arguments[*at].text == *name);
     let below = |at: usize| {

@@ -15,7 +15,7 @@ struct Interpreter {
     takes_script: bool,
 }
 
-const INTERPRETERS: [Interpreter; 5] = [
+const INTERPRETERS: [Interpreter; 6] = [
     Interpreter {
         names: &["sh", "bash", "dash", "zsh", "ksh", "ash", "rbash", "mksh", "yash", "fish", "csh", "tcsh"],
         language: Language::Shell,
@@ -27,6 +27,13 @@ const INTERPRETERS: [Interpreter; 5] = [
         names: &["su", "script", "runuser", "flock"],
         language: Language::Shell,
         code: &["-c", "--command"],
+        module: &[],
+        takes_script: false,
+    },
+    Interpreter {
+        names: &["npx", "npm", "pnpm", "pnpx", "mise", "doppler"],
+        language: Language::Shell,
+        code: &["-c", "--call", "--command"],
         module: &[],
         takes_script: false,
     },
