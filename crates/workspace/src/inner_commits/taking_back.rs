@@ -140,7 +140,7 @@ enum Lines {
     Changed,
     /// git would say that there is a conflict.
     Conflict,
-    /// They are too many, or there are none: a file is gone, or is no text.
+    /// They differ too much, or a file is gone, too large or not text.
     Unknown,
 }
 
