@@ -473,6 +473,17 @@ fn files_that_others_execute_or_that_the_diff_does_not_have_are_named_below_the_
     assert!(taken.contains(risks), "{taken}");
     let others = "Changed by the commits, and not in the diff: .husky/pre-commit, .vscode/tasks.json\n";
     assert!(taken.contains(others), "{taken}");
+    let (ran, _) = in_repository("echo 2 > kept.txt && commit -am second && echo 3 > new.txt");
+    let taken = take(&ran, "work").run().expect_code(0).stderr;
+    assert!(taken.contains("In the diff, and not committed: new.txt\n"), "{taken}");
+    let (ran, _) = in_repository(
+        "git checkout -q -b feat && echo 2 > kept.txt && commit -am second && git checkout -q main",
+    );
+    refused(
+        take(&ran, "work"),
+        2,
+        "on the branch that is checked out there\nhint: check out another one there: feat\n",
+    );
 }
 
 /// Lines of a file, `1` to `9`.
@@ -492,7 +503,7 @@ fn with_two_commits() -> (Agent, PathBuf) {
 #[test]
 fn commits_that_would_take_back_what_the_user_committed_are_refused() {
     let stale = "git read-tree HEAD~1 && echo own > own && git add own && commit -m own";
-    let all = "f, gone, link, new, script";
+    let all = "f, gone, link (removed), new (removed), script";
     let side = "git checkout -q -b side HEAD~1 && echo 3 > side && git add side && commit -m side && git checkout -q main";
     let merge = "git merge -q --no-commit side && git read-tree HEAD~1 && git add side && commit -m merge";
     let crlf = "git config core.autocrlf true && rm f && git checkout -q f && grep -q \"$(printf '\\r')\" f";
@@ -511,7 +522,7 @@ fn commits_that_would_take_back_what_the_user_committed_are_refused() {
             "true",
             "cp f /tmp/f && echo evil > f && git rm -q --cached new link && chmod -x script && commit -am evil && cp /tmp/f f && chmod +x script",
             "true",
-            "f, link, new, script",
+            "f, link (removed), new (removed), script",
         ),
         // A mode beside other contents.
         (
@@ -522,7 +533,12 @@ fn commits_that_would_take_back_what_the_user_committed_are_refused() {
         ),
         // A merge without what one side has, and one that the user made too.
         (side, merge, "true", all),
-        (side, merge, "git -c user.name=a -c user.email=a@b merge -q --no-edit side", "f, link, new, script"),
+        (
+            side,
+            merge,
+            "git -c user.name=a -c user.email=a@b merge -q --no-edit side",
+            "f, link (removed), new (removed), script",
+        ),
         // git changes what it writes.
         (crlf, stale, "true", all),
         (crlf, stale, "sed -i s/9/later/ f", all),
@@ -531,7 +547,7 @@ fn commits_that_would_take_back_what_the_user_committed_are_refused() {
             filter,
             "git read-tree HEAD~2 && echo own > own && git add own && commit -m own",
             "true",
-            ".gitattributes, f, gone, link, new, script",
+            ".gitattributes (removed), f, gone, link (removed), new (removed), script",
         ),
     ];
     for (before, script, later, names) in cases {

@@ -468,8 +468,9 @@ fn staged_files_of_a_sandbox_that_is_gone_take_back_nothing_of_the_users() {
             let mut kept = Kept::begin(call, mode, "git config user.name b; echo own > p; git add p");
             kept.agent(&["sandbox", "rm", &kept.id]).expect_code(0);
             host(&kept.root, "echo 2 > f; echo 2 > new; git add new; git commit -qam users");
+            // Once more without a new commit of the user's.
             kept.runs("true");
-            kept.agent(&["sandbox", "rm", &kept.id]).expect_code(0);
+            drop(kept.agent(&["sandbox", "rm", &kept.id]));
             kept.runs("git add p; git -c user.name=a -c user.email=a@b commit -qm own; git status --short");
             kept.agent(&["apply", &kept.id, "--yes", "--branch", "own"]).expect_code(0);
             host(&kept.root, "git merge -q --no-edit own");
@@ -541,4 +542,75 @@ fn a_merge_of_the_users_that_a_commit_concludes_loses_nothing() {
             assert_eq!(found, content, "on {name}: {file}: {}", applied.stderr);
         }
     });
+}
+
+/// `agent apply` merged such an edit on the host alone, and what the sandbox went on to have took it back.
+#[test]
+fn an_edit_that_an_apply_merges_reaches_the_sandbox_that_runs_on() {
+    program_on_every_backend(|name| {
+        for mode in ["copy", "overlay"] {
+            let call = agent().sandbox(name).file("f", "1\n2\n3\n4\n5\n6\n7\n8\n9\n");
+            let mut kept = Kept::begin(call, mode, "sed -i s/9/own/ f; cp f /tmp/f; echo own > g");
+            host(&kept.root, "sed -i s/1/users/ f");
+            kept.agent(&["apply", &kept.id, "--yes", "f"]).expect_code(0);
+            let forked = kept.agent(&["fork", &kept.id]).expect_code(0).stdout.trim().to_owned();
+            let (_, seen) = prompt(kept.last.again(), &["--session", &forked], "cat f; echo more > g");
+            drop(kept.agent(&["sandbox", "rm", &forked]));
+            assert!(seen.contains("users\n2") && seen.contains("8\nown\n"), "{name}, {mode}, a fork: {seen}");
+            let seen = kept.runs("cat f; echo more > g");
+            assert!(seen.contains("users\n2") && seen.contains("8\nown\n"), "{name}, {mode}: {seen}");
+            assert_eq!(kept.diff(), "g\n", "{name}, {mode}");
+        }
+    });
+}
+
+/// The branch followed the user where the files could not, and the next commit took back what the user had committed.
+#[test]
+fn the_branch_stays_where_the_sandbox_keeps_its_own_of_a_file() {
+    let conflicts = [
+        ("sed -i s/5/own/ f", "sed -i 's/5/users/; s/1/more/' f", "true"),
+        ("rm f", "sed -i s/1/users/ f", "true"),
+        ("git mv f h", "sed -i s/1/users/ f", "true"),
+        ("rm f; mkdir f; echo own > f/own", "sed -i s/1/users/ f", "true"),
+        ("echo own > new", "echo users > new; git add new", "true"),
+        ("sed -i s/5/own/ f", "git rm -q f", "true"),
+        ("printf 'own\\0' > f", "printf 'users\\0' > f", "true"),
+        (
+            "sed -i s/5/own/ f",
+            "sed -i s/5/users/ f",
+            "echo later > later; git add later; git commit -qam later",
+        ),
+    ];
+    for mode in ["copy", "overlay"] {
+        for (own, users, later) in conflicts {
+            let call = agent().file("f", "1\n2\n3\n4\n5\n6\n7\n8\n9\n").file("g", "1\n");
+            host(call.workspace(), "git init -q .; git add .; git commit -qm first");
+            let mut kept = Kept::begin(call, mode, own);
+            host(&kept.root, &format!("{users}; git commit -qam users"));
+            kept.runs("true");
+            host(&kept.root, later);
+            kept.runs("git add -A; git -c user.name=a -c user.email=a@b commit -qm own");
+            kept.agent(&["apply", &kept.id, "--yes", "--branch", "own"]).expect_code(0);
+            let merge =
+                "git -c user.name=a -c user.email=a@b merge -q --no-edit own; git ls-files -u; grep users h";
+            let unmerged = Command::new("sh").args(["-c", merge]).current_dir(&kept.root).output();
+            let unmerged = unmerged.expect("a shell").stdout;
+            assert!(!unmerged.is_empty(), "{mode}: {own}; {users}; {later}");
+        }
+    }
+}
+
+/// Each prompt ended with an error as long as the process ran.
+#[test]
+fn a_held_directory_that_the_user_renames_ends_no_prompt() {
+    let call = agent().file("d/x", "1\n").file("f", "1\n");
+    let hold = "cd d; setsid sh -c 'touch /tmp/held; sleep 600' >/dev/null 2>&1 & while ! [ -e /tmp/held ]; do sleep 0.1; done";
+    let mut kept = Kept::begin(call, "overlay", hold);
+    host(&kept.root, "echo K=C4NARY > d/.env");
+    kept.runs("ls -A d");
+    host(&kept.root, "mv d dd; echo 2 > f");
+    for _ in 0..2 {
+        let seen = kept.runs("cat f; ls -A . dd; cat dd/.env");
+        assert!(seen.contains("2\n") && !seen.contains("C4NARY"), "{seen}");
+    }
 }

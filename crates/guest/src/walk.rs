@@ -297,8 +297,16 @@ impl Walk {
             Ok(stat) => stat,
             // Gone since its directory was listed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            // A socket or pipe of a mounted directory, which gVisor does not show, or in a directory that may only be listed.
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Stat::default(),
+            // A socket or pipe of a mounted directory, which gVisor does not show, or in a directory that may only be listed; or, in an
+            // overlay, a directory that got its name underneath while a process held it under the former one.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::PermissionDenied | io::ErrorKind::StaleNetworkFileHandle
+                ) =>
+            {
+                Stat::default()
+            }
             Err(error) => return Err(Failure::io(full.display(), &error)),
         };
         self.count()?;

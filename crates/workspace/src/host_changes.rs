@@ -32,6 +32,8 @@ pub struct HostView {
     /// Files whose state on the host is known although it is not that of the base: they were applied, or they are in
     /// conflict and the user knows. `None` for one that is gone.
     known: BTreeMap<TreePath, Option<Stamp>>,
+    /// Those of them that the sandbox has otherwise, and that it keeps.
+    conflicts: BTreeSet<TreePath>,
     /// Watches on all of `directories`.
     watch: Option<HostWatch>,
     /// The time when everything was compared last.
@@ -82,11 +84,32 @@ impl HostView {
     /// Notes that what the host has at `path` needs no further attention.
     pub fn know(&mut self, path: &TreePath, stamp: Option<Stamp>) {
         self.known.insert(path.clone(), stamp);
+        self.conflicts.remove(path);
+    }
+
+    /// Notes that the sandbox keeps its own of what the host has at `path`.
+    pub fn keep(&mut self, path: &TreePath, stamp: Option<Stamp>) {
+        self.know(path, stamp);
+        self.conflicts.insert(path.clone());
     }
 
     /// Forgets what was noted: the base has it now.
     pub fn forget(&mut self, path: &TreePath) {
         self.known.remove(path);
+        self.conflicts.remove(path);
+    }
+
+    /// Returns whether the sandbox keeps its own of something that the host has otherwise.
+    pub fn has_conflicts(&self) -> bool {
+        !self.conflicts.is_empty()
+    }
+
+    /// Has the next refresh look once more at what of `is_wanted` needed no attention.
+    pub fn look_again(&mut self, is_wanted: impl Fn(&TreePath) -> bool) {
+        let (again, known) =
+            std::mem::take(&mut self.known).into_iter().partition(|(path, _)| is_wanted(path));
+        self.known = known;
+        self.pending.extend(BTreeMap::into_keys(again));
     }
 
     /// Returns whether everything is to be compared ahead of the next refresh.

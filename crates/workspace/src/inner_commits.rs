@@ -11,7 +11,7 @@ mod overwriting;
 mod taking_back;
 
 use crate::bare_repository::{self, repositories};
-use crate::changes::ChangeSet;
+use crate::changes::{Change, ChangeSet};
 use crate::host_dir::HostDir;
 use crate::manifest::{Delta, Manifest, Node, Target};
 use crate::notices::listed;
@@ -117,7 +117,7 @@ impl InnerCommits {
         let (found, checked) = (new()?, new()?);
         found.take(recorded)?;
         let range = range(&id, &checked.present(&known(&repository)?)?);
-        found.refuse_count(&range)?;
+        found.refuse_count(&range, recorded)?;
         let pack = found.pack_into(&checked, &range)?;
         // Only here is each object what its name says.
         let files = checked.refuse_tricks(&range, recorded)?;
@@ -129,7 +129,8 @@ impl InnerCommits {
         Ok(commits)
     }
 
-    /// The commits as lines for the user, with the files of theirs that other programs execute, and those that `shown`, the diff, does not have.
+    /// The commits as lines for the user, with the files of theirs that other programs execute, and what they have beside `shown`, the diff, and it
+    /// beside them.
     pub fn summary(&self, shown: &ChangeSet) -> String {
         let count = self.subjects.len();
         let mut text = format!("{count} commit{}:\n", if count == 1 { "" } else { "s" });
@@ -145,6 +146,12 @@ impl InnerCommits {
         let others = self.files.all().filter(|path| !shown.changes.contains_key(*path));
         if let Some(named) = listed(others.map(ToString::to_string), MAX_LISTED) {
             text += &format!("Changed by the commits, and not in the diff: {named}\n");
+        }
+        let is_left =
+            |path: &TreePath, change: &Change| !change.is_directory_only() && !self.files.contains(path);
+        let left = shown.changes.iter().filter(|(path, change)| !path.is_outside() && is_left(path, change));
+        if let Some(named) = listed(left.map(|(path, _)| path.to_string()), MAX_LISTED) {
+            text += &format!("In the diff, and not committed: {named}\n");
         }
         text
     }
@@ -273,6 +280,10 @@ struct CommittedFiles {
 impl CommittedFiles {
     fn all(&self) -> impl Iterator<Item = &TreePath> {
         self.written.union(&self.removed)
+    }
+
+    fn contains(&self, path: &TreePath) -> bool {
+        self.written.contains(path) || self.removed.contains(path)
     }
 }
 
@@ -435,10 +446,20 @@ impl Quarantine {
     }
 
     /// Refuses no commits, and too many.
-    fn refuse_count(&self, range: &[u8]) -> Result<()> {
+    fn refuse_count(&self, range: &[u8], recorded: &Recorded<'_>) -> Result<()> {
         let most = format!("--max-count={}", MAX_COMMITS + 1);
         match self.git(&["rev-list", &most, "--stdin"], range)?.lines().count() {
-            0 => Err(Error::usage("nothing was committed in the sandbox that your repository does not have")),
+            0 => {
+                let branch =
+                    |path: &TreePath| path.to_string().strip_prefix(".git/refs/heads/").map(str::to_owned);
+                let others = recorded.delta.iter().filter(|(_, node)| node.is_some());
+                let why = "nothing was committed in the sandbox that your repository does not have";
+                Err(match listed(others.filter_map(|(path, _)| branch(path)), MAX_LISTED) {
+                    None => Error::usage(why),
+                    Some(named) => Error::usage(format!("{why}, on the branch that is checked out there"))
+                        .hint(format!("check out another one there: {named}")),
+                })
+            }
             count if count > MAX_COMMITS => {
                 Err(Error::new(Kind::Limit, format!("the sandbox made more than {MAX_COMMITS} commits")))
             }

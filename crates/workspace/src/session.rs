@@ -1,5 +1,6 @@
 //! One session's workspace: the facade that the turn loop and the commands use.
 
+mod awaited;
 mod branch;
 mod hiding;
 mod host;
@@ -49,7 +50,7 @@ use agent_event::Changes;
 use agent_sandbox::HomeFile;
 use agent_sandbox::Sandbox;
 use agent_sandbox::WorkspaceMount;
-use records::{ABOUT, ACCEPTED, APPLIED, About, AppliedRecord, BASE, ORIGIN, SKIPPED, Skipped};
+use records::{ABOUT, ACCEPTED, APPLIED, AWAITED, About, AppliedRecord, BASE, ORIGIN, SKIPPED, Skipped};
 use serde::Serialize;
 use state::SessionState;
 use std::collections::BTreeSet;
@@ -267,6 +268,7 @@ impl Workspace {
         state.origin = store.load(ORIGIN)?.unwrap_or_default();
         state.accepted = store.load(ACCEPTED)?.unwrap_or_default();
         state.applied = store.load(APPLIED)?.unwrap_or_default();
+        state.awaited = store.load(AWAITED)?.unwrap_or_default();
         state.skipped = store.load(SKIPPED)?.unwrap_or_default();
         state.beneath = about.beneath;
         (state.is_unread, state.copies) = (true, about.copies || about.mount == Mode::Copy);
@@ -551,12 +553,13 @@ impl Workspace {
 
     /// Keeps the store within its bounds; how many checkpoints that took.
     fn enforce_retention(&self, state: &mut SessionState) -> Result<usize> {
-        let SessionState { base, history, accepted, applied, .. } = state;
+        let SessionState { base, history, accepted, applied, awaited, .. } = state;
         let records = applied.iter().flat_map(|record| {
             let changes = record.written.changes.values();
             changes.flat_map(|change| [&change.before, &change.after]).chain(record.accepted.values())
         });
-        let others = base.nodes.values().chain(accepted.values().chain(records).flatten());
+        let others =
+            base.nodes.values().chain(accepted.values().chain(awaited.values()).chain(records).flatten());
         retention::enforce(&self.store, history, others, self.max_kept)
     }
 

@@ -335,9 +335,11 @@ pub async fn remove_directories(sandbox: &Sandbox, directories: Vec<PathBuf>) ->
     Ok(results)
 }
 
-/// Returns whether an error of the sandbox says that nothing is at a path.
+/// Returns whether an error of the sandbox says that nothing is at a path, or that an overlay does not show what is there.
 pub fn says_absent(error: &Error) -> bool {
-    [Errno::NOENT, Errno::NOTDIR].iter().any(|errno| error.known_errno() == Some(errno.raw_os_error()))
+    [Errno::NOENT, Errno::NOTDIR, Errno::STALE]
+        .iter()
+        .any(|errno| error.known_errno() == Some(errno.raw_os_error()))
 }
 
 /// Returns whether the sandbox has nothing at `path`, as far as it can be looked at there.

@@ -1089,10 +1089,10 @@ async fn an_edit_on_the_host_is_followed_by_looking_at_that_file_alone() {
     let write = |name: &str, text: &str| fs::write(session.host(name), text).unwrap();
     edits(&|| write("part-1/file-1.txt", "host"), &["part-1/file-1.txt"], &[]).await;
     edits(&|| write("part-2/new.txt", "new"), &["part-2/new.txt"], &[]).await;
-    edits(&|| write("part-3/file-3.txt", "host"), &[], &["part-3/file-3.txt"]).await;
-    edits(&|| fs::remove_file(session.host("part-4/file-4.txt")).unwrap(), &["part-4/file-4.txt"], &[]).await;
     // As an editor's `git status` does.
     edits(&|| git(session.host.path(), &["add", "part-5/file-5.txt"]), &[], &[]).await;
+    edits(&|| write("part-3/file-3.txt", "host"), &[], &["part-3/file-3.txt"]).await;
+    edits(&|| fs::remove_file(session.host("part-4/file-4.txt")).unwrap(), &["part-4/file-4.txt"], &[]).await;
     // What is a link inside leads to another file.
     session.turn("mv part-6 moved; ln -s moved part-6").await;
     edits(&|| write("part-6/file-6.txt", "host"), &[], &["part-6/file-6.txt"]).await;

@@ -57,7 +57,11 @@ impl InnerCommits {
             theirs.contains_key(*path) && before.into_iter().all(|commit| !commit.contains_key(*path))
         };
         taken_back.extend(checked.removed_once(&head, files.iter().copied().filter(is_new).collect())?);
-        match listed(taken_back.iter().map(ToString::to_string), MAX_LISTED) {
+        let named = taken_back.iter().map(|path| match theirs.contains_key(path) {
+            true => path.to_string(),
+            false => format!("{path} (removed)"),
+        });
+        match listed(named, MAX_LISTED) {
             None => Ok(()),
             Some(named) => Err(Error::usage(format!(
                 "the commits of the sandbox are refused: to merge them would change what the session has not changed: {named}"

@@ -115,52 +115,65 @@ impl Workspace {
     ) -> Result<Merge> {
         let changes = self.recorded_changes().await?;
         let (wanted, outside) = select(&changes, may_change);
-        let found = observe(sandbox, &self.store, wanted.keys().cloned().collect()).await?;
-        let mut merge = Merge { changes, outside, ..Merge::default() };
-        let mut steps = BranchSteps::default();
-        let store = self.store.clone();
-        let judged = blocking(move || {
-            let judge = |(path, change)| {
-                let found = found.get(&path);
-                let verdict = match found {
-                    Some(SandboxEntry::Other(why)) => BranchVerdict::Conflict(why.clone()),
-                    Some(SandboxEntry::Node(node)) => judge(Some(node), &change, &store)?,
-                    None => judge(None, &change, &store)?,
-                };
-                let node = match found {
-                    Some(SandboxEntry::Node(node)) => Some(node.clone()),
-                    _ => None,
-                };
-                Ok((path, node, verdict))
+        let merge = merge_changes(sandbox, &self.store, wanted).await?;
+        Ok(Merge { changes, outside, ..merge })
+    }
+}
+
+/// Merges changes into what `sandbox` has. A file with a conflict stays there as it is.
+///
+/// # Errors
+/// The sandbox is lost; files may have been merged then.
+pub(super) async fn merge_changes(
+    sandbox: &Sandbox,
+    store: &Store,
+    wanted: BTreeMap<TreePath, Change>,
+) -> Result<Merge> {
+    let found = observe(sandbox, store, wanted.keys().cloned().collect()).await?;
+    let mut merge = Merge::default();
+    let mut steps = BranchSteps::default();
+    let judging = store.clone();
+    let judged = blocking(move || {
+        let judge = |(path, change)| {
+            let found = found.get(&path);
+            let verdict = match found {
+                Some(SandboxEntry::Other(why)) => BranchVerdict::Conflict(why.clone()),
+                Some(SandboxEntry::Node(node)) => judge(Some(node), &change, &judging)?,
+                None => judge(None, &change, &judging)?,
             };
-            wanted.into_iter().map(judge).collect::<Result<Vec<_>>>()
-        });
-        for (path, found, verdict) in judged.await? {
-            let is_file = !found.iter().chain(verdict.node()).all(Node::is_directory);
-            match verdict {
-                BranchVerdict::Conflict(reason) => {
-                    merge.conflicts.push(Conflict { path, reason });
-                    continue;
-                }
-                BranchVerdict::Done => {}
-                BranchVerdict::Take(node) => steps.add(path.clone(), found, node),
-                BranchVerdict::Merge(node) => {
-                    steps.add(path.clone(), found, Some(node));
-                    merge.merged.push(path);
-                    continue;
-                }
+            let node = match found {
+                Some(SandboxEntry::Node(node)) => Some(node.clone()),
+                _ => None,
+            };
+            Ok((path, node, verdict))
+        };
+        wanted.into_iter().map(judge).collect::<Result<Vec<_>>>()
+    });
+    for (path, found, verdict) in judged.await? {
+        let is_file = !found.iter().chain(verdict.node()).all(Node::is_directory);
+        match verdict {
+            BranchVerdict::Conflict(reason) => {
+                merge.conflicts.push(Conflict { path, reason });
+                continue;
             }
-            if is_file {
-                merge.taken.push(path);
+            BranchVerdict::Done => {}
+            BranchVerdict::Take(node) => steps.add(path.clone(), found, node),
+            BranchVerdict::Merge(node) => {
+                steps.add(path.clone(), found, Some(node));
+                merge.merged.push(path);
+                continue;
             }
         }
-        let failed = steps.perform(sandbox, &self.store).await?;
-        let is_written = |path: &TreePath| !failed.iter().any(|conflict| conflict.path == *path);
-        merge.taken.retain(is_written);
-        merge.merged.retain(is_written);
-        merge.conflicts.extend(failed);
-        Ok(merge)
+        if is_file {
+            merge.taken.push(path);
+        }
     }
+    let failed = steps.perform(sandbox, store).await?;
+    let is_written = |path: &TreePath| !failed.iter().any(|conflict| conflict.path == *path);
+    merge.taken.retain(is_written);
+    merge.merged.retain(is_written);
+    merge.conflicts.extend(failed);
+    Ok(merge)
 }
 
 /// The changes that are allowed with the directories that they need, and the files that are not.

@@ -41,7 +41,7 @@ impl Workspace {
     /// Writes `changes` (all of [`Workspace::changes`], or a selection of it) to the host. All or nothing: any
     /// conflict is an error of kind [`agent_base::error::Kind::Conflict`] that names every file, and nothing is written.
     /// A file that the user edited meanwhile in other lines is merged: to what the host has now, exactly what `changes` show is
-    /// added. Merged files go into the sandbox too, where there is one.
+    /// added. Merged files go into the sandbox too, into one that runs and is not given before anything runs in it again.
     pub async fn apply(&self, changes: &ChangeSet, sandbox: Option<&Sandbox>) -> Result<Applied> {
         self.apply_decided(changes, &Resolutions::new(), sandbox).await
     }
@@ -261,6 +261,9 @@ impl Workspace {
         delta: Delta,
         sandbox: Option<&Sandbox>,
     ) -> Result<()> {
+        if sandbox.is_none() {
+            self.await_sandbox(state, merged).await?;
+        }
         if let Some(sandbox) = sandbox {
             let nodes = merged.iter().filter_map(|path| Some((path.clone(), delta.get(path)?.clone()?)));
             transfer::write_nodes(sandbox, &self.store, nodes.collect()).await?;

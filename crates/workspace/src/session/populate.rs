@@ -195,11 +195,16 @@ impl Workspace {
 
     /// Continues with a sandbox of this session that is still running.
     pub(super) async fn own_rejoin(&self, sandbox: &Sandbox) -> Result<()> {
-        // Otherwise the files' own stamps show which are the host's.
-        if !self.state.lock().await.copies {
+        let is_complete = |state: &SessionState| !state.copies && state.awaited.is_empty();
+        if is_complete(&*self.state.lock().await) {
             return Ok(());
         }
         let mut state = self.state().await?;
+        self.give_awaited(&mut state, sandbox).await?;
+        // Otherwise the files' own stamps show which are the host's.
+        if !state.copies {
+            return Ok(());
+        }
         let tree = tree(&state.base, state.history.delta());
         state.scanner.remember(sandbox, &tree, true).await
     }
@@ -212,6 +217,7 @@ impl Workspace {
         if self.is_transient {
             return Ok(());
         }
+        self.give_awaited(&mut *self.state().await?, sandbox).await?;
         self.settle_copied(sandbox).await?;
         // What came to the host since the other session looked is seen in a copied overlay, with its secrets.
         self.own_refresh(sandbox).await?;
@@ -276,6 +282,7 @@ impl Workspace {
                 home::restore(sandbox, session).await?;
             }
             self.save(BASE, state.base.clone()).await?;
+            self.forget_awaited(&mut state)?;
             self.store.mark(FILLED, &())?;
         }
         Ok(CopyReport { lost, ..report })

@@ -19,6 +19,8 @@ pub const FILLED: &str = "filled.json";
 pub const UNSETTLED: &str = "unsettled.json";
 pub const ORIGIN: &str = "origin.json";
 pub const ACCEPTED: &str = "accepted.json";
+/// Files that an apply has merged while no sandbox was attached, with what one that runs has instead.
+pub const AWAITED: &str = "awaited.json";
 /// The file that lists the ignored paths that the sandbox does not see.
 pub const WITHHELD: &str = "withheld.json";
 pub const APPLIED: &str = "applied.json";

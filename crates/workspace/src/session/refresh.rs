@@ -6,7 +6,7 @@ use super::{Workspace, blocking, shows_host};
 use crate::base::Base;
 use crate::changes::Change;
 use crate::git_directory;
-use crate::host_changes::HostChanges;
+use crate::host_changes::{HostChanges, HostView};
 use crate::host_dir::HostDir;
 use crate::manifest::{Delta, Node, Target};
 use crate::merge::{self, Merged, Ours};
@@ -104,6 +104,11 @@ impl SessionState {
         former.zip(picked).is_some_and(|(former, picked)| former.inode != picked.stamp.inode)
     }
 
+    /// Returns whether the host has something that the sandbox has otherwise and keeps.
+    fn has_conflicts(&self) -> bool {
+        self.view.as_ref().is_some_and(HostView::has_conflicts)
+    }
+
     fn judge(&self, root: &Path, changed: &ChangedPath, before: Option<&Node>, delta: &Delta) -> RefreshStep {
         let (path, now) = (&changed.path, changed.now.as_ref());
         let base = self.base.nodes.get(path);
@@ -198,7 +203,7 @@ impl Workspace {
         // What the sandbox has changed itself since the last look. In an overlay, the host's changes are visible already.
         self.look_at(state, sandbox, &paths.keys().chain(left_out.keys()).cloned().collect()).await?;
         let is_own = |path: &&TreePath| state.history.delta().contains_key(*path);
-        let own = OwnChanges { paths: paths.keys().filter(is_own).cloned().collect(), has_git, replaced };
+        let mut own = OwnChanges { paths: paths.keys().filter(is_own).cloned().collect(), has_git, replaced };
         state.out_of_sight.extend(left_out.clone());
         self.hide_in_overlay(state, sandbox).await?;
         // What has gone from the host may come back, and is to be hidden again then.
@@ -210,7 +215,34 @@ impl Workspace {
         };
         state.base.left_out.extend(left_out.into_iter().filter(|(path, _)| !is_absent(path)));
         let accepted = state.accepted.len();
-        let sorted = self.sort(state, paths, &former, &own).await?;
+        let had_conflicts = state.has_conflicts();
+        let (git, files): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            paths.into_iter().partition(|(path, _)| is_git(path));
+        let sorted = self.sort(state, files, &former, &own).await?;
+        let (mut refreshed, edits) = self.follow(state, sandbox, sorted).await?;
+        // On the user's new branch, a commit would take back what the sandbox does not have of it. On the one that it has, git merges both.
+        own.has_git |= state.has_conflicts();
+        let sorted = self.sort(state, git, &former, &own).await?;
+        refreshed.conflicts.extend(self.follow(state, sandbox, sorted).await?.0.conflicts);
+        if let Some(view) = state.view.as_mut().filter(|view| had_conflicts && !view.has_conflicts()) {
+            view.look_again(is_git);
+        }
+        self.carry_into_checkpoints(state, edits).await?;
+        // It is written after the prompt, which need not wait for it.
+        state.has_unsaved_edits = true;
+        if state.accepted.len() != accepted {
+            self.save(ACCEPTED, state.accepted.clone()).await?;
+        }
+        Ok(refreshed)
+    }
+
+    /// Does what was decided. Returns what became of it, and the user's edits that the base has now.
+    async fn follow(
+        &self,
+        state: &mut SessionState,
+        sandbox: &Sandbox,
+        sorted: Sorted,
+    ) -> Result<(Refreshed, Vec<(TreePath, Change)>)> {
         let Sorted { mut refreshed, taken, merged, mut edits, mut delta } = sorted;
         let mut failed = self.take(state, sandbox, taken).await;
         failed.extend(self.take_both(state, sandbox, merged, &mut delta).await);
@@ -224,13 +256,7 @@ impl Workspace {
         if *history.delta() != delta {
             history.record(delta, &base.nodes, None, &self.store)?;
         }
-        self.carry_into_checkpoints(state, edits).await?;
-        // It is written after the prompt, which need not wait for it.
-        state.has_unsaved_edits = true;
-        if state.accepted.len() != accepted {
-            self.save(ACCEPTED, state.accepted.clone()).await?;
-        }
-        Ok(refreshed)
+        Ok((refreshed, edits))
     }
 
     /// Decides what becomes of each of `paths` that changed on the host, where both sides began with `former`.
@@ -294,9 +320,8 @@ impl Workspace {
                     sorted.taken.push(changed);
                 }
                 (RefreshStep::Shown, Some(view)) => view.forget(&changed.path),
-                (RefreshStep::Know | RefreshStep::Conflict, Some(view)) => {
-                    view.know(&changed.path, changed.stamp())
-                }
+                (RefreshStep::Know, Some(view)) => view.know(&changed.path, changed.stamp()),
+                (RefreshStep::Conflict, Some(view)) => view.keep(&changed.path, changed.stamp()),
                 (_, None) => {}
             }
         }
@@ -416,7 +441,7 @@ impl Workspace {
             let one = vec![(path.clone(), node.clone())];
             if transfer::write_nodes(sandbox, &self.store, one).await.is_err() {
                 if let Some(view) = &mut state.view {
-                    view.know(&path, stamp);
+                    view.keep(&path, stamp);
                 }
                 failed.push(path);
                 continue;
@@ -515,7 +540,7 @@ impl Workspace {
             base.nodes.extend(node.map(|node| (path.clone(), node)));
             base.stamps.extend(stamp.map(|stamp| (path.clone(), stamp)));
             if let Some(view) = view {
-                view.know(path, stamps.get(path).copied().flatten());
+                view.keep(path, stamps.get(path).copied().flatten());
             }
         }
         failed

@@ -46,6 +46,8 @@ pub struct SessionState {
     /// Differences of the host from the base that an apply wrote.
     pub accepted: Delta,
     pub applied: Vec<AppliedRecord>,
+    /// The entries of a running sandbox that differ from what is recorded, because none was attached when that changed.
+    pub awaited: Delta,
     /// The differences from the base that no prompt under way has made, where the sandbox writes straight into the host's
     /// tree.
     pub before_prompt: Delta,
@@ -88,6 +90,7 @@ impl SessionState {
             origin: Delta::new(),
             accepted: Delta::new(),
             applied: Vec::new(),
+            awaited: Delta::new(),
             before_prompt: Delta::new(),
             skipped: Skipped::default(),
         }
