@@ -499,10 +499,13 @@ fn with_two_commits() -> (Agent, PathBuf) {
     (call, root)
 }
 
+/// Commits with the index of the commit before.
+const STALE: &str = "git read-tree HEAD~1 && echo own > own && git add own && commit -m own";
+
 /// A commit with the index of a former one takes back what was committed since, and a merge takes that over without a word.
 #[test]
 fn commits_that_would_take_back_what_the_user_committed_are_refused() {
-    let stale = "git read-tree HEAD~1 && echo own > own && git add own && commit -m own";
+    let stale = STALE;
     let all = "f, gone, link (removed), new (removed), script";
     let side = "git checkout -q -b side HEAD~1 && echo 3 > side && git add side && commit -m side && git checkout -q main";
     let merge = "git merge -q --no-commit side && git read-tree HEAD~1 && git add side && commit -m merge";
@@ -559,6 +562,10 @@ fn commits_that_would_take_back_what_the_user_committed_are_refused() {
         refused(take(&ran, "work"), 2, &why);
         assert_eq!(host(&root, "git branch --list work"), "", "{script}, {later}");
     }
+}
+
+#[test]
+fn what_commits_would_take_back_is_found_in_a_shallow_clone() {
     let call = agent();
     let root = call.workspace().to_owned();
     let origin = "git init -q -b main ../origin && cd ../origin && echo 1 > f && git add . && commit -m first && echo 2 > f && commit -am second";
@@ -568,7 +575,7 @@ fn commits_that_would_take_back_what_the_user_committed_are_refused() {
             "{origin} && cd - && git clone -q --depth 1 \"file://$(dirname \"$PWD\")/origin\" . && echo 3 > f && commit -am third"
         ),
     );
-    let ran = session(call, stale);
+    let ran = session(call, STALE);
     refused(take(&ran, "work"), 2, "to merge them would change what the session has not changed: f\n");
 }
 
