@@ -80,10 +80,13 @@ pub struct ArgumentSyntax {
     path: String,
     row: Option<&'static ArgumentRow>,
     is_known: bool,
+    /// Set if it may have more options than the program that it is like.
+    has_more: bool,
 }
 
 impl ArgumentSyntax {
     pub fn of(program: &str) -> Self {
+        let has_more = usual_name(program) != program;
         let program = usual_name(program);
         let known = TABLE.rows.get_key_value(program);
         Self {
@@ -91,7 +94,13 @@ impl ArgumentSyntax {
             path: program.to_owned(),
             row: known.map(|(_, row)| row),
             is_known: known.is_some(),
+            has_more,
         }
+    }
+
+    /// Returns whether it may have more options than are known.
+    pub fn has_more(&self) -> bool {
+        self.has_more || !self.is_known
     }
 
     /// What the next operands are. Those of a subcommand that is not known are taken for alike.
@@ -115,6 +124,15 @@ impl ArgumentSyntax {
         self.row = TABLE.rows.get(self.path.as_str());
     }
 
+    /// The letters of a group of options up to the first one that takes a value: the rest is that value.
+    pub fn letters<'w>(&self, group: &'w str) -> &'w str {
+        let everywhere = TABLE.everywhere.get(self.program).into_iter().flatten();
+        let valued = || self.row.into_iter().flat_map(|row| &row.valued).chain(everywhere.clone());
+        let is_valued = |letter: char| valued().any(|known| *known == format!("-{letter}"));
+        let first = group.char_indices().find(|(_, letter)| is_valued(*letter));
+        first.map_or(group, |(at, letter)| &group[..at + letter.len_utf8()])
+    }
+
     /// Returns whether an option takes the next word as its value; nothing where that is not known.
     pub fn takes_next(&self, option: &str) -> Option<bool> {
         if option.contains('=') {
@@ -125,7 +143,7 @@ impl ArgumentSyntax {
         if valued().any(|known| *known == option) {
             return Some(true);
         }
-        let is_complete = self.row.is_some_and(|row| !row.valued.contains(&"?"));
+        let is_complete = !self.has_more && self.row.is_some_and(|row| !row.valued.contains(&"?"));
         let otherwise = is_complete.then_some(false);
         if option.starts_with("--") {
             let is_beginning = valued().any(|known| known.starts_with(option));

@@ -26,7 +26,8 @@ pub fn is_same_resource(given: &str, wanted: &str) -> bool {
     let given: Vec<_> = resources(given).collect();
     resources(wanted).any(|(wanted, object)| {
         given.iter().any(|(types, name)| {
-            wanted.iter().any(|plural| types.contains(plural))
+            // All that belongs to a category.
+            wanted.iter().all(|plural| types.contains(plural))
                 && object.is_none_or(|object| *name == Some(object))
         })
     })
@@ -81,6 +82,7 @@ mod tests {
         for given in ["svc", "podtemplates", "svc/pod", "svc,cm", "secret", ""] {
             assert!(!is_same_resource(given, "pod"), "{given}");
         }
+        assert!(is_same_resource("all", "all") && !is_same_resource("pods", "all"));
         assert!(is_same_resource("secrets/x", "secret/x") && !is_same_resource("secrets/y", "secret/x"));
         assert!(is_same_resource("widgets.example.com", "widget") && is_same_resource("policies", "policy"));
     }

@@ -15,6 +15,7 @@ mod modes;
 mod name_pattern;
 mod operands;
 mod other_names;
+mod pathspecs;
 mod pattern;
 mod program;
 #[cfg(feature = "grammars")]

@@ -17,6 +17,8 @@ pub struct Wanted {
     behind: Likeness,
     /// The kind of those behind the fixed ones.
     kind: Operands,
+    /// Set if the program may have more options than are known.
+    has_more: bool,
     is_push: bool,
 }
 
@@ -28,14 +30,14 @@ impl Wanted {
             syntax.below(texts[fixed]);
             fixed += 1;
         }
-        let kind = syntax.operands();
+        let (kind, has_more) = (syntax.operands(), syntax.has_more());
         let is_push = program == "git" && texts.first() == Some(&"push");
         let (named, rest) = texts.split_at(fixed);
         let texts: Vec<String> =
             named.iter().map(|text| (*text).to_owned()).chain(objects(kind, rest)).collect();
         let fixed = if kind == Operands::Runs { texts.len() } else { fixed };
         let behind = if kind == Operands::Unknown { Likeness::Maybe } else { Likeness::Yes };
-        Self { program: program.to_owned(), texts, fixed, behind, kind, is_push }
+        Self { program: program.to_owned(), texts, fixed, behind, kind, has_more, is_push }
     }
 
     /// Reads the arguments in every way at once: a word behind an option may be its value or an operand.
@@ -69,8 +71,8 @@ impl Wanted {
                 matched[n + 1] = matched[n + 1].max(matched[n].min(here));
                 let passed_by = match role {
                     _ if n >= self.fixed && self.behind == Likeness::Yes => Likeness::Yes,
-                    // Of a program that nothing is known of, either is as likely: what a rule denies is not let through.
-                    None if self.kind == Operands::Unknown => Likeness::Yes,
+                    // Of a program of which not all is known, either is as likely: what a rule denies is not let through.
+                    None if self.has_more => Likeness::Yes,
                     None => Likeness::Maybe,
                     _ if n >= self.fixed => self.behind,
                     _ => Likeness::No,

@@ -1,12 +1,13 @@
 //! A command as a rule names it: the program, with words that it is called with.
 
-use super::arguments::{ArgumentSyntax, Operands};
+use super::arguments::{ArgumentSyntax, Operands, usual_name};
 use super::findings::Word;
 use super::implied::{implied, implied_by_operands};
 use super::likeness::Likeness;
 use super::modes::is_same_mode;
 use super::operands::Wanted;
 use super::other_names;
+use super::pathspecs;
 use super::program::{base_name, is_program};
 use super::spellings::{Flag, is_signal_value};
 use super::usual_words::in_usual_words;
@@ -85,13 +86,43 @@ impl SimplePattern {
             _ => arguments,
         };
         let arguments = self.with_implied(in_usual_words(&self.program, arguments));
-        let likeness = |flag: &str| self.option(flag).likeness(&arguments);
+        // A switch that is turned off is not given, unless a rule is about that.
+        let is_off = |word: &Word| word.fixed && word.is_flag() && word.text.ends_with("=false");
+        let names_off = self.operands.iter().any(|operand| operand.text == "false");
+        let arguments = match !names_off && arguments.iter().any(is_off) {
+            true => arguments.iter().filter(|word| !is_off(word)).cloned().collect(),
+            false => arguments,
+        };
+        let own = self.own_arguments(&arguments);
+        let likeness = |flag: &str| self.option(flag).likeness(own);
         let named = self.names().into_iter().map(|(operands, flags)| {
             let flags = flags.into_iter().map(likeness);
             flags.chain([self.operands_likeness(&operands, &arguments)]).min()
         });
         let flags = self.flags.iter().map(|flag| likeness(flag));
         flags.chain([named.max().flatten().unwrap_or(Likeness::No)]).min().unwrap_or(Likeness::No)
+    }
+
+    /// The arguments without those of the program in a container, behind its image.
+    fn own_arguments<'w>(&self, arguments: &'w [Word]) -> &'w [Word] {
+        let mut syntax = ArgumentSyntax::of(&self.program);
+        if usual_name(&self.program) != "docker" {
+            return arguments;
+        }
+        let mut is_value = Some(false);
+        for (at, word) in arguments.iter().enumerate() {
+            if word.is_flag() {
+                is_value = syntax.takes_next(&word.text);
+                continue;
+            }
+            match is_value.replace(false) {
+                Some(false) if !word.fixed => return arguments,
+                Some(false) if syntax.operands() == Operands::Runs => return &arguments[..=at],
+                Some(false) if syntax.operands() == Operands::Commands => syntax.below(&word.text),
+                _ => {}
+            }
+        }
+        arguments
     }
 
     /// The operands with each name that the subcommand has, and the options that such a name needs.
@@ -193,13 +224,28 @@ fn all_operands(wanted: &[&str], arguments: &[Word]) -> Likeness {
 /// Returns whether an operand of a program is the wanted one; a path may be written with more slashes and dots, and a mode in other ways.
 pub(super) fn is_same(program: &str, given: &str, wanted: &str) -> bool {
     given == wanted
-        // Some servers take a method in any case.
-        || program == "curl" && given.eq_ignore_ascii_case(wanted)
+        // Some servers take a method in any case, and so does GitHub.
+        || matches!(program, "curl" | "gh") && given.eq_ignore_ascii_case(wanted)
+        || program == "git" && pathspecs::names(given, wanted)
+        || matches!(program, "chown" | "chgrp") && is_same_owner(given, wanted)
+        // A pod may have its type in front where a pod is meant without it.
+        || matches!(program, "kubectl" | "oc") && given.split_once('/').is_some_and(|(_, name)| name == wanted)
         || TAKE_MODES.contains(&program) && is_same_mode(given, wanted)
         || !given.is_empty() && is_same_path(given, wanted)
 }
 
-fn is_same_path(given: &str, wanted: &str) -> bool {
+/// Returns whether `given`, a user, a group behind a colon or both, has all that `wanted` names.
+fn is_same_owner(given: &str, wanted: &str) -> bool {
+    let parts = |owner: &str| {
+        let (user, group) = owner.split_once(':').unwrap_or((owner, ""));
+        [user, group].map(|name| if name == "0" { "root".to_owned() } else { name.to_owned() })
+    };
+    let (given, wanted) = (parts(given), parts(wanted));
+    wanted.iter().any(|name| !name.is_empty())
+        && wanted.iter().zip(&given).all(|(wanted, given)| wanted.is_empty() || wanted == given)
+}
+
+pub(super) fn is_same_path(given: &str, wanted: &str) -> bool {
     let parts = |path: &str| {
         let mut parts: Vec<String> = Vec::new();
         for part in path.split('/') {

@@ -1,5 +1,6 @@
 //! The spellings of an option that a rule names.
 
+use super::arguments::{ArgumentSyntax, Operands};
 use super::findings::Word;
 use super::likeness::Likeness;
 use super::simple_pattern::is_same;
@@ -115,8 +116,8 @@ impl Flag<'_> {
         let among = |words: &[Word]| {
             let at = |(at, word): (usize, &Word)| {
                 let spelled = |spelling: &&str| {
-                    let joined = value_in(&word.text, spelling).map(|joined| of(word, joined));
-                    let next = words.get(at + 1).filter(|_| is_written(word, spelling));
+                    let joined = self.value_in(&word.text, spelling).map(|joined| of(word, joined));
+                    let next = words.get(at + 1).filter(|_| self.is_written(word, spelling));
                     joined.max(next.map(|next| of(next, &next.text)))
                 };
                 spellings.iter().filter_map(spelled).max()
@@ -140,8 +141,8 @@ impl Flag<'_> {
         let takes_next = |at: usize, option: &str| {
             let word = &arguments[at];
             let is_open = |next: &Word| !next.fixed;
-            value_in(&word.text, option).is_some() && !word.fixed
-                || is_written(word, option) && arguments.get(at + 1).is_some_and(is_open)
+            self.value_in(&word.text, option).is_some() && !word.fixed
+                || self.is_written(word, option) && arguments.get(at + 1).is_some_and(is_open)
         };
         let is_number =
             |spelling: &str| spelling.len() > 1 && spelling[1..].bytes().all(|byte| byte.is_ascii_digit());
@@ -165,7 +166,7 @@ impl Flag<'_> {
         arguments.iter().enumerate().any(|(at, word)| {
             let next = arguments.get(at + 1).is_some_and(|next| is_it(&next.text));
             let has_value = |option: &str| {
-                value_in(&word.text, option).is_some_and(is_it) || next && is_written(word, option)
+                self.value_in(&word.text, option).is_some_and(is_it) || next && self.is_written(word, option)
             };
             word.is_flag() && (is_it(&word.text[1..]) || self.signal_options().any(has_value))
         })
@@ -175,7 +176,7 @@ impl Flag<'_> {
     fn names_signal(self, arguments: &[Word]) -> bool {
         arguments.iter().filter(|word| word.is_flag()).any(|word| {
             let flag = word.text.as_str();
-            let is_signal = self.signal_options().any(|option| is_written(word, option));
+            let is_signal = self.signal_options().any(|option| self.is_written(word, option));
             let sends_none = NO_SIGNAL
                 .iter()
                 .any(|(program, options)| *program == self.program && options.contains(&flag));
@@ -209,20 +210,20 @@ impl Flag<'_> {
     /// Returns whether it is among the arguments, in any of its spellings.
     fn is_given(self, arguments: &[Word]) -> bool {
         self.spellings().any(|spelling| match spelling.split_once(' ') {
-            None => arguments.iter().any(|word| is_written(word, spelling)),
+            None => arguments.iter().any(|word| self.is_written(word, spelling)),
             Some((first, second)) if second.starts_with('-') => {
                 [first, second].iter().all(|flag| Flag { flag, ..self }.is_given(arguments))
             }
             Some((option, value)) => arguments.iter().enumerate().any(|(at, word)| {
                 let next = arguments.get(at + 1).is_some_and(|next| next.text == value);
-                value_in(&word.text, option) == Some(value) || next && is_written(word, option)
+                self.value_in(&word.text, option) == Some(value) || next && self.is_written(word, option)
             }),
         })
     }
 
     /// Returns whether a word may hold it, in any of its spellings.
     pub fn is_in(self, word: &Word) -> bool {
-        self.spellings().any(|spelling| is_written(word, spelling))
+        self.spellings().any(|spelling| self.is_written(word, spelling))
     }
 
     /// Returns what is joined to it in a word that it is for sure: written whole, or behind no letters but `switches`.
@@ -248,6 +249,47 @@ impl Flag<'_> {
         self.spellings().any(is_it)
     }
 
+    /// Returns whether a word is an option, in a group of letters, or with its value. A long one counts by its beginning too, as programs take
+    /// it.
+    fn is_written(&self, word: &Word, flag: &str) -> bool {
+        let given = word.text.split('=').next().unwrap_or_default();
+        let is_long = given == flag || given.len() > 2 && given.starts_with("--") && flag.starts_with(given);
+        let is_in_group = || {
+            !given.starts_with("--")
+                && single_letters(flag).is_some_and(|letters| self.has_letters(&word.text, letters))
+        };
+        word.is_flag() && (is_long || is_in_group())
+    }
+
+    /// Returns whether a group of options has these letters before the value of one of them.
+    fn has_letters(&self, group: &str, letters: &str) -> bool {
+        let group = group.strip_prefix('-').unwrap_or(group);
+        group.contains(letters) && {
+            let mut syntax = ArgumentSyntax::of(self.program);
+            for name in self.subcommand.split(' ').filter(|name| !name.is_empty()) {
+                if syntax.operands() == Operands::Commands {
+                    syntax.below(name);
+                }
+            }
+            syntax.letters(group).contains(letters)
+        }
+    }
+
+    /// The value that is joined to an option: of `-sXPOST` and `-X`, POST.
+    fn value_in<'w>(&self, word: &'w str, flag: &str) -> Option<&'w str> {
+        match (word.strip_prefix("--"), single_letters(flag)) {
+            (Some(_), _) => word
+                .split_once('=')
+                .filter(|(name, _)| name.len() > 2 && flag.starts_with(name))
+                .map(|(_, value)| value),
+            (None, Some(letter)) => {
+                let (_, value) = word.strip_prefix('-')?.split_once(letter)?;
+                self.has_letters(word, letter).then_some(value)
+            }
+            (None, None) => None,
+        }
+    }
+
     fn spellings(&self) -> impl Iterator<Item = &str> {
         let is_of = |row: &&Row| {
             row.subcommand.is_none_or(|subcommand| subcommand == self.subcommand)
@@ -265,29 +307,6 @@ impl Flag<'_> {
 /// Returns whether the shell may put in a negative number.
 fn may_be_negative(word: &Word) -> bool {
     !word.fixed && !matches!(word.text.as_str(), "$!" | "${!}" | "$$" | "${$}" | "$?" | "$#")
-}
-
-/// Returns whether a word is an option, in a group of letters, or with its value. A long one counts by its beginning too, as programs take it.
-fn is_written(word: &Word, flag: &str) -> bool {
-    let given = word.text.split('=').next().unwrap_or_default();
-    let is_long = given == flag || given.len() > 2 && given.starts_with("--") && flag.starts_with(given);
-    let is_in_group = || {
-        single_letters(flag)
-            .is_some_and(|letters| !given.starts_with("--") && word.text[1..].contains(letters))
-    };
-    word.is_flag() && (is_long || is_in_group())
-}
-
-/// The value that is joined to an option: of `-sXPOST` and `-X`, POST.
-fn value_in<'w>(word: &'w str, flag: &str) -> Option<&'w str> {
-    match (word.strip_prefix("--"), single_letters(flag)) {
-        (Some(_), _) => word
-            .split_once('=')
-            .filter(|(name, _)| name.len() > 2 && flag.starts_with(name))
-            .map(|(_, value)| value),
-        (None, Some(letter)) => Some(word.strip_prefix('-')?.split_once(letter)?.1),
-        (None, None) => None,
-    }
 }
 
 /// Returns whether a word behind this option of the program is a signal.

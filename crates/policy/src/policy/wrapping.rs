@@ -113,6 +113,9 @@ fn starts(program: &str, syntax: &ArgumentSyntax, arguments: &[Word], operands: 
             if takes != Some(true) {
                 ways.push((at + 1, operands));
             }
+            if matches!(arguments.get(at + 1).map(|next| next.text.as_str()), Some("true" | "false")) {
+                ways.push((at + 2, operands));
+            }
             if takes != Some(false) {
                 ways.extend((1..=values).map(|values| (at + 1 + values, operands)));
             }

@@ -31,9 +31,9 @@ const INTERPRETERS: [Interpreter; 6] = [
         takes_script: false,
     },
     Interpreter {
-        names: &["npx", "npm", "pnpm", "pnpx", "mise", "doppler"],
+        names: &["npx", "npm", "pnpm", "pnpx", "mise", "doppler", "vagrant", "nix-shell"],
         language: Language::Shell,
-        code: &["-c", "--call", "--command"],
+        code: &["-c", "--call", "--command", "--run"],
         module: &[],
         takes_script: false,
     },
@@ -356,17 +356,26 @@ fn with_blank(words: &[Word]) -> Option<String> {
 }
 
 /// Returns what `env` divides into a command: `-S X`, `-SX`, `-vS X`, `--split-string X`, and the beginnings of that name.
+/// What `env -S` divides, with the words behind it.
 fn split_strings(words: &[Word]) -> impl Iterator<Item = String> {
-    words.iter().enumerate().filter_map(|(at, word)| {
-        let next = || words.get(at + 1).map(|word| word.text.clone());
+    let with_rest = |text: String, at: usize| {
+        let quoted = words.get(at..).unwrap_or_default().iter().map(|word| match word.fixed {
+            true => format!(" '{}'", word.text.replace('\'', "'\\''")),
+            false => format!(" {}", word.text),
+        });
+        [text].into_iter().chain(quoted).collect::<String>()
+    };
+    words.iter().enumerate().filter_map(move |(at, word)| {
+        let next = || words.get(at + 1).map(|word| with_rest(word.text.clone(), at + 2));
         if let Some(long) = word.text.strip_prefix("--") {
             let (name, value) =
                 long.split_once('=').map_or((long, None), |(name, value)| (name, Some(value)));
             let is_it = name.starts_with('s') && "split-string".starts_with(name);
-            return if is_it { value.map(str::to_owned).or_else(next) } else { None };
+            let value = value.map(|value| with_rest(value.to_owned(), at + 1));
+            return if is_it { value.or_else(next) } else { None };
         }
         let (_, value) = word.text.strip_prefix('-')?.split_once('S')?;
-        if value.is_empty() { next() } else { Some(value.to_owned()) }
+        if value.is_empty() { next() } else { Some(with_rest(value.to_owned(), at + 1)) }
     })
 }
 
