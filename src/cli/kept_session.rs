@@ -215,6 +215,9 @@ pub async fn attach(machine: &Arc<Machine>, id: &str, options: &Options) -> Resu
     }
     let backend = by_name(&history.sandbox.backend, machine).await?;
     let sandbox = crate::session::attach(backend.as_ref(), &id).await?;
+    if let Some(workspace) = Workspace::load(&store.dir(&id), Arc::clone(machine)).await? {
+        workspace.give_awaited(&sandbox).await?;
+    }
     let root = Path::new(&history.workspace);
     let inside = own_place(backend.as_ref(), root);
     Ok(sandbox.with_place(root, inside.as_deref(), Path::new(&history.directory)))

@@ -614,3 +614,82 @@ fn a_held_directory_that_the_user_renames_ends_no_prompt() {
         assert!(seen.contains("2\n") && !seen.contains("C4NARY"), "{seen}");
     }
 }
+
+/// What is run in a kept sandbox by hand had the file from before.
+#[test]
+fn a_command_in_a_kept_sandbox_has_what_an_apply_has_merged() {
+    for mode in ["copy", "overlay"] {
+        let call = agent().file("f", "1\n2\n3\n4\n5\n6\n7\n8\n9\n");
+        let kept = Kept::begin(call, mode, "sed -i s/9/own/ f");
+        host(&kept.root, "sed -i s/1/users/ f");
+        kept.agent(&["apply", &kept.id, "--yes"]).expect_code(0);
+        let seen = kept.agent(&["exec", "--session", &kept.id, "--", "cat", "f"]).expect_code(0);
+        assert!(
+            seen.stdout.starts_with("users\n2\n") && seen.stdout.ends_with("8\nown\n"),
+            "{mode}: {}",
+            seen.stdout
+        );
+    }
+}
+
+/// The merged file was written into the sandbox before anybody asked what is in it.
+#[test]
+fn an_apply_merges_no_secret_into_the_sandbox() {
+    for mode in ["copy", "overlay"] {
+        let lines: String = (0..20).map(|n| format!("a{n}=1\n")).collect();
+        let call = agent().file(".npmrc", &lines);
+        let mut kept = Kept::begin(call, mode, "sed -i s/a15=1/a15=2/ .npmrc");
+        host(
+            &kept.root,
+            "echo '//registry.npmjs.org/:_authToken=npm_C4NARYC4NARYC4NARYC4NARYC4NARYC4NARY' >> .npmrc",
+        );
+        let applied = kept.agent(&["apply", &kept.id, "--yes"]);
+        let seen = kept.runs("cat .npmrc; true");
+        assert!(!seen.contains("C4NARY"), "{mode}: {seen}");
+        assert!(fs::read_to_string(kept.root.join(".npmrc")).expect("it").contains("C4NARY"));
+        let applied = applied.expect_code(7);
+        assert!(
+            applied.stderr.contains("you have added what the sandbox is not to see: .npmrc"),
+            "{}",
+            applied.stderr
+        );
+    }
+}
+
+/// In one process, the repository was broken once the branch was followed again.
+#[test]
+fn the_branch_is_followed_again_when_the_conflict_is_over() {
+    let inside = "git log --oneline | wc -l; git fsck; git status --short";
+    for mode in ["copy", "overlay"] {
+        let answers = ["First.", "Second.", "Third.", "Fourth."];
+        let commands = ["sed -i s/5/own/ f", inside, "sed -i s/own/users/ f", inside];
+        let script = answers.iter().zip(commands).fold(endpoint(), |model, (answer, command)| {
+            model.tool_call("run_commands", json!({ "command": command })).text(answer)
+        });
+        let model = script.start();
+        let call = terminal().endpoint(&model).file("f", "1\n5\n").file("g", "1\n");
+        let root = call.directory("workspace");
+        host(&root, "git init -q .; git add .; git commit -qm first");
+        let mut terminal = call.args(["--sandbox", "local", "--workspace-mode", mode]).start();
+        for answer in answers {
+            terminal.wait_for_prompt();
+            terminal.type_line("go");
+            terminal.wait_for(answer);
+            match answer {
+                "First." => host(&root, "sed -i s/5/users/ f; echo 2 > g; git commit -qam users"),
+                "Second." => host(&root, "echo 3 > g; git commit -qam more; git gc -q"),
+                _ => {}
+            }
+        }
+        terminal.wait_for_prompt();
+        terminal.type_line("/exit");
+        terminal.wait();
+        let results: Vec<String> = (model.last().messages().iter())
+            .filter(|message| message["role"] == "tool")
+            .map(|message| message["content"].to_string())
+            .collect();
+        assert!(results[1].contains("1\\n"), "{mode}: {results:?}");
+        assert!(results[3].contains("3\\n") && !results[3].contains("error"), "{mode}: {results:?}");
+        assert!(!results[3].contains(" M "), "{mode}: {results:?}");
+    }
+}

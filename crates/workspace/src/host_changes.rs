@@ -33,7 +33,7 @@ pub struct HostView {
     /// conflict and the user knows. `None` for one that is gone.
     known: BTreeMap<TreePath, Option<Stamp>>,
     /// Those of them that the sandbox has otherwise, and that it keeps.
-    conflicts: BTreeSet<TreePath>,
+    conflicts: BTreeMap<TreePath, Option<Stamp>>,
     /// Watches on all of `directories`.
     watch: Option<HostWatch>,
     /// The time when everything was compared last.
@@ -90,7 +90,7 @@ impl HostView {
     /// Notes that the sandbox keeps its own of what the host has at `path`.
     pub fn keep(&mut self, path: &TreePath, stamp: Option<Stamp>) {
         self.know(path, stamp);
-        self.conflicts.insert(path.clone());
+        self.conflicts.insert(path.clone(), stamp);
     }
 
     /// Forgets what was noted: the base has it now.
@@ -99,17 +99,28 @@ impl HostView {
         self.conflicts.remove(path);
     }
 
-    /// Returns whether the sandbox keeps its own of something that the host has otherwise.
-    pub fn has_conflicts(&self) -> bool {
-        !self.conflicts.is_empty()
+    /// Returns what the sandbox keeps its own of, though the host has it otherwise, as it was seen there.
+    pub fn conflicts(&self) -> &BTreeMap<TreePath, Option<Stamp>> {
+        &self.conflicts
+    }
+
+    /// Returns whether something that needed no attention is to be looked at once more.
+    pub fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
     }
 
     /// Has the next refresh look once more at what of `is_wanted` needed no attention.
     pub fn look_again(&mut self, is_wanted: impl Fn(&TreePath) -> bool) {
-        let (again, known) =
-            std::mem::take(&mut self.known).into_iter().partition(|(path, _)| is_wanted(path));
-        self.known = known;
-        self.pending.extend(BTreeMap::into_keys(again));
+        let again: Vec<TreePath> = self.known.keys().filter(|path| is_wanted(path)).cloned().collect();
+        for path in again {
+            self.known.remove(&path);
+            // What the base does not have is found by listing.
+            for above in path.ancestors() {
+                self.directories.remove(&above);
+                self.pending.insert(above);
+            }
+            self.pending.insert(path);
+        }
     }
 
     /// Returns whether everything is to be compared ahead of the next refresh.
@@ -153,6 +164,10 @@ impl HostView {
         let open = open_root(root)?;
         let mut changes = HostChanges::default();
         let mut listed = BTreeSet::new();
+        // The sandbox may have given way since.
+        let conflicts = self.conflicts.clone();
+        self.known.retain(|path, _| !conflicts.contains_key(path));
+        self.pending.extend(conflicts.into_keys());
         let now = stat(&open, Path::new("")).map(|stat| Stamp::from(&stat));
         let touched = self.touched(root, now);
         if self.root != now {
@@ -370,6 +385,12 @@ fn stat(root: &OwnedFd, path: &Path) -> Option<Stat> {
         true => rustix::fs::fstat(root).ok(),
         false => rustix::fs::statat(root, path, AtFlags::SYMLINK_NOFOLLOW).ok(),
     }
+}
+
+/// The file at `path` of the tree `root` as it is now, as a selection picks it.
+pub fn picked_now(root: &Path, path: &TreePath) -> Option<Picked> {
+    let open = open_root(root).ok()?;
+    stat(&open, path.as_path()).and_then(pick).map(|picked| *picked)
 }
 
 /// A file as a selection picks it. Anything else is found by listing its directory again.

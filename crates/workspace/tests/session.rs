@@ -616,6 +616,34 @@ async fn another_process_continues_where_the_first_stopped() {
     assert!(error.to_string().contains("a: it changed on the host"), "{error}");
 }
 
+/// What a job of the sandbox did to a file that an apply had merged on the host alone was dropped, and the user's line with it.
+#[tokio::test]
+async fn what_the_sandbox_has_otherwise_than_an_apply_merged_it_is_a_conflict() {
+    let lines = (1..10).map(|n| format!("line {n}\n")).collect::<String>();
+    for job in ["sed -i 's/line 1$/other/' f", "rm f", "rm f; mkdir f", "mkdir o; mv d o; ln -s o/d d"] {
+        let session = Session::start(host(&[("f", &lines), ("d/f", &lines)])).await;
+        session.turn("sed -i 's/line 9/own/' f d/f").await;
+        for name in ["f", "d/f"] {
+            fs::write(session.host(name), lines.replacen("line 1", "users", 1)).unwrap();
+        }
+        let changes = session.changes().await;
+        session.workspace.apply(&changes, None).await.unwrap();
+        session.guest.sh(job).await;
+        let directory = session.home.path().join("sessions/s1");
+        let again = Workspace::load(&directory, machine()).await.unwrap().unwrap();
+        again.rejoin(&session.guest.sandbox).await.unwrap();
+        let refreshed = again.refresh(&session.guest.sandbox).await.unwrap();
+        let (name, other) = if job.starts_with("mkdir o") { ("d/f", "f") } else { ("f", "d/f") };
+        let conflicts: Vec<String> = refreshed.conflicts.iter().map(ToString::to_string).collect();
+        assert_eq!(conflicts, [name], "{job}");
+        let inside = fs::read_to_string(session.guest.path(other)).unwrap();
+        assert!(inside.starts_with("users\n") && inside.ends_with("own\n"), "{job}: {inside}");
+        let changes = again.changes(&session.guest.sandbox).await.unwrap();
+        let error = again.apply(&changes, None).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Conflict, "{job}: {error}");
+    }
+}
+
 #[tokio::test]
 async fn a_workspace_as_it_began_has_what_is_kept_of_it() {
     let session = Session::start(host(&[("edited", "1\n"), ("gone", "1\n"), ("kept", "kept\n")])).await;

@@ -4,14 +4,15 @@
 
 use super::Workspace;
 use super::branch::merge_changes;
-use super::records::AWAITED;
+use super::records::{ACCEPTED, AWAITED};
 use super::state::SessionState;
 use crate::changes::Change;
 use crate::manifest::Node;
+use crate::transfer::inside;
 use crate::tree_path::TreePath;
 use agent_base::error::Result;
-use agent_sandbox::Sandbox;
-use std::collections::BTreeMap;
+use agent_sandbox::{EntryKind, Sandbox};
+use std::collections::{BTreeMap, BTreeSet};
 
 impl SessionState {
     /// What the sandbox has at `path`, by the last record.
@@ -32,7 +33,7 @@ impl Workspace {
     }
 
     /// Gives a sandbox that has run on the files that it has not got. What it has changed in them since is merged.
-    pub(super) async fn give_awaited(&self, state: &mut SessionState, sandbox: &Sandbox) -> Result<()> {
+    pub(super) async fn give_to(&self, state: &mut SessionState, sandbox: &Sandbox) -> Result<()> {
         if state.awaited.is_empty() {
             return Ok(());
         }
@@ -40,12 +41,44 @@ impl Workspace {
             (path.clone(), Change { before: before.clone(), after: state.recorded(path) })
         };
         let changes: BTreeMap<TreePath, Change> = state.awaited.iter().map(change).collect();
-        merge_changes(sandbox, &self.store, changes).await?;
+        let mut left = BTreeSet::new();
+        for path in changes.keys() {
+            if !is_below_directories(sandbox, path).await {
+                left.insert(path.clone());
+            }
+        }
+        let changes = changes.into_iter().filter(|(path, _)| !left.contains(path)).collect();
+        let merge = merge_changes(sandbox, &self.store, changes).await?;
+        left.extend(merge.conflicts.into_iter().map(|conflict| conflict.path));
+        if !left.is_empty() {
+            // The next look at the host finds that the sandbox has them otherwise, as it would without the apply.
+            state.accepted.retain(|path, _| !left.contains(path));
+            self.save(ACCEPTED, state.accepted.clone()).await?;
+        }
         self.forget_awaited(state)
+    }
+
+    /// [`Self::give_to`] to a sandbox in which something is to run that is no prompt.
+    pub(super) async fn own_give_awaited(&self, sandbox: &Sandbox) -> Result<()> {
+        if self.state.lock().await.awaited.is_empty() {
+            return Ok(());
+        }
+        self.give_to(&mut *self.state().await?, sandbox).await
     }
 
     /// Notes that the sandbox has all files as they are recorded.
     pub(super) fn forget_awaited(&self, state: &mut SessionState) -> Result<()> {
         if std::mem::take(&mut state.awaited).is_empty() { Ok(()) } else { self.store.remove(AWAITED) }
     }
+}
+
+/// Returns whether nothing but directories is above `path`: below a symlink of the sandbox's lies something else.
+async fn is_below_directories(sandbox: &Sandbox, path: &TreePath) -> bool {
+    for above in path.ancestors() {
+        let found = sandbox.stat(&inside(&above)).await;
+        if !found.is_ok_and(|found| matches!(found.kind, EntryKind::Directory)) {
+            return false;
+        }
+    }
+    true
 }

@@ -6,11 +6,13 @@ use super::{Applied, Workspace, blocking};
 use crate::apply::{HalfWritten, Plan};
 use crate::bare_repository;
 use crate::changes::{Change, ChangeSet};
+use crate::host_changes::picked_now;
 use crate::host_dir::{HostDir, WriteLock};
 use crate::manifest::{Delta, Manifest, Node};
 use crate::merge::{self, Merged, Ours};
 use crate::notices::listed;
 use crate::resolution::{Resolutions, Undecided};
+use crate::select;
 use crate::store::Store;
 use crate::transfer;
 use crate::tree_path::TreePath;
@@ -57,6 +59,7 @@ impl Workspace {
         let mut state = self.state().await?;
         let _lock = self.lock().await?;
         let plan = self.plan(changes, decided).await?;
+        self.refuse_secrets(plan.settled().keys().cloned().collect()).await?;
         let (written, accepted) = (plan.record(), state.accepted.clone());
         let record = AppliedRecord { time, written, accepted, prompt: None };
         let applied = Applied {
@@ -92,13 +95,33 @@ impl Workspace {
         }
         let SessionState { accepted, base, .. } = &mut *state;
         accepted.retain(|path, node| base.nodes.get(path) != node.as_ref());
-        self.save(ACCEPTED, state.accepted.clone()).await?;
-        self.forget_shown(changes)?;
+        // What is accepted and not recorded as merged would count as taken back.
         if !settled.is_empty() {
             let paths: Vec<TreePath> = settled.into_keys().collect();
             self.take_merged(&mut state, &paths, delta, sandbox).await?;
         }
+        self.save(ACCEPTED, state.accepted.clone()).await?;
+        self.forget_shown(changes)?;
         Ok(applied)
+    }
+
+    /// Refuses to merge what holds a secret by now: the sandbox would get it.
+    async fn refuse_secrets(&self, merged: Vec<TreePath>) -> Result<()> {
+        let (root, options) = (self.root.clone(), self.options.clone());
+        let secrets = blocking(move || {
+            let picked: Vec<_> =
+                merged.iter().filter_map(|path| Some((path, picked_now(&root, path)?))).collect();
+            select::left_out_now(&root, &options, picked.iter().map(|(path, picked)| (*path, picked)))
+        });
+        match listed(secrets.await?.keys().map(ToString::to_string), MAX_NAMED) {
+            None => Ok(()),
+            Some(named) => {
+                let why =
+                    format!("not merged, because you have added what the sandbox is not to see: {named}");
+                Err(Error::new(Kind::Conflict, why)
+                    .hint("name the other files to apply only them: agent apply FILE"))
+            }
+        }
     }
 
     pub(super) async fn own_over_host(
@@ -180,7 +203,17 @@ impl Workspace {
         if self.is_in_place() {
             self.forget_written(&mut state, &record)?;
         }
-        let accepted = std::mem::replace(&mut state.accepted, record.accepted.clone());
+        let mut former = record.accepted.clone();
+        // What the user had changed before an apply merged it is the user's, whatever the sandbox has got of it.
+        for (path, change) in &record.written.changes {
+            let known = former.get(path).map_or(state.base.nodes.get(path), Option::as_ref);
+            if change.before.as_ref() != known
+                && change.before.as_ref().is_some_and(|node| !node.is_directory())
+            {
+                former.insert(path.clone(), change.before.clone());
+            }
+        }
+        let accepted = std::mem::replace(&mut state.accepted, former);
         self.save(ACCEPTED, state.accepted.clone()).await?;
         self.save(APPLIED, state.applied.clone()).await?;
         Ok((changes, record, accepted))

@@ -200,7 +200,7 @@ impl Workspace {
             return Ok(());
         }
         let mut state = self.state().await?;
-        self.give_awaited(&mut state, sandbox).await?;
+        self.give_to(&mut state, sandbox).await?;
         // Otherwise the files' own stamps show which are the host's.
         if !state.copies {
             return Ok(());
@@ -217,7 +217,7 @@ impl Workspace {
         if self.is_transient {
             return Ok(());
         }
-        self.give_awaited(&mut *self.state().await?, sandbox).await?;
+        self.give_to(&mut *self.state().await?, sandbox).await?;
         self.settle_copied(sandbox).await?;
         // What came to the host since the other session looked is seen in a copied overlay, with its secrets.
         self.own_refresh(sandbox).await?;

@@ -71,13 +71,20 @@ impl ChangedPath {
 struct OwnChanges {
     /// Those of the paths that changed on the host.
     paths: BTreeSet<TreePath>,
-    /// Set if it had changed its repository when it was recorded last.
+    /// Set if it has changed its repository.
     has_git: bool,
+    /// The files that it keeps its own of, though the host has them otherwise.
+    conflicts: BTreeMap<TreePath, Option<Stamp>>,
     /// Files of the host that others have taken the place of.
     replaced: BTreeSet<TreePath>,
 }
 
 impl OwnChanges {
+    /// Returns whether the repository of one of git's files does not follow the host's.
+    fn keeps_repository(&self, path: &TreePath) -> bool {
+        self.has_git || self.conflicts.keys().any(|conflict| is_of_repository(conflict, path))
+    }
+
     /// Returns whether the sandbox keeps its own of git's, where the host has another by now. Indexes are written by looking.
     fn keeps(&self, path: &TreePath) -> bool {
         is_git(path) && self.paths.contains(path) && path.name() != b"index"
@@ -102,11 +109,6 @@ impl SessionState {
     fn is_other_file(&self, path: &TreePath, picked: Option<&Picked>) -> bool {
         let former = self.base.stamps.get(path);
         former.zip(picked).is_some_and(|(former, picked)| former.inode != picked.stamp.inode)
-    }
-
-    /// Returns whether the host has something that the sandbox has otherwise and keeps.
-    fn has_conflicts(&self) -> bool {
-        self.view.as_ref().is_some_and(HostView::has_conflicts)
     }
 
     fn judge(&self, root: &Path, changed: &ChangedPath, before: Option<&Node>, delta: &Delta) -> RefreshStep {
@@ -145,7 +147,7 @@ impl Workspace {
         let mut state = self.state().await?;
         let refreshed = match state.mount {
             WorkspaceMount::Bind(_) => self.refresh_bound(&mut state, sandbox).await,
-            _ => self.refresh_copy(&mut state, sandbox).await,
+            _ => self.refresh_all_of_copy(&mut state, sandbox).await,
         };
         // Whatever else fails: the prompt goes on.
         let withheld = self.withhold_new(&mut state, sandbox).await;
@@ -189,6 +191,17 @@ impl Workspace {
         Ok(Refreshed { followed, ..Refreshed::default() })
     }
 
+    /// Refreshes once more where repositories are followed again.
+    async fn refresh_all_of_copy(&self, state: &mut SessionState, sandbox: &Sandbox) -> Result<Refreshed> {
+        let mut refreshed = self.refresh_copy(state, sandbox).await?;
+        if state.view.as_ref().is_some_and(HostView::has_pending) {
+            let again = self.refresh_copy(state, sandbox).await?;
+            refreshed.followed.extend(again.followed);
+            refreshed.conflicts.extend(again.conflicts);
+        }
+        Ok(refreshed)
+    }
+
     async fn refresh_copy(&self, state: &mut SessionState, sandbox: &Sandbox) -> Result<Refreshed> {
         let HostChanges { paths, left_out } = self.host_changes(state).await?;
         if paths.is_empty() && left_out.is_empty() && state.out_of_sight.is_empty() {
@@ -196,14 +209,22 @@ impl Workspace {
         }
         let former = |path: &TreePath| (path.clone(), state.base.nodes.get(path).cloned());
         let former: BTreeMap<TreePath, Option<Node>> = paths.keys().map(former).collect();
-        let has_git = state.history.delta().keys().any(git_directory::is_beyond_index);
+        let had_git = state.history.delta().keys().any(git_directory::is_beyond_index);
         let is_replaced =
             |(path, picked): &(&TreePath, &Option<Picked>)| state.is_other_file(path, picked.as_ref());
         let replaced = paths.iter().filter(is_replaced).map(|(path, _)| path.clone()).collect();
         // What the sandbox has changed itself since the last look. In an overlay, the host's changes are visible already.
         self.look_at(state, sandbox, &paths.keys().chain(left_out.keys()).cloned().collect()).await?;
         let is_own = |path: &&TreePath| state.history.delta().contains_key(*path);
-        let mut own = OwnChanges { paths: paths.keys().filter(is_own).cloned().collect(), has_git, replaced };
+        // A process of the sandbox may have committed between the prompts.
+        let has_git = had_git || state.history.delta().keys().any(git_directory::is_beyond_index);
+        let known = state.view.as_ref().map(|view| view.conflicts().clone()).unwrap_or_default();
+        let mut own = OwnChanges {
+            paths: paths.keys().filter(is_own).cloned().collect(),
+            has_git,
+            conflicts: known.clone(),
+            replaced,
+        };
         state.out_of_sight.extend(left_out.clone());
         self.hide_in_overlay(state, sandbox).await?;
         // What has gone from the host may come back, and is to be hidden again then.
@@ -215,18 +236,25 @@ impl Workspace {
         };
         state.base.left_out.extend(left_out.into_iter().filter(|(path, _)| !is_absent(path)));
         let accepted = state.accepted.len();
-        let had_conflicts = state.has_conflicts();
         let (git, files): (BTreeMap<_, _>, BTreeMap<_, _>) =
             paths.into_iter().partition(|(path, _)| is_git(path));
         let sorted = self.sort(state, files, &former, &own).await?;
         let (mut refreshed, edits) = self.follow(state, sandbox, sorted).await?;
         // On the user's new branch, a commit would take back what the sandbox does not have of it. On the one that it has, git merges both.
-        own.has_git |= state.has_conflicts();
+        own.conflicts.extend(state.view.as_ref().map(|view| view.conflicts().clone()).unwrap_or_default());
         let sorted = self.sort(state, git, &former, &own).await?;
         refreshed.conflicts.extend(self.follow(state, sandbox, sorted).await?.0.conflicts);
-        if let Some(view) = state.view.as_mut().filter(|view| had_conflicts && !view.has_conflicts()) {
-            view.look_again(is_git);
+        if let Some(view) = &mut state.view {
+            let is_over = |conflict: &&TreePath| !view.conflicts().contains_key(*conflict);
+            let over: Vec<TreePath> = known.keys().filter(is_over).cloned().collect();
+            if !over.is_empty() {
+                view.look_again(|path| is_git(path) && over.iter().any(|over| is_of_repository(over, path)));
+            }
         }
+        refreshed.conflicts.retain(|path| match (known.get(path), &state.view) {
+            (Some(seen), Some(view)) => view.conflicts().get(path) != Some(seen),
+            _ => true,
+        });
         self.carry_into_checkpoints(state, edits).await?;
         // It is written after the prompt, which need not wait for it.
         state.has_unsaved_edits = true;
@@ -286,7 +314,7 @@ impl Workspace {
                 let is_other = inside.is_some_and(|node| !node.is_directory());
                 state.skipped.rejected.unlisted.contains(above) || !taken.contains(above) && is_other
             };
-            let step = match own.has_git && is_git(path) {
+            let step = match is_git(path) && own.keeps_repository(path) {
                 _ if path.ancestors().any(|above| is_no_directory(&above)) => RefreshStep::Conflict,
                 true if is_shown && git_directory::is_rewritten(&self.root, path) => RefreshStep::Take,
                 true => RefreshStep::Know,
@@ -572,6 +600,12 @@ fn take_into(
         _ => drop(base.stamps.remove(&path)),
     }
     written.push(path);
+}
+
+/// Returns whether a file lies in the work tree of the repository that one of git's files is of.
+fn is_of_repository(file: &TreePath, of_git: &TreePath) -> bool {
+    let names: Vec<&[u8]> = of_git.names().take_while(|name| *name != b".git").collect();
+    file.names().take(names.len()).eq(names)
 }
 
 fn is_git(path: &TreePath) -> bool {

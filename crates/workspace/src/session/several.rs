@@ -175,6 +175,17 @@ impl Workspace {
         Ok(())
     }
 
+    /// Gives a sandbox of this session that runs on what an apply has merged while none was attached. A prompt does so itself.
+    ///
+    /// # Errors
+    /// The sandbox is lost.
+    pub async fn give_awaited(&self, sandbox: &Sandbox) -> Result<()> {
+        for (root, workspace) in self.all() {
+            workspace.own_give_awaited(&Self::inside(root, sandbox)).await?;
+        }
+        Ok(())
+    }
+
     /// Has git in a fresh sandbox count the files of filters as unchanged, before anything runs there.
     pub async fn settle_filtered_files(&self, sandbox: &Sandbox) -> Result<()> {
         for (root, workspace) in self.all() {
