@@ -542,6 +542,12 @@ fn commits_that_would_take_back_what_the_user_committed_are_refused() {
             "git -c user.name=a -c user.email=a@b merge -q --no-edit side",
             "f, link (removed), new (removed), script",
         ),
+        (
+            side,
+            "git -c user.name=a -c user.email=a@b merge -q --no-edit -s ours side",
+            "true",
+            "side (removed)",
+        ),
         // git changes what it writes.
         (crlf, stale, "true", all),
         (crlf, stale, "sed -i s/9/later/ f", all),

@@ -693,3 +693,21 @@ fn the_branch_is_followed_again_when_the_conflict_is_over() {
         assert!(!results[3].contains(" M "), "{mode}: {results:?}");
     }
 }
+
+/// Files followed the user to another branch, and a commit of all of them on the former one passed as long as the other one was checked out.
+#[test]
+fn commits_have_nothing_of_a_branch_that_the_user_checked_out_meanwhile() {
+    for mode in ["copy", "overlay"] {
+        let call = agent().file("f", "1\n5\n").file("g", "1\n").file("k", "1\n");
+        host(
+            call.workspace(),
+            "git init -q .; git add .; git commit -qm first; git checkout -qb feat; sed -i s/5/feat/ f; echo 2 > g; git rm -q k; \
+             git commit -qam feat; git checkout -q -",
+        );
+        let mut kept = Kept::begin(call, mode, "sed -i s/5/own/ f");
+        host(&kept.root, "git checkout -q feat");
+        kept.runs("echo own > own; git add -A; git -c user.name=a -c user.email=a@b commit -qm own");
+        let applied = kept.agent(&["apply", &kept.id, "--yes", "--branch", "own"]).expect_code(2);
+        assert!(applied.stderr.contains("has not changed: g, k (removed)\n"), "{mode}: {}", applied.stderr);
+    }
+}

@@ -125,7 +125,7 @@ impl InnerCommits {
         let subjects = checked.subjects(&range)?;
         let commits = Self { id, subjects, files, repository, checked, pack };
         commits.refuse_overwriting()?;
-        commits.refuse_taking_back(recorded.own)?;
+        commits.refuse_taking_back(recorded, &range)?;
         Ok(commits)
     }
 
@@ -222,12 +222,8 @@ impl InnerCommits {
 
     /// A branch that exists may only grow.
     fn refuse_other_history(&self, branch: &str, reference: &str) -> Result<()> {
-        let common = &self.repository.common;
-        let loose = plain_file::read(&common.join(reference), MAX_REFERENCE, Links::Refuse);
-        let loose = loose.ok().map(|text| String::from_utf8_lossy(text.trim_ascii()).into_owned());
-        let packed = packed(common)?;
-        let is_at = |(_, name): &&(String, String)| *name == reference;
-        let before = loose.or_else(|| packed.iter().find(is_at).map(|(id, _)| id.clone()));
+        let packed = packed(&self.repository.common)?;
+        let before = self.users(reference, &packed);
         let nested = |(_, name): &(String, String)| {
             name.starts_with(&format!("{reference}/")) || reference.starts_with(&format!("{name}/"))
         };
@@ -245,6 +241,14 @@ impl InnerCommits {
                     .hint("name another branch"))
             }
         }
+    }
+
+    /// The user's commit of a reference, which may be among the packed ones.
+    fn users(&self, reference: &str, packed: &[(String, String)]) -> Option<String> {
+        let loose = plain_file::read(&self.repository.common.join(reference), MAX_REFERENCE, Links::Refuse);
+        let loose = loose.ok().map(|text| String::from_utf8_lossy(text.trim_ascii()).into_owned());
+        let is_at = |(_, name): &&(String, String)| *name == reference;
+        loose.or_else(|| packed.iter().find(is_at).map(|(id, _)| id.clone()))
     }
 
     /// The pack first: git looks for packs by their indexes.

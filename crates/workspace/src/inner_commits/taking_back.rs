@@ -4,7 +4,10 @@
 //! not be shown, an index that was restored, a merge that the user began meanwhile), the commit undoes what the user has committed, and a merge
 //! takes that over without a word.
 
-use super::{InnerCommits, LIST_MEMORY, MAX_LISTED, Quarantine, SUBMODULE, SYMLINK, failed, last_commit};
+use super::{
+    InnerCommits, LIST_MEMORY, MAX_LISTED, Quarantine, Recorded, SUBMODULE, SYMLINK, content, failed,
+    last_commit, packed,
+};
 use crate::git_blob::Blob;
 use crate::merge::{self, MAX_MERGE, Unmerged};
 use crate::notices::listed;
@@ -28,9 +31,9 @@ const MAX_NEW: usize = 1_000;
 const BEGINNING: usize = 8_000;
 
 impl InnerCommits {
-    /// Refuses commits of which a merge would change what the user has, in files that the sandbox has as the user has them: in others than
-    /// `own`. A file that the session has changed is its own as a whole. Blocking.
-    pub(super) fn refuse_taking_back(&self, own: &BTreeSet<TreePath>) -> Result<()> {
+    /// Refuses commits of which a merge would change what the user has, in files that the sandbox has as the user has them. A file that the session has changed is its own as a whole. Blocking.
+    pub(super) fn refuse_taking_back(&self, recorded: &Recorded<'_>, range: &[u8]) -> Result<()> {
+        let own = recorded.own;
         let files: BTreeSet<&TreePath> = self.files.all().filter(|path| !own.contains(*path)).collect();
         let Some(head) = last_commit(&self.repository).filter(|_| !files.is_empty()) else { return Ok(()) };
         let checked = &self.checked;
@@ -44,8 +47,7 @@ impl InnerCommits {
         };
         let pairs = files.iter().flat_map(|path| bases.iter().map(|base| (*path, base)));
         let changed: Vec<_> = pairs.filter(is_changed).collect();
-        let paths: BTreeSet<&TreePath> = changed.iter().map(|(path, _)| *path).collect();
-        let mut comparison = Comparison::new(checked, paths)?;
+        let mut comparison = Comparison::new(checked, files.clone())?;
         let mut taken_back = BTreeSet::new();
         for (path, base) in changed {
             if comparison.is_taken_back(path, base.get(path), users.get(path), theirs.get(path))? {
@@ -57,6 +59,23 @@ impl InnerCommits {
             theirs.contains_key(*path) && before.into_iter().all(|commit| !commit.contains_key(*path))
         };
         taken_back.extend(checked.removed_once(&head, files.iter().copied().filter(is_new).collect())?);
+        // The branch that the sandbox has checked out, and the user perhaps not any more.
+        let branch =
+            content(recorded, ".git/HEAD").and_then(|head| head.strip_prefix("ref: ").map(str::to_owned));
+        let is_plain =
+            |name: &String| name.starts_with("refs/heads/") && !name.split('/').any(|part| part == "..");
+        let packed = packed(&self.repository.common)?;
+        let branch = branch
+            .filter(is_plain)
+            .and_then(|name| self.users(&name, &packed))
+            .filter(|branch| *branch != head);
+        let is_elsewhere = branch.is_some();
+        for path in Parents::find(checked, range, &head, is_elsewhere, &files)?.taking_back(&files, &theirs) {
+            // What is not committed was the user's own when it was committed inside.
+            if users.get(path) == theirs.get(path) || !comparison.is_on_host(path, theirs.get(path))? {
+                taken_back.insert(path.clone());
+            }
+        }
         let named = taken_back.iter().map(|path| match theirs.contains_key(path) {
             true => path.to_string(),
             false => format!("{path} (removed)"),
@@ -121,6 +140,72 @@ impl Quarantine {
         let removed = self.run_within(LIST_MEMORY, &arguments, b"")?;
         let removed: BTreeSet<&[u8]> = removed.split(|byte| *byte == 0).collect();
         Ok(files.into_iter().filter(|path| removed.contains(path.as_bytes())).cloned().collect())
+    }
+}
+
+/// The user's commits that commits of the sandbox build on, where one of them is not below the user's last one, or that is of another branch:
+/// what is merged then is not what the user has checked out.
+#[derive(Default)]
+struct Parents {
+    /// The files of each.
+    files: Vec<BTreeMap<TreePath, Blob>>,
+    /// The files of what each has in common with each other.
+    common: Vec<Vec<BTreeMap<TreePath, Blob>>>,
+}
+
+impl Parents {
+    fn find(
+        checked: &Quarantine,
+        range: &[u8],
+        head: &str,
+        is_elsewhere: bool,
+        files: &BTreeSet<&TreePath>,
+    ) -> Result<Self> {
+        let listed = checked.git(&["rev-list", "--boundary", "--stdin"], range)?;
+        let parents: BTreeSet<String> =
+            listed.lines().filter_map(|line| line.strip_prefix('-')).filter_map(object_name).collect();
+        if parents.len() > MAX_BASES {
+            return Err(Error::new(Kind::Limit, "the commits of the sandbox merge too many branches"));
+        }
+        let mut are_below = !is_elsewhere;
+        for parent in &parents {
+            let arguments = ["merge-base", "--is-ancestor", parent, head].map(OsStr::new);
+            are_below &= checked.run_or_code(LIST_MEMORY, &arguments, b"", 1)?.is_some();
+        }
+        if are_below {
+            return Ok(Self::default());
+        }
+        let blobs = |commit: &str| checked.blobs(commit, |path| files.contains(path));
+        let common = |one: &String, other: &String| match checked.merge_bases(one, other)?.first() {
+            Some(base) => blobs(base),
+            None => Ok(BTreeMap::new()),
+        };
+        let row = |one| parents.iter().map(|other| common(one, other)).collect();
+        Ok(Self {
+            files: parents.iter().map(|parent| blobs(parent)).collect::<Result<_>>()?,
+            common: parents.iter().map(row).collect::<Result<_>>()?,
+        })
+    }
+
+    /// Those of `files` that the commits have neither as one of these has them nor as a merge of them would.
+    fn taking_back<'a>(
+        &self,
+        files: &BTreeSet<&'a TreePath>,
+        theirs: &BTreeMap<TreePath, Blob>,
+    ) -> Vec<&'a TreePath> {
+        let is_taken_back = |path: &TreePath| {
+            let (theirs, count) = (theirs.get(path), self.files.len());
+            let of = |n: usize| self.files[n].get(path);
+            let is_kept = |n: usize| {
+                let is_unchanged =
+                    |other| of(other) == theirs || of(other) == self.common[n][other].get(path);
+                of(n) == theirs && (0..count).all(is_unchanged)
+            };
+            // What differs from all of them, which differ themselves, is a merge of lines.
+            let is_merged = (0..count).all(|n| of(n) != theirs) && (1..count).any(|n| of(n) != of(0));
+            count > 0 && !is_merged && !(0..count).any(is_kept)
+        };
+        files.iter().copied().filter(|path| is_taken_back(path)).collect()
     }
 }
 

@@ -58,7 +58,7 @@ impl Workspace {
         self.forget_awaited(state)
     }
 
-    /// [`Self::give_to`] to a sandbox in which something is to run that is no prompt.
+    /// The same before something else than a prompt runs in the sandbox.
     pub(super) async fn own_give_awaited(&self, sandbox: &Sandbox) -> Result<()> {
         if self.state.lock().await.awaited.is_empty() {
             return Ok(());
