@@ -143,6 +143,13 @@ impl ArgumentSyntax {
         if valued().any(|known| *known == option) {
             return Some(true);
         }
+        let is_switch = |option: &str| valued().any(|known| known.strip_prefix('!') == Some(option));
+        let is_letters = !option.starts_with("--") && option.len() > 1;
+        if is_switch(option)
+            || is_letters && option[1..].chars().all(|letter| is_switch(&format!("-{letter}")))
+        {
+            return Some(false);
+        }
         let is_complete = !self.has_more && self.row.is_some_and(|row| !row.valued.contains(&"?"));
         let otherwise = is_complete.then_some(false);
         if option.starts_with("--") {

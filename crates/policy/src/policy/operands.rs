@@ -5,7 +5,13 @@ use super::findings::Word;
 use super::kubernetes::is_same_resource;
 use super::likeness::Likeness;
 use super::other_names;
+use super::pathspecs;
 use super::simple_pattern::is_same;
+
+/// Subcommands of git that take paths.
+const TAKE_PATHS: [&str; 8] = ["add", "rm", "mv", "checkout", "restore", "clean", "reset", "commit"];
+/// Subcommands of kubectl that take a pod.
+const TAKE_PODS: [&str; 4] = ["logs", "exec", "attach", "port-forward"];
 
 /// The operands of a rule, as its program takes them.
 pub struct Wanted {
@@ -86,12 +92,25 @@ impl Wanted {
         matched[self.texts.len()]
     }
 
+    /// Returns whether the operands are paths of git's.
+    fn takes_paths(&self) -> bool {
+        self.program == "git" && self.texts.first().is_some_and(|name| TAKE_PATHS.contains(&name.as_str()))
+    }
+
+    /// Returns whether the operands are pods of a cluster, of which the type may stand in front.
+    fn takes_pods(&self) -> bool {
+        matches!(self.program.as_str(), "kubectl" | "oc")
+            && self.texts.first().is_some_and(|name| TAKE_PODS.contains(&name.as_str()))
+    }
+
     /// Compares an operand with the nth of the rule.
     fn compare(&self, n: usize, word: &Word, object: &str) -> Likeness {
         let wanted = self.texts[n].as_str();
         let is_it = match self.kind {
             Operands::Typed if n >= self.fixed => is_same_resource(object, wanted),
             _ if n == 0 && other_names::is_beginning(&self.program, &word.text, wanted) => true,
+            _ if n > 0 && self.takes_paths() && pathspecs::names(&word.text, wanted) => true,
+            _ if n > 0 && self.takes_pods() && is_pod(&word.text, wanted) => true,
             _ => is_same(&self.program, &word.text, wanted),
         };
         match self.is_push && n > 0 && word.fixed && !is_it {
@@ -108,6 +127,11 @@ fn objects(kind: Operands, operands: &[&str]) -> Vec<String> {
     // The type alone says nothing more than its objects.
     let begins_with_type = object_type.is_some() && objects.len() > 1;
     objects.into_iter().skip(usize::from(begins_with_type)).collect()
+}
+
+/// Returns whether `given` is the pod of that name: `pod/x` is `x`.
+fn is_pod(given: &str, wanted: &str) -> bool {
+    given.split_once('/').is_some_and(|(kind, name)| name == wanted && is_same_resource(kind, "pod"))
 }
 
 /// An operand with the type that stands before it: of `pod x`, `pod/x`.

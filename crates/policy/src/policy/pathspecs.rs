@@ -38,9 +38,13 @@ fn is_match(pattern: &str, path: &str) -> bool {
     let path: Vec<char> = path.chars().collect();
     let mut reached = vec![false; path.len() + 1];
     reached[0] = true;
+    let last = pattern.iter().rposition(|letter| *letter == ']').unwrap_or(0);
     let mut at = 0;
     while let Some(&token) = pattern.get(at) {
-        let end = pattern[at..].iter().position(|letter| *letter == ']').filter(|_| token == '[');
+        let end = match token == '[' && at < last {
+            true => pattern[at..].iter().position(|letter| *letter == ']'),
+            false => None,
+        };
         at += end.map_or(1, |end| end + 1);
         if token == '*' {
             let first = reached.iter().position(|is| *is).unwrap_or(reached.len());

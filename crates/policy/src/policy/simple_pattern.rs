@@ -7,10 +7,9 @@ use super::likeness::Likeness;
 use super::modes::is_same_mode;
 use super::operands::Wanted;
 use super::other_names;
-use super::pathspecs;
 use super::program::{base_name, is_program};
 use super::spellings::{Flag, is_signal_value};
-use super::usual_words::in_usual_words;
+use super::usual_words::{in_usual_words, without_surprises};
 use std::borrow::Cow;
 
 /// A program with subcommands and flags.
@@ -85,14 +84,10 @@ impl SimplePattern {
             Some((first, rest)) if names_toolchain(first) => rest,
             _ => arguments,
         };
-        let arguments = self.with_implied(in_usual_words(&self.program, arguments));
-        // A switch that is turned off is not given, unless a rule is about that.
-        let is_off = |word: &Word| word.fixed && word.is_flag() && word.text.ends_with("=false");
-        let names_off = self.operands.iter().any(|operand| operand.text == "false");
-        let arguments = match !names_off && arguments.iter().any(is_off) {
-            true => arguments.iter().filter(|word| !is_off(word)).cloned().collect(),
-            false => arguments,
-        };
+        let arguments = in_usual_words(&self.program, arguments);
+        let is_named = |text: &str| self.operands.iter().any(|operand| operand.text == text);
+        let arguments = without_surprises(&self.program, arguments, is_named);
+        let arguments = self.without_off(self.with_implied(arguments));
         let own = self.own_arguments(&arguments);
         let likeness = |flag: &str| self.option(flag).likeness(own);
         let named = self.names().into_iter().map(|(operands, flags)| {
@@ -101,6 +96,22 @@ impl SimplePattern {
         });
         let flags = self.flags.iter().map(|flag| likeness(flag));
         flags.chain([named.max().flatten().unwrap_or(Likeness::No)]).min().unwrap_or(Likeness::No)
+    }
+
+    /// The arguments without the switches of this pattern that are turned off, which are not given then.
+    fn without_off<'w>(&self, arguments: Cow<'w, [Word]>) -> Cow<'w, [Word]> {
+        let has_value =
+            |flag: &String| self.operands.iter().any(|operand| operand.flag.as_ref() == Some(flag));
+        let is_off = |at: usize| {
+            let name = arguments[at].text.strip_suffix("=false").filter(|_| arguments[at].fixed);
+            let may_be_value = at > 0 && arguments[at - 1].is_flag() && !arguments[at - 1].text.contains('=');
+            !may_be_value
+                && name.is_some_and(|name| self.flags.iter().any(|flag| flag == name && !has_value(flag)))
+        };
+        if !TURNS_OFF.contains(&self.program.as_str()) || !(0..arguments.len()).any(is_off) {
+            return arguments;
+        }
+        (0..arguments.len()).filter(|at| !is_off(*at)).map(|at| arguments[at].clone()).collect()
     }
 
     /// The arguments without those of the program in a container, behind its image.
@@ -226,10 +237,7 @@ pub(super) fn is_same(program: &str, given: &str, wanted: &str) -> bool {
     given == wanted
         // Some servers take a method in any case, and so does GitHub.
         || matches!(program, "curl" | "gh") && given.eq_ignore_ascii_case(wanted)
-        || program == "git" && pathspecs::names(given, wanted)
         || matches!(program, "chown" | "chgrp") && is_same_owner(given, wanted)
-        // A pod may have its type in front where a pod is meant without it.
-        || matches!(program, "kubectl" | "oc") && given.split_once('/').is_some_and(|(_, name)| name == wanted)
         || TAKE_MODES.contains(&program) && is_same_mode(given, wanted)
         || !given.is_empty() && is_same_path(given, wanted)
 }
@@ -264,6 +272,8 @@ pub(super) fn is_same_path(given: &str, wanted: &str) -> bool {
 /// Programs whose operands may come in any order: assignments, or targets.
 const IN_ANY_ORDER: [&str; 11] =
     ["dd", "make", "gmake", "ninja", "just", "rake", "task", "gradle", "gradlew", "mvn", "ant"];
+/// Programs whose switches are turned off by `--NAME=false`.
+const TURNS_OFF: [&str; 8] = ["docker", "podman", "nerdctl", "kubectl", "oc", "helm", "gh", "npm"];
 /// Programs that take modes of files.
 const TAKE_MODES: [&str; 4] = ["chmod", "install", "mkdir", "mkfifo"];
 /// Programs that rustup stands in front of.

@@ -1,5 +1,6 @@
 //! The usual syntax of options, in which commands are compared with rules.
 
+use super::arguments::ArgumentSyntax;
 use super::findings::Word;
 use std::borrow::Cow;
 
@@ -14,7 +15,7 @@ const TAR_VALUES: &str = "bCfFgHIKLNTVX";
 
 /// The arguments of a program in the usual syntax: of one that takes an option with one dash or two, names with two; of one whose first word
 /// is of an old syntax, that word in the new one: of tar, each option in it as a word of its own, and its value behind it, in the order of
-/// their letters; `tail +1f` follows the file; of `cp -t DIRECTORY`, that directory as the last operand, too.
+/// their letters; `tail +1f` follows the file.
 pub fn in_usual_words<'w>(program: &str, arguments: &'w [Word]) -> Cow<'w, [Word]> {
     let Some((first, rest)) = arguments.split_first() else { return Cow::Borrowed(arguments) };
     if ONE_DASH_OR_TWO.contains(&program) {
@@ -32,13 +33,6 @@ pub fn in_usual_words<'w>(program: &str, arguments: &'w [Word]) -> Cow<'w, [Word
             }
         };
         return arguments.iter().flat_map(usual).collect();
-    }
-    if TAKE_TARGETS.contains(&program) {
-        return with_target(arguments);
-    }
-    if TAKE_SWITCHES.contains(&program) {
-        let is_switched = |at: usize| at > 0 && arguments[at - 1].is_flag() && is_switch(&arguments[at]);
-        return (0..arguments.len()).filter(|at| !is_switched(*at)).map(|at| arguments[at].clone()).collect();
     }
     let follows = |count: &str| {
         count.trim_start_matches(|c: char| c.is_ascii_digit()).trim_end_matches(['b', 'c', 'l']).is_empty()
@@ -62,24 +56,53 @@ pub fn in_usual_words<'w>(program: &str, arguments: &'w [Word]) -> Cow<'w, [Word
     words.into_iter().chain(rest).collect()
 }
 
-/// The arguments with the directory of `-t` as the last operand, too.
-fn with_target(arguments: &[Word]) -> Cow<'_, [Word]> {
-    let as_word = |word: &Word, text: &str| Word { text: text.to_owned(), ..word.clone() };
-    let target = arguments.iter().enumerate().find_map(|(at, word)| match word.text.as_str() {
-        "-t" | "--target-directory" => arguments.get(at + 1).cloned(),
-        text => {
-            let long = text.strip_prefix("--target-directory=");
-            let joined = long.or_else(|| text.strip_prefix("-t").filter(|value| !value.is_empty()))?;
-            Some(as_word(word, joined))
-        }
-    });
-    match target {
-        Some(target) => arguments.iter().cloned().chain([target]).collect(),
-        None => Cow::Borrowed(arguments),
+/// The arguments of a command, and not of a rule: of `cp -t DIRECTORY` with that directory as the last operand, too, and without words by which
+/// npm turns switches on or off, unless they are among `kept`.
+pub fn without_surprises<'w>(
+    program: &str,
+    arguments: Cow<'w, [Word]>,
+    kept: impl Fn(&str) -> bool,
+) -> Cow<'w, [Word]> {
+    if TAKE_TARGETS.contains(&program) {
+        return match target(&arguments) {
+            Some(target) => arguments.iter().cloned().chain([target]).collect(),
+            None => arguments,
+        };
     }
+    if !TAKE_SWITCHES.contains(&program) {
+        return arguments;
+    }
+    let syntax = ArgumentSyntax::of("npm");
+    let is_switch = |at: usize| {
+        let before = at.checked_sub(1).map(|before| &arguments[before]).filter(|before| before.is_flag());
+        let word = &arguments[at];
+        before.is_some_and(|before| syntax.takes_next(&before.text) != Some(true))
+            && word.fixed
+            && matches!(word.text.as_str(), "true" | "false" | "always")
+            && !kept(&word.text)
+    };
+    (0..arguments.len()).filter(|at| !is_switch(*at)).map(|at| arguments[at].clone()).collect()
 }
 
-/// Returns whether a word says that the switch before it is on or off.
-fn is_switch(word: &Word) -> bool {
-    word.fixed && matches!(word.text.as_str(), "true" | "false" | "always")
+/// The directory of `-t`, in a group, joined or behind it.
+fn target(arguments: &[Word]) -> Option<Word> {
+    arguments.iter().enumerate().find_map(|(at, word)| {
+        let (name, value) = word.text.split_once('=').unwrap_or((&word.text, ""));
+        let joined = match name.strip_prefix("--") {
+            Some(long) if long.len() > 1 && "target-directory".starts_with(long) => value,
+            Some(_) => return None,
+            None => {
+                let (before, joined) = word.text.strip_prefix('-')?.split_once('t')?;
+                // A letter before it takes the rest as its value.
+                if before.contains(['S', 'm', 'o', 'g']) {
+                    return None;
+                }
+                joined
+            }
+        };
+        match joined.is_empty() {
+            true => arguments.get(at + 1).cloned(),
+            false => Some(Word { text: joined.to_owned(), ..word.clone() }),
+        }
+    })
 }

@@ -31,7 +31,7 @@ const INTERPRETERS: [Interpreter; 6] = [
         takes_script: false,
     },
     Interpreter {
-        names: &["npx", "npm", "pnpm", "pnpx", "mise", "doppler", "vagrant", "nix-shell"],
+        names: &["npx", "npm", "pnpm", "pnpx", "mise", "vagrant", "nix-shell"],
         language: Language::Shell,
         code: &["-c", "--call", "--command", "--run"],
         module: &[],
@@ -118,6 +118,8 @@ pub fn look_inside(words: &[Word], stdin: &Stdin) -> Inside {
         let starts = wrapping::command_starts(base, arguments, false);
         inside.commands.extend(starts.into_iter().map(|start| arguments[start..].to_vec()));
     }
+    let scripts: Vec<String> = scripts(&inside.commands).collect();
+    inside.code.extend(scripts.into_iter().map(|script| (Language::Shell, script)));
     // The loader takes the program's path.
     if ["ld-linux", "ld-musl", "ld.so"].iter().any(|loader| base.starts_with(loader)) {
         let starts = wrapping::command_starts("ld.so", arguments, false);
@@ -356,6 +358,12 @@ fn with_blank(words: &[Word]) -> Option<String> {
 }
 
 /// Returns what `env` divides into a command: `-S X`, `-SX`, `-vS X`, `--split-string X`, and the beginnings of that name.
+/// Commands that are one word with blanks: a launcher may give them to a shell.
+fn scripts(commands: &[Vec<Word>]) -> impl Iterator<Item = String> {
+    let one = commands.iter().filter_map(|words| <&[Word; 1]>::try_from(words.as_slice()).ok());
+    one.filter(|[word]| word.text.contains(' ')).map(|[word]| word.text.clone())
+}
+
 /// What `env -S` divides, with the words behind it.
 fn split_strings(words: &[Word]) -> impl Iterator<Item = String> {
     let with_rest = |text: String, at: usize| {
