@@ -142,6 +142,9 @@ fn comparing_commands_takes_bounded_time() {
     let rules = serde_json::json!({ "deny": { "it": { "commands": patterns } } });
     let rules: Rules = serde_json::from_value(rules).expect("rules");
     let gate = Gate::new(rules, Approve::Risky, None).expect("a gate");
+    let many = format!("uv run --no-sync git push{}", " -v a".repeat(40));
+    let gate_of_launchers = self::gate("deny", "git push");
+    assert_ne!(gate_of_launchers.judge(Some(Action::Command(&many))), Judgement::Allow);
     let different = (0..5_000).map(|n| format!("git push a{n};")).collect::<String>();
     for command in ["git push;".repeat(9_000), different] {
         let start = Instant::now();

@@ -22,7 +22,7 @@ pub enum Operands {
     Runs,
 }
 
-/// A row: the operands, and the options that take a value.
+/// A row: the operands, and the options that take a value, with the marks `?` (there are more) and `!` before those that take none.
 struct ArgumentRow {
     operands: Operands,
     valued: Vec<&'static str>,

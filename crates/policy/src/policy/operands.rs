@@ -9,7 +9,7 @@ use super::pathspecs;
 use super::simple_pattern::is_same;
 
 /// Subcommands of git that take paths.
-const TAKE_PATHS: [&str; 8] = ["add", "rm", "mv", "checkout", "restore", "clean", "reset", "commit"];
+const TAKE_PATHS: [&str; 9] = ["add", "stage", "rm", "mv", "checkout", "restore", "clean", "reset", "commit"];
 /// Subcommands of kubectl that take a pod.
 const TAKE_PODS: [&str; 4] = ["logs", "exec", "attach", "port-forward"];
 
@@ -129,9 +129,12 @@ fn objects(kind: Operands, operands: &[&str]) -> Vec<String> {
     objects.into_iter().skip(usize::from(begins_with_type)).collect()
 }
 
-/// Returns whether `given` is the pod of that name: `pod/x` is `x`.
+/// Returns whether `given` is the pod `wanted`: `pod/x` is `x`.
 fn is_pod(given: &str, wanted: &str) -> bool {
-    given.split_once('/').is_some_and(|(kind, name)| name == wanted && is_same_resource(kind, "pod"))
+    fn name(pod: &str) -> &str {
+        pod.split_once('/').filter(|(kind, _)| is_same_resource(kind, "pod")).map_or(pod, |(_, name)| name)
+    }
+    name(given) == name(wanted)
 }
 
 /// An operand with the type that stands before it: of `pod x`, `pod/x`.

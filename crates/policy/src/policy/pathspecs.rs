@@ -28,34 +28,31 @@ pub fn names(given: &str, wanted: &str) -> bool {
         false => (path.to_owned(), wanted.to_owned()),
     };
     is_same_path(&path, &wanted)
-        || !has("literal") && path.contains(['*', '?', '[']) && is_match(&path, &wanted)
+        || !has("literal") && path.contains(['*', '?', '[', '\\']) && is_match(&path, &wanted)
 }
 
-/// Compares a pattern, in which a star stands for any text and a bracket for any letter, with a path.
+/// Compares a pattern with a path: a star stands for any text, a backslash makes a letter one, and from a bracket on any text will do.
 fn is_match(pattern: &str, path: &str) -> bool {
-    let pattern: Vec<char> = pattern.chars().collect();
-    // `reached[n]`: the pattern so far stands for the first n letters.
     let path: Vec<char> = path.chars().collect();
+    // `reached[n]`: the pattern so far stands for the first n letters.
     let mut reached = vec![false; path.len() + 1];
     reached[0] = true;
-    let last = pattern.iter().rposition(|letter| *letter == ']').unwrap_or(0);
-    let mut at = 0;
-    while let Some(&token) = pattern.get(at) {
-        let end = match token == '[' && at < last {
-            true => pattern[at..].iter().position(|letter| *letter == ']'),
-            false => None,
-        };
-        at += end.map_or(1, |end| end + 1);
-        if token == '*' {
-            let first = reached.iter().position(|is| *is).unwrap_or(reached.len());
-            reached.iter_mut().skip(first).for_each(|is| *is = true);
-            continue;
+    let mut pattern = pattern.chars();
+    while let Some(token) = pattern.next() {
+        match token {
+            '[' => return reached.contains(&true),
+            '*' => {
+                let first = reached.iter().position(|is| *is).unwrap_or(reached.len());
+                reached.iter_mut().skip(first).for_each(|is| *is = true);
+            }
+            _ => {
+                let letter = if token == '\\' { pattern.next().unwrap_or(token) } else { token };
+                for n in (0..path.len()).rev() {
+                    reached[n + 1] = reached[n] && (token == '?' || path[n] == letter);
+                }
+                reached[0] = false;
+            }
         }
-        let is_any = token == '?' || end.is_some();
-        for n in (0..path.len()).rev() {
-            reached[n + 1] = reached[n] && (is_any || path[n] == token);
-        }
-        reached[0] = false;
     }
     reached[path.len()]
 }
@@ -78,13 +75,16 @@ mod tests {
             ".en[v]",
             ".en?",
             "*",
+            ".en[[:alpha:]]",
+            ".en[]v]",
+            "\\.env",
         ] {
             assert!(names(given, ".env"), "{given}");
         }
         for given in [".", ":/", ":(top)", "*", "./"] {
             assert!(names(given, "."), "{given}");
         }
-        for given in ["x.env", ":!.env", ":(exclude).env", "*.rs", ".env?", "[", ":(literal)*.env", ""] {
+        for given in ["x.env", ":!.env", ":(exclude).env", "*.rs", ".env?", "x[", ":(literal)*.env", ""] {
             assert!(!names(given, ".env"), "{given}");
         }
         assert!(!names("src/*", ".") && names("src/*", "src/a/b"));

@@ -9,7 +9,7 @@ use super::operands::Wanted;
 use super::other_names;
 use super::program::{base_name, is_program};
 use super::spellings::{Flag, is_signal_value};
-use super::usual_words::{in_usual_words, without_surprises};
+use super::usual_words::{in_usual_operands, in_usual_words};
 use std::borrow::Cow;
 
 /// A program with subcommands and flags.
@@ -86,7 +86,7 @@ impl SimplePattern {
         };
         let arguments = in_usual_words(&self.program, arguments);
         let is_named = |text: &str| self.operands.iter().any(|operand| operand.text == text);
-        let arguments = without_surprises(&self.program, arguments, is_named);
+        let arguments = in_usual_operands(&self.program, arguments, is_named);
         let arguments = self.without_off(self.with_implied(arguments));
         let own = self.own_arguments(&arguments);
         let likeness = |flag: &str| self.option(flag).likeness(own);
@@ -245,8 +245,9 @@ pub(super) fn is_same(program: &str, given: &str, wanted: &str) -> bool {
 /// Returns whether `given`, a user, a group behind a colon or both, has all that `wanted` names.
 fn is_same_owner(given: &str, wanted: &str) -> bool {
     let parts = |owner: &str| {
-        let (user, group) = owner.split_once(':').unwrap_or((owner, ""));
-        [user, group].map(|name| if name == "0" { "root".to_owned() } else { name.to_owned() })
+        let (user, group) = owner.split_once(':').or_else(|| owner.split_once('.')).unwrap_or((owner, ""));
+        let is_root = |name: &str| name.strip_prefix('+').unwrap_or(name).parse::<u32>() == Ok(0);
+        [user, group].map(|name| if is_root(name) { "root".to_owned() } else { name.to_owned() })
     };
     let (given, wanted) = (parts(given), parts(wanted));
     wanted.iter().any(|name| !name.is_empty())

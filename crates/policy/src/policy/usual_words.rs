@@ -58,7 +58,7 @@ pub fn in_usual_words<'w>(program: &str, arguments: &'w [Word]) -> Cow<'w, [Word
 
 /// The arguments of a command, and not of a rule: of `cp -t DIRECTORY` with that directory as the last operand, too, and without words by which
 /// npm turns switches on or off, unless they are among `kept`.
-pub fn without_surprises<'w>(
+pub fn in_usual_operands<'w>(
     program: &str,
     arguments: Cow<'w, [Word]>,
     kept: impl Fn(&str) -> bool,
@@ -72,7 +72,7 @@ pub fn without_surprises<'w>(
     if !TAKE_SWITCHES.contains(&program) {
         return arguments;
     }
-    let syntax = ArgumentSyntax::of("npm");
+    let syntax = ArgumentSyntax::of(program);
     let is_switch = |at: usize| {
         let before = at.checked_sub(1).map(|before| &arguments[before]).filter(|before| before.is_flag());
         let word = &arguments[at];

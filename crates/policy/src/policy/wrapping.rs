@@ -3,14 +3,14 @@
 use super::arguments::{ArgumentSyntax, usual_name};
 use super::findings::Word;
 use super::program::without_version;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::LazyLock;
 
 /// The programs, some with their subcommand, and what comes before the command.
 const WRAPPERS: &str = include_str!("wrapping.txt");
 /// Options of `find` and `fd` behind which a command stands.
 pub const EXECUTES: [&str; 8] = ["-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec", "--exec-batch"];
-/// How many ways of reading a wrapper's arguments are followed.
+/// How many ways of reading a wrapper's arguments are followed; a command with more is not read.
 pub const MAX_STARTS: usize = 16;
 
 /// How a program runs another one.
@@ -99,30 +99,31 @@ fn starts(program: &str, syntax: &ArgumentSyntax, arguments: &[Word], operands: 
     let values = if program == "bwrap" { 2 } else { 1 };
     let mut starts = Vec::new();
     let mut seen = HashSet::new();
-    let mut ways = vec![(0, operands)];
-    while let Some((at, operands)) = ways.pop() {
+    // The nearest first.
+    let mut ways = BTreeSet::from([(0, operands)]);
+    while let Some((at, operands)) = ways.pop_first() {
         let Some(word) = arguments.get(at) else { continue };
         if starts.len() >= MAX_STARTS || !seen.insert((at, operands)) {
             continue;
         }
         if word.text == "--" {
-            ways.push((at + 1, operands));
+            ways.insert((at + 1, operands));
         } else if word.is_flag() {
             let is_known = word.fixed || word.text.contains('=');
             let takes = syntax.takes_next(&word.text).filter(|_| is_known);
             if takes != Some(true) {
-                ways.push((at + 1, operands));
+                ways.insert((at + 1, operands));
             }
             if matches!(arguments.get(at + 1).map(|next| next.text.as_str()), Some("true" | "false")) {
-                ways.push((at + 2, operands));
+                ways.insert((at + 2, operands));
             }
             if takes != Some(false) {
                 ways.extend((1..=values).map(|values| (at + 1 + values, operands)));
             }
         } else if is_assignment(&word.text) {
-            ways.push((at + 1, operands));
+            ways.insert((at + 1, operands));
         } else if operands > 0 {
-            ways.push((at + 1, operands - 1));
+            ways.insert((at + 1, operands - 1));
         } else {
             starts.push(at);
         }

@@ -116,6 +116,9 @@ pub fn look_inside(words: &[Word], stdin: &Stdin) -> Inside {
             .is_some_and(|word| word.text.starts_with(['-']) && word.text.contains(['v', 'V']));
     if !only_asks {
         let starts = wrapping::command_starts(base, arguments, false);
+        if starts.len() >= MAX_STARTS {
+            inside.unreadable = Some("more commands than are read");
+        }
         inside.commands.extend(starts.into_iter().map(|start| arguments[start..].to_vec()));
     }
     let scripts: Vec<String> = scripts(&inside.commands).collect();
@@ -357,14 +360,14 @@ fn with_blank(words: &[Word]) -> Option<String> {
     words.iter().find(|word| !word.is_flag() && word.text.contains(' ')).map(|word| word.text.clone())
 }
 
-/// Returns what `env` divides into a command: `-S X`, `-SX`, `-vS X`, `--split-string X`, and the beginnings of that name.
 /// Commands that are one word with blanks: a launcher may give them to a shell.
 fn scripts(commands: &[Vec<Word>]) -> impl Iterator<Item = String> {
     let one = commands.iter().filter_map(|words| <&[Word; 1]>::try_from(words.as_slice()).ok());
     one.filter(|[word]| word.text.contains(' ')).map(|[word]| word.text.clone())
 }
 
-/// What `env -S` divides, with the words behind it.
+/// Returns what `env` divides into a command, with the words behind it: `-S X`, `-SX`, `-vS X`, `--split-string X`, and the beginnings of that
+/// name.
 fn split_strings(words: &[Word]) -> impl Iterator<Item = String> {
     let with_rest = |text: String, at: usize| {
         let quoted = words.get(at..).unwrap_or_default().iter().map(|word| match word.fixed {
