@@ -232,8 +232,7 @@ impl Session {
             let text =
                 format!("Changed on the host and in the sandbox, which keeps its own version: {names}.");
             self.conversation.note(&text)?;
-            self.conversation
-                .note("As long as that is so, its branch does not follow the user's commits.")?;
+            self.conversation.note("Until then, the sandbox's branch does not follow the user's commits.")?;
             let hint = "An apply merges what can be merged, or reports a conflict.";
             self.frontend.always_notice(format!("{text} {hint}"))?;
         }

@@ -239,13 +239,13 @@ pub fn is_of_overlay(root: &Path, path: &TreePath) -> bool {
     is_rewritten(root, path) || is_reference(root, path)
 }
 
-/// Returns whether a change of the sandbox's is one of what its repository has checked out: a branch, `HEAD`, a merge under way. Indexes alone
-/// are written by looking, those of submodules and work trees too, and tags and stashes beside all that.
+/// Returns whether a change says that the session has used a repository for more than looking at it, which writes indexes, and for more than tags
+/// and stashes.
 pub fn is_beyond_index(path: &TreePath) -> bool {
     let mut below = path.names().skip_while(|name| *name != b".git").skip(1);
     match (below.next(), below.next()) {
         (None | Some(b"index" | b"objects" | b"logs" | b"ORIG_HEAD"), _) => false,
-        (Some(b"modules" | b"worktrees"), _) => path.name() != b"index",
+        (Some(b"modules" | b"worktrees"), _) => !is_index(path),
         (Some(b"refs"), next) => next.is_some_and(|name| name == b"heads"),
         (Some(_), _) => true,
     }

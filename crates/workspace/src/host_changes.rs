@@ -104,7 +104,7 @@ impl HostView {
         &self.conflicts
     }
 
-    /// Returns whether something that needed no attention is to be looked at once more.
+    /// Returns whether paths wait for the next refresh.
     pub fn has_pending(&self) -> bool {
         !self.pending.is_empty()
     }
@@ -165,9 +165,14 @@ impl HostView {
         let mut changes = HostChanges::default();
         let mut listed = BTreeSet::new();
         // The sandbox may have given way since.
-        let conflicts = self.conflicts.clone();
-        self.known.retain(|path, _| !conflicts.contains_key(path));
-        self.pending.extend(conflicts.into_keys());
+        for path in self.conflicts.keys() {
+            match base.nodes.contains_key(path) {
+                true => drop(self.known.remove(path)),
+                // As if it had been something else.
+                false => drop(self.known.insert(path.clone(), Some(Stamp::default()))),
+            }
+            self.pending.insert(path.clone());
+        }
         let now = stat(&open, Path::new("")).map(|stat| Stamp::from(&stat));
         let touched = self.touched(root, now);
         if self.root != now {

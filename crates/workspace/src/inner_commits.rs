@@ -4,7 +4,7 @@
 //! repositories of our own, beside the host's objects: what is new is packed in one of them and checked in a second one, which
 //! has nothing else of the sandbox's, as git checks what a stranger pushes (`index-pack --strict`). Then that one pack is put
 //! beside the host's, and the branch is written. No git runs in the user's repository: its configuration and its hooks are not
-//! read, and nothing is checked out.
+//! read, and nothing is checked out; the attributes of the files are.
 
 mod blobs;
 mod overwriting;
@@ -129,8 +129,8 @@ impl InnerCommits {
         Ok(commits)
     }
 
-    /// The commits as lines for the user, with the files of theirs that other programs execute, and what they have beside `shown`, the diff, and it
-    /// beside them.
+    /// The commits as lines for the user, with those of their files that other programs execute, and the files that only they or only `shown`,
+    /// the diff, have.
     pub fn summary(&self, shown: &ChangeSet) -> String {
         let count = self.subjects.len();
         let mut text = format!("{count} commit{}:\n", if count == 1 { "" } else { "s" });
@@ -243,7 +243,7 @@ impl InnerCommits {
         }
     }
 
-    /// The user's commit of a reference, which may be among the packed ones.
+    /// The text of a reference of the user's, which may be among the packed ones.
     fn users(&self, reference: &str, packed: &[(String, String)]) -> Option<String> {
         let loose = plain_file::read(&self.repository.common.join(reference), MAX_REFERENCE, Links::Refuse);
         let loose = loose.ok().map(|text| String::from_utf8_lossy(text.trim_ascii()).into_owned());

@@ -23,12 +23,15 @@ pub fn delta(delta: &Delta, former: &Base, fresh: &Base, store: &Store) -> Delta
             continue;
         }
         let Ok(head) = directory.join(b"HEAD") else { continue };
-        if !delta.contains_key(&head)
-            && let Some(node @ Node::File { hash, .. }) = former.nodes.get(&head)
-            && store.contains(*hash)
-            && fresh.nodes.get(&head) != Some(node)
-        {
-            restored.insert(head, Some(node.clone()));
+        if delta.contains_key(&head) || fresh.nodes.get(&head) == former.nodes.get(&head) {
+            continue;
+        }
+        match former.nodes.get(&head) {
+            Some(node @ Node::File { hash, .. }) if store.contains(*hash) => {
+                restored.insert(head, Some(node.clone()));
+            }
+            // What was checked out is not known any more.
+            _ => drop(restored.remove(index)),
         }
     }
     restored
@@ -85,6 +88,11 @@ mod tests {
             [".git/HEAD", ".git/index", ".git/refs/heads/main"]
         );
         assert_eq!(restored(&[".git/HEAD", ".git/index", "sub/.git/index"]), [".git/HEAD", ".git/index"]);
+        // The head of the nested one is in neither base.
+        assert_eq!(
+            restored(&["sub/.git/index", "sub/.git/refs/heads/x"]),
+            ["sub/.git/index", "sub/.git/refs/heads/x"]
+        );
         let linked = [".git/refs/heads/side", ".git/worktrees/side/index"];
         assert_eq!(restored(&linked), linked);
     }

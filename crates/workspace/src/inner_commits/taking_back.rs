@@ -25,13 +25,17 @@ use std::os::unix::fs::PermissionsExt;
 const MAX_COMPARED: usize = 4_000;
 /// Commits by which git would merge both sides: more than one where branches were merged crosswise.
 const MAX_BASES: usize = 16;
-/// New files that are looked for among those that the user has removed once; more are looked for unread.
+/// Most new files that are looked for among those that the user has removed once, and how many at once.
 const MAX_NEW: usize = 1_000;
+const NEW_AT_ONCE: usize = 200;
+/// Most of the user's branches that commits of the sandbox build on.
+const MAX_PARENTS: usize = 4;
 /// Bytes in which git looks for a NUL byte, which text has none of.
 const BEGINNING: usize = 8_000;
 
 impl InnerCommits {
-    /// Refuses commits of which a merge would change what the user has, in files that the sandbox has as the user has them. A file that the session has changed is its own as a whole. Blocking.
+    /// Refuses commits whose merge would revert the user's files that the session has not changed; one that it has changed is its own as a whole.
+    /// Blocking.
     pub(super) fn refuse_taking_back(&self, recorded: &Recorded<'_>, range: &[u8]) -> Result<()> {
         let own = recorded.own;
         let files: BTreeSet<&TreePath> = self.files.all().filter(|path| !own.contains(*path)).collect();
@@ -71,7 +75,7 @@ impl InnerCommits {
             .filter(|branch| *branch != head);
         let is_elsewhere = branch.is_some();
         for path in Parents::find(checked, range, &head, is_elsewhere, &files)?.taking_back(&files, &theirs) {
-            // What is not committed was the user's own when it was committed inside.
+            // What was committed inside from the user's uncommitted edits is the user's own.
             if users.get(path) == theirs.get(path) || !comparison.is_on_host(path, theirs.get(path))? {
                 taken_back.insert(path.clone());
             }
@@ -121,8 +125,9 @@ impl Quarantine {
 
     /// Those of `files` that a commit below `head` has removed.
     fn removed_once(&self, head: &str, files: Vec<&TreePath>) -> Result<Vec<TreePath>> {
-        if files.is_empty() || files.len() > MAX_NEW {
-            return Ok(Vec::new());
+        if files.len() > MAX_NEW {
+            let why = "the commits of the sandbox have too many new files that the diff does not have";
+            return Err(Error::new(Kind::Limit, why).hint("apply without --branch"));
         }
         let arguments = [
             "--literal-pathspecs",
@@ -135,11 +140,17 @@ impl Quarantine {
             head,
             "--",
         ];
-        let paths = files.iter().map(|path| path.as_path().as_os_str());
-        let arguments: Vec<&OsStr> = arguments.iter().map(OsStr::new).chain(paths).collect();
-        let removed = self.run_within(LIST_MEMORY, &arguments, b"")?;
-        let removed: BTreeSet<&[u8]> = removed.split(|byte| *byte == 0).collect();
-        Ok(files.into_iter().filter(|path| removed.contains(path.as_bytes())).cloned().collect())
+        let mut found = Vec::new();
+        for some in files.chunks(NEW_AT_ONCE) {
+            let paths = some.iter().map(|path| path.as_path().as_os_str());
+            let arguments: Vec<&OsStr> = arguments.iter().map(OsStr::new).chain(paths).collect();
+            let removed = self.run_within(LIST_MEMORY, &arguments, b"")?;
+            let removed: BTreeSet<&[u8]> = removed.split(|byte| *byte == 0).collect();
+            found.extend(
+                some.iter().filter(|path| removed.contains(path.as_bytes())).map(|path| (*path).clone()),
+            );
+        }
+        Ok(found)
     }
 }
 
@@ -165,7 +176,7 @@ impl Parents {
         let parents: BTreeSet<String> =
             listed.lines().filter_map(|line| line.strip_prefix('-')).filter_map(object_name).collect();
         if parents.len() > MAX_BASES {
-            return Err(Error::new(Kind::Limit, "the commits of the sandbox merge too many branches"));
+            return Err(too_many());
         }
         let mut are_below = !is_elsewhere;
         for parent in &parents {
@@ -174,6 +185,9 @@ impl Parents {
         }
         if are_below {
             return Ok(Self::default());
+        }
+        if parents.len() > MAX_PARENTS {
+            return Err(too_many());
         }
         let blobs = |commit: &str| checked.blobs(commit, |path| files.contains(path));
         let common = |one: &String, other: &String| match checked.merge_bases(one, other)?.first() {
@@ -313,9 +327,10 @@ impl<'a> Comparison<'a> {
                 Ok(self.content(blob)?.is_some_and(|content| target.as_os_str().as_bytes() == content))
             }
             // A name that git cannot be told.
-            _ => Ok(self
-                .text_on_host(path)
-                .is_some_and(|text| self.text(blob).is_ok_and(|it| it == Some(text)))),
+            _ => {
+                let text = self.text_on_host(path);
+                Ok(text.is_some() && text == self.text(blob)?)
+            }
         }
     }
 
@@ -377,6 +392,11 @@ impl<'a> Comparison<'a> {
         let found = plain_file::read(&file, MAX_MERGE + 1, Links::Refuse).ok()?;
         Some(found).filter(|found| found.len() as u64 <= MAX_MERGE && is_text(found))
     }
+}
+
+fn too_many() -> Error {
+    Error::new(Kind::Limit, "the commits of the sandbox merge too many branches")
+        .hint("apply without --branch")
 }
 
 /// Returns whether a blob is neither a symlink nor a submodule.

@@ -10,7 +10,7 @@ use crate::changes::Change;
 use crate::manifest::Node;
 use crate::transfer::inside;
 use crate::tree_path::TreePath;
-use agent_base::error::Result;
+use agent_base::error::{Kind, Result};
 use agent_sandbox::{EntryKind, Sandbox};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,7 +43,7 @@ impl Workspace {
         let changes: BTreeMap<TreePath, Change> = state.awaited.iter().map(change).collect();
         let mut left = BTreeSet::new();
         for path in changes.keys() {
-            if !is_below_directories(sandbox, path).await {
+            if !is_below_directories(sandbox, path).await? {
                 left.insert(path.clone());
             }
         }
@@ -73,12 +73,13 @@ impl Workspace {
 }
 
 /// Returns whether nothing but directories is above `path`: below a symlink of the sandbox's lies something else.
-async fn is_below_directories(sandbox: &Sandbox, path: &TreePath) -> bool {
+async fn is_below_directories(sandbox: &Sandbox, path: &TreePath) -> Result<bool> {
     for above in path.ancestors() {
-        let found = sandbox.stat(&inside(&above)).await;
-        if !found.is_ok_and(|found| matches!(found.kind, EntryKind::Directory)) {
-            return false;
+        match sandbox.stat(&inside(&above)).await {
+            Ok(found) if matches!(found.kind, EntryKind::Directory) => {}
+            Err(error) if error.kind() != Kind::InSandbox => return Err(error),
+            _ => return Ok(false),
         }
     }
-    true
+    Ok(true)
 }

@@ -97,6 +97,9 @@ impl Workspace {
         accepted.retain(|path, node| base.nodes.get(path) != node.as_ref());
         // What is accepted and not recorded as merged would count as taken back.
         if !settled.is_empty() {
+            let mut others = state.accepted.clone();
+            others.retain(|path, _| !settled.contains_key(path));
+            self.save(ACCEPTED, others).await?;
             let paths: Vec<TreePath> = settled.into_keys().collect();
             self.take_merged(&mut state, &paths, delta, sandbox).await?;
         }
@@ -117,7 +120,7 @@ impl Workspace {
             None => Ok(()),
             Some(named) => {
                 let why =
-                    format!("not merged, because you have added what the sandbox is not to see: {named}");
+                    format!("not merged, because the sandbox is not to see what you have there now: {named}");
                 Err(Error::new(Kind::Conflict, why)
                     .hint("name the other files to apply only them: agent apply FILE"))
             }
@@ -294,9 +297,6 @@ impl Workspace {
         delta: Delta,
         sandbox: Option<&Sandbox>,
     ) -> Result<()> {
-        if sandbox.is_none() {
-            self.await_sandbox(state, merged).await?;
-        }
         if let Some(sandbox) = sandbox {
             let nodes = merged.iter().filter_map(|path| Some((path.clone(), delta.get(path)?.clone()?)));
             transfer::write_nodes(sandbox, &self.store, nodes.collect()).await?;
@@ -305,6 +305,8 @@ impl Workspace {
             if !gone.is_empty() {
                 drop(sandbox.remove_files(gone).await?);
             }
+        } else {
+            self.await_sandbox(state, merged).await?;
         }
         let SessionState { history, base, .. } = state;
         history.record(delta, &base.nodes, None, &self.store).map(drop)

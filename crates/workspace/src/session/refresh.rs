@@ -87,7 +87,7 @@ impl OwnChanges {
 
     /// Returns whether the sandbox keeps its own of git's, where the host has another by now. Indexes are written by looking.
     fn keeps(&self, path: &TreePath) -> bool {
-        is_git(path) && self.paths.contains(path) && path.name() != b"index"
+        is_git(path) && self.paths.contains(path) && !git_directory::is_index(path)
     }
 }
 
@@ -197,6 +197,7 @@ impl Workspace {
         if state.view.as_ref().is_some_and(HostView::has_pending) {
             let again = self.refresh_copy(state, sandbox).await?;
             refreshed.followed.extend(again.followed);
+            refreshed.merged.extend(again.merged);
             refreshed.conflicts.extend(again.conflicts);
         }
         Ok(refreshed)
