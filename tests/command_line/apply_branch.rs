@@ -499,6 +499,9 @@ fn with_two_commits() -> (Agent, PathBuf) {
     (call, root)
 }
 
+/// Makes the branch `side` beside the last commit.
+const SIDE: &str = "git checkout -q -b side HEAD~1 && echo 3 > side && git add side && commit -m side && git checkout -q main";
+
 /// Commits with the index of the commit before.
 const STALE: &str = "git read-tree HEAD~1 && echo own > own && git add own && commit -m own";
 
@@ -507,7 +510,7 @@ const STALE: &str = "git read-tree HEAD~1 && echo own > own && git add own && co
 fn commits_that_would_take_back_what_the_user_committed_are_refused() {
     let stale = STALE;
     let all = "f, gone, link (removed), new (removed), script";
-    let side = "git checkout -q -b side HEAD~1 && echo 3 > side && git add side && commit -m side && git checkout -q main";
+    let side = SIDE;
     let merge = "git merge -q --no-commit side && git read-tree HEAD~1 && git add side && commit -m merge";
     let crlf = "git config core.autocrlf true && rm f && git checkout -q f && grep -q \"$(printf '\\r')\" f";
     let filter = "git config filter.x.clean 'tr a-z A-Z' && git config filter.x.smudge 'tr A-Z a-z' && echo 'f filter=x' > .gitattributes && \
@@ -585,6 +588,56 @@ fn what_commits_would_take_back_is_found_in_a_shallow_clone() {
     refused(take(&ran, "work"), 2, "to merge them would change what the session has not changed: f\n");
 }
 
+/// Takes the commits of each script, where the user did something before and later.
+#[track_caller]
+fn pass(cases: &[(&str, &str, &str)]) {
+    for (before, script, later) in cases {
+        let (call, root) = with_two_commits();
+        host(&root, before);
+        let ran = session(call, script);
+        host(&root, later);
+        let taken = take(&ran, "work").run();
+        assert_eq!(taken.code, 0, "{before}; {script}; {later}: {}", taken.stderr);
+        assert_eq!(host(&root, "git log -1 --format=%s work | wc -l"), "1", "{script}");
+    }
+}
+
+#[test]
+fn commits_that_copy_or_merge_the_users_own_pass() {
+    let cases = [
+        // Copies of the user's own commits, and conflicts that are resolved to one side.
+        (SIDE, "git checkout -q side && git -c user.name=a -c user.email=a@b rebase -q main", "true"),
+        (
+            SIDE,
+            "git checkout -q side && git -c user.name=a -c user.email=a@b rebase -q main",
+            "git checkout -q side",
+        ),
+        (
+            SIDE,
+            "git checkout -q -b clean && git -c user.name=a -c user.email=a@b cherry-pick side",
+            "git checkout -q side",
+        ),
+        (
+            SIDE,
+            "git checkout -q -b clean && git merge -q --squash side && commit -m squashed",
+            "git checkout -q side",
+        ),
+        (SIDE, "git checkout -q side && git rm -q side && commit -m removed", "true"),
+        (
+            "git checkout -q -b side HEAD~1 && sed -i s/1/theirs/ f && commit -am side && git checkout -q main",
+            "git -c user.name=a -c user.email=a@b merge -q --no-edit -X ours side",
+            "true",
+        ),
+        // Another branch of the user's.
+        (
+            "git checkout -q -b side HEAD~1 && echo 3 > side && git add side && commit -m side && git checkout -q main",
+            "git -c user.name=a -c user.email=a@b merge -q --no-edit side && echo own > own && git add own && commit -m own",
+            "sed -i s/9/later/ f && commit -am later",
+        ),
+    ];
+    pass(&cases);
+}
+
 /// Edits that follow, what was applied already, other branches and reverts are allowed.
 #[test]
 fn commits_of_what_the_session_has_changed_pass_whatever_the_user_commits() {
@@ -613,21 +666,8 @@ fn commits_of_what_the_session_has_changed_pass_whatever_the_user_commits() {
             "echo own > own && git add . && commit -am own",
             "printf 'b\\0' > new && commit -am mine",
         ),
-        // Another branch of the user's.
-        (
-            "git checkout -q -b side HEAD~1 && echo 3 > side && git add side && commit -m side && git checkout -q main",
-            "git -c user.name=a -c user.email=a@b merge -q --no-edit side && echo own > own && git add own && commit -m own",
-            "sed -i s/9/later/ f && commit -am later",
-        ),
     ];
-    for (before, script, later) in cases {
-        let (call, root) = with_two_commits();
-        host(&root, before);
-        let ran = session(call, script);
-        host(&root, later);
-        take(&ran, "work").run().expect_code(0);
-        assert_eq!(host(&root, "git log -1 --format=%s work | wc -l"), "1", "{script}");
-    }
+    pass(&cases);
     // What was applied, and changed after that.
     let (call, root) = with_two_commits();
     let ran = session(call, own);

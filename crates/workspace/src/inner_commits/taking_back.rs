@@ -25,7 +25,7 @@ use std::os::unix::fs::PermissionsExt;
 const MAX_COMPARED: usize = 4_000;
 /// Commits by which git would merge both sides: more than one where branches were merged crosswise.
 const MAX_BASES: usize = 16;
-/// Most new files that are looked for among those that the user has removed once, and how many at once.
+/// New files that are looked for by name among those that the user has removed once, and how many at once.
 const MAX_NEW: usize = 1_000;
 const NEW_AT_ONCE: usize = 200;
 /// Most of the user's branches that commits of the sandbox build on.
@@ -63,9 +63,10 @@ impl InnerCommits {
             theirs.contains_key(*path) && before.into_iter().all(|commit| !commit.contains_key(*path))
         };
         taken_back.extend(checked.removed_once(&head, files.iter().copied().filter(is_new).collect())?);
-        // The branch that the sandbox has checked out, and the user perhaps not any more.
-        let branch =
-            content(recorded, ".git/HEAD").and_then(|head| head.strip_prefix("ref: ").map(str::to_owned));
+        // The branch that the sandbox has had checked out all the time, and the user not any more.
+        let has_moved = recorded.delta.keys().any(|path| path.as_bytes() == b".git/HEAD");
+        let branch = content(recorded, ".git/HEAD").filter(|_| !has_moved);
+        let branch = branch.and_then(|head| head.strip_prefix("ref: ").map(str::to_owned));
         let is_plain =
             |name: &String| name.starts_with("refs/heads/") && !name.split('/').any(|part| part == "..");
         let packed = packed(&self.repository.common)?;
@@ -74,9 +75,11 @@ impl InnerCommits {
             .and_then(|name| self.users(&name, &packed))
             .filter(|branch| *branch != head);
         let is_elsewhere = branch.is_some();
-        for path in Parents::find(checked, range, &head, is_elsewhere, &files)?.taking_back(&files, &theirs) {
+        let parents = Parents::find(checked, range, &head, is_elsewhere, &files)?;
+        for path in parents.taking_back(&files, &theirs) {
             // What was committed inside from the user's uncommitted edits is the user's own.
-            if users.get(path) == theirs.get(path) || !comparison.is_on_host(path, theirs.get(path))? {
+            let is_edited = users.get(path) != theirs.get(path) && parents.has(path, users.get(path));
+            if !is_edited || !comparison.is_on_host(path, theirs.get(path))? {
                 taken_back.insert(path.clone());
             }
         }
@@ -125,10 +128,6 @@ impl Quarantine {
 
     /// Those of `files` that a commit below `head` has removed.
     fn removed_once(&self, head: &str, files: Vec<&TreePath>) -> Result<Vec<TreePath>> {
-        if files.len() > MAX_NEW {
-            let why = "the commits of the sandbox have too many new files that the diff does not have";
-            return Err(Error::new(Kind::Limit, why).hint("apply without --branch"));
-        }
         let arguments = [
             "--literal-pathspecs",
             "log",
@@ -141,8 +140,11 @@ impl Quarantine {
             "--",
         ];
         let mut found = Vec::new();
-        for some in files.chunks(NEW_AT_ONCE) {
-            let paths = some.iter().map(|path| path.as_path().as_os_str());
+        // All that was ever removed, where there are too many to name.
+        let (at_once, are_named) =
+            if files.len() > MAX_NEW { (files.len(), false) } else { (NEW_AT_ONCE, true) };
+        for some in files.chunks(at_once) {
+            let paths = some.iter().filter(|_| are_named).map(|path| path.as_path().as_os_str());
             let arguments: Vec<&OsStr> = arguments.iter().map(OsStr::new).chain(paths).collect();
             let removed = self.run_within(LIST_MEMORY, &arguments, b"")?;
             let removed: BTreeSet<&[u8]> = removed.split(|byte| *byte == 0).collect();
@@ -183,7 +185,8 @@ impl Parents {
             let arguments = ["merge-base", "--is-ancestor", parent, head].map(OsStr::new);
             are_below &= checked.run_or_code(LIST_MEMORY, &arguments, b"", 1)?.is_some();
         }
-        if are_below {
+        // What is on top of one commit alone may be a copy of the user's own: of a rebase, or a cherry-pick.
+        if are_below || parents.len() == 1 && !is_elsewhere {
             return Ok(Self::default());
         }
         if parents.len() > MAX_PARENTS {
@@ -201,6 +204,11 @@ impl Parents {
         })
     }
 
+    /// Returns whether one of them has the file so.
+    fn has(&self, path: &TreePath, blob: Option<&Blob>) -> bool {
+        self.files.iter().any(|files| files.get(path) == blob)
+    }
+
     /// Those of `files` that the commits have neither as one of these has them nor as a merge of them would.
     fn taking_back<'a>(
         &self,
@@ -211,9 +219,12 @@ impl Parents {
             let (theirs, count) = (theirs.get(path), self.files.len());
             let of = |n: usize| self.files[n].get(path);
             let is_kept = |n: usize| {
-                let is_unchanged =
-                    |other| of(other) == theirs || of(other) == self.common[n][other].get(path);
-                of(n) == theirs && (0..count).all(is_unchanged)
+                // Where both sides have changed it, either may be what the conflict was resolved to.
+                let is_lost = |other: usize| {
+                    let common = self.common[n][other].get(path);
+                    of(other) != theirs && of(other) != common && of(n) == common
+                };
+                of(n) == theirs && !(0..count).any(is_lost)
             };
             // What differs from all of them, which differ themselves, is a merge of lines.
             let is_merged = (0..count).all(|n| of(n) != theirs) && (1..count).any(|n| of(n) != of(0));

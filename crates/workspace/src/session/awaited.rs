@@ -54,6 +54,15 @@ impl Workspace {
             // The next look at the host finds that the sandbox has them otherwise, as it would without the apply.
             state.accepted.retain(|path, _| !left.contains(path));
             self.save(ACCEPTED, state.accepted.clone()).await?;
+            let SessionState { history, base, awaited, .. } = &mut *state;
+            let mut delta = history.delta().clone();
+            for (path, before) in awaited.iter().filter(|(path, _)| left.contains(*path)) {
+                match before.as_ref() == base.nodes.get(path) {
+                    true => drop(delta.remove(path)),
+                    false => drop(delta.insert(path.clone(), before.clone())),
+                }
+            }
+            history.record(delta, &base.nodes, None, &self.store)?;
         }
         self.forget_awaited(state)
     }

@@ -206,17 +206,7 @@ impl Workspace {
         if self.is_in_place() {
             self.forget_written(&mut state, &record)?;
         }
-        let mut former = record.accepted.clone();
-        // What the user had changed before an apply merged it is the user's, whatever the sandbox has got of it.
-        for (path, change) in &record.written.changes {
-            let known = former.get(path).map_or(state.base.nodes.get(path), Option::as_ref);
-            if change.before.as_ref() != known
-                && change.before.as_ref().is_some_and(|node| !node.is_directory())
-            {
-                former.insert(path.clone(), change.before.clone());
-            }
-        }
-        let accepted = std::mem::replace(&mut state.accepted, former);
+        let accepted = std::mem::replace(&mut state.accepted, record.accepted.clone());
         self.save(ACCEPTED, state.accepted.clone()).await?;
         self.save(APPLIED, state.applied.clone()).await?;
         Ok((changes, record, accepted))

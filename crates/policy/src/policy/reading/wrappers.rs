@@ -97,6 +97,15 @@ pub struct Shell {
 }
 
 impl Inside {
+    /// Takes what a wrapper or launcher runs by its arguments.
+    fn take_commands(&mut self, program: &str, arguments: &[Word]) {
+        let starts = wrapping::command_starts(program, arguments, false);
+        if starts.len() >= MAX_STARTS {
+            self.unreadable = Some("more commands than are read");
+        }
+        self.commands.extend(starts.into_iter().map(|start| arguments[start..].to_vec()));
+    }
+
     /// Returns whether all that it runs is what is inside.
     pub fn is_all(&self) -> bool {
         !self.is_inexact && self.unreadable.is_none() && !self.has_script
@@ -115,11 +124,7 @@ pub fn look_inside(words: &[Word], stdin: &Stdin) -> Inside {
             .first()
             .is_some_and(|word| word.text.starts_with(['-']) && word.text.contains(['v', 'V']));
     if !only_asks {
-        let starts = wrapping::command_starts(base, arguments, false);
-        if starts.len() >= MAX_STARTS {
-            inside.unreadable = Some("more commands than are read");
-        }
-        inside.commands.extend(starts.into_iter().map(|start| arguments[start..].to_vec()));
+        inside.take_commands(base, arguments);
     }
     let scripts: Vec<String> = scripts(&inside.commands).collect();
     inside.code.extend(scripts.into_iter().map(|script| (Language::Shell, script)));
