@@ -86,15 +86,14 @@ pub struct ArgumentSyntax {
 
 impl ArgumentSyntax {
     pub fn of(program: &str) -> Self {
-        let has_more = usual_name(program) != program;
-        let program = usual_name(program);
+        let (named, program) = (program, usual_name(program));
         let known = TABLE.rows.get_key_value(program);
         Self {
             program: known.map_or("", |(name, _)| name),
             path: program.to_owned(),
             row: known.map(|(_, row)| row),
             is_known: known.is_some(),
-            has_more,
+            has_more: named != program,
         }
     }
 
@@ -124,12 +123,21 @@ impl ArgumentSyntax {
         self.row = TABLE.rows.get(self.path.as_str());
     }
 
+    /// The options of the row and those that may stand behind every subcommand.
+    fn options(&self) -> impl Iterator<Item = &'static str> {
+        let everywhere = TABLE.everywhere.get(self.program).into_iter().flatten();
+        self.row.into_iter().flat_map(|row| &row.valued).chain(everywhere).copied()
+    }
+
+    /// Returns whether the option of one letter takes a value.
+    fn is_valued(&self, letter: char) -> bool {
+        let option = format!("-{letter}");
+        self.options().any(|known| known == option)
+    }
+
     /// The letters of a group of options up to the first one that takes a value: the rest is that value.
     pub fn letters<'w>(&self, group: &'w str) -> &'w str {
-        let everywhere = TABLE.everywhere.get(self.program).into_iter().flatten();
-        let valued = || self.row.into_iter().flat_map(|row| &row.valued).chain(everywhere.clone());
-        let is_valued = |letter: char| valued().any(|known| *known == format!("-{letter}"));
-        let first = group.char_indices().find(|(_, letter)| is_valued(*letter));
+        let first = group.char_indices().find(|(_, letter)| self.is_valued(*letter));
         first.map_or(group, |(at, letter)| &group[..at + letter.len_utf8()])
     }
 
@@ -138,12 +146,10 @@ impl ArgumentSyntax {
         if option.contains('=') {
             return Some(false);
         }
-        let everywhere = TABLE.everywhere.get(self.program).into_iter().flatten();
-        let valued = || self.row.into_iter().flat_map(|row| &row.valued).chain(everywhere.clone());
-        if valued().any(|known| *known == option) {
+        if self.options().any(|known| known == option) {
             return Some(true);
         }
-        let is_switch = |option: &str| valued().any(|known| known.strip_prefix('!') == Some(option));
+        let is_switch = |option: &str| self.options().any(|known| known.strip_prefix('!') == Some(option));
         let is_letters = !option.starts_with("--") && option.len() > 1;
         if is_switch(option)
             || is_letters && option[1..].chars().all(|letter| is_switch(&format!("-{letter}")))
@@ -153,12 +159,11 @@ impl ArgumentSyntax {
         let is_complete = !self.has_more && self.row.is_some_and(|row| !row.valued.contains(&"?"));
         let otherwise = is_complete.then_some(false);
         if option.starts_with("--") {
-            let is_beginning = valued().any(|known| known.starts_with(option));
+            let is_beginning = self.options().any(|known| known.starts_with(option));
             return otherwise.filter(|_| !is_beginning);
         }
         // The first letter that takes a value has it joined, or in the next word.
-        let is_valued = |letter: char| valued().any(|known| *known == format!("-{letter}"));
-        match option[1..].char_indices().find(|(_, letter)| is_valued(*letter)) {
+        match option[1..].char_indices().find(|(_, letter)| self.is_valued(*letter)) {
             Some((at, letter)) => Some(1 + at + letter.len_utf8() == option.len()),
             None => otherwise,
         }

@@ -3,7 +3,7 @@
 use super::arguments::{ArgumentSyntax, usual_name};
 use super::findings::Word;
 use super::program::without_version;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::LazyLock;
 
 /// The programs, some with their subcommand, and what comes before the command.
@@ -87,8 +87,6 @@ pub fn inner_starts(program: &str, arguments: &[Word]) -> Vec<usize> {
         }
         _ => command_starts(program, arguments, true),
     };
-    starts.sort_unstable();
-    starts.dedup();
     starts.retain(|start| *start < arguments.len());
     starts
 }
@@ -98,13 +96,12 @@ fn starts(program: &str, syntax: &ArgumentSyntax, arguments: &[Word], operands: 
     // `bwrap --bind SOURCE TARGET`
     let values = if program == "bwrap" { 2 } else { 1 };
     let mut starts = Vec::new();
-    let mut seen = HashSet::new();
-    // The nearest first.
+    // The nearest first, each once: they only go on.
     let mut ways = BTreeSet::from([(0, operands)]);
     while let Some((at, operands)) = ways.pop_first() {
         let Some(word) = arguments.get(at) else { continue };
-        if starts.len() >= MAX_STARTS || !seen.insert((at, operands)) {
-            continue;
+        if starts.len() >= MAX_STARTS {
+            break;
         }
         if word.text == "--" {
             ways.insert((at + 1, operands));
@@ -128,8 +125,6 @@ fn starts(program: &str, syntax: &ArgumentSyntax, arguments: &[Word], operands: 
             starts.push(at);
         }
     }
-    starts.sort_unstable();
-    starts.dedup();
     starts
 }
 
