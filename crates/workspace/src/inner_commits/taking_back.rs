@@ -51,10 +51,21 @@ impl InnerCommits {
         };
         let pairs = files.iter().flat_map(|path| bases.iter().map(|base| (*path, base)));
         let changed: Vec<_> = pairs.filter(is_changed).collect();
-        let mut comparison = Comparison::new(checked, files.clone())?;
+        let is_elsewhere = self.is_elsewhere(recorded, &head)?;
+        let parents = Parents::find(checked, range, &head, is_elsewhere, &files)?;
+        let others = parents.taking_back(&files, &theirs);
+        let judged = changed.iter().map(|(path, _)| *path).chain(others.iter().copied());
+        let mut comparison = Comparison::new(checked, judged.collect())?;
         let mut taken_back = BTreeSet::new();
         for (path, base) in changed {
             if comparison.is_taken_back(path, base.get(path), users.get(path), theirs.get(path))? {
+                taken_back.insert(path.clone());
+            }
+        }
+        for path in others {
+            // What was committed inside from the user's uncommitted edits is the user's own.
+            let is_edited = users.get(path) != theirs.get(path) && parents.has(path, users.get(path));
+            if !is_edited || !comparison.is_on_host(path, theirs.get(path))? {
                 taken_back.insert(path.clone());
             }
         }
@@ -63,26 +74,6 @@ impl InnerCommits {
             theirs.contains_key(*path) && before.into_iter().all(|commit| !commit.contains_key(*path))
         };
         taken_back.extend(checked.removed_once(&head, files.iter().copied().filter(is_new).collect())?);
-        // The branch that the sandbox has had checked out all the time, and the user not any more.
-        let has_moved = recorded.delta.keys().any(|path| path.as_bytes() == b".git/HEAD");
-        let branch = content(recorded, ".git/HEAD").filter(|_| !has_moved);
-        let branch = branch.and_then(|head| head.strip_prefix("ref: ").map(str::to_owned));
-        let is_plain =
-            |name: &String| name.starts_with("refs/heads/") && !name.split('/').any(|part| part == "..");
-        let packed = packed(&self.repository.common)?;
-        let branch = branch
-            .filter(is_plain)
-            .and_then(|name| self.users(&name, &packed))
-            .filter(|branch| *branch != head);
-        let is_elsewhere = branch.is_some();
-        let parents = Parents::find(checked, range, &head, is_elsewhere, &files)?;
-        for path in parents.taking_back(&files, &theirs) {
-            // What was committed inside from the user's uncommitted edits is the user's own.
-            let is_edited = users.get(path) != theirs.get(path) && parents.has(path, users.get(path));
-            if !is_edited || !comparison.is_on_host(path, theirs.get(path))? {
-                taken_back.insert(path.clone());
-            }
-        }
         let named = taken_back.iter().map(|path| match theirs.contains_key(path) {
             true => path.to_string(),
             false => format!("{path} (removed)"),
@@ -94,6 +85,20 @@ impl InnerCommits {
             ))
             .hint("tell it to commit these as your last commit has them, commit your own edits of them, or apply without --branch")),
         }
+    }
+
+    /// Returns whether the sandbox has had a branch checked out all the time that the user has not any more, whose last commit is `head`.
+    fn is_elsewhere(&self, recorded: &Recorded<'_>, head: &str) -> Result<bool> {
+        if recorded.delta.keys().any(|path| path.as_bytes() == b".git/HEAD") {
+            return Ok(false);
+        }
+        let name =
+            content(recorded, ".git/HEAD").and_then(|text| text.strip_prefix("ref: ").map(str::to_owned));
+        let is_plain =
+            |name: &String| name.starts_with("refs/heads/") && !name.split('/').any(|part| part == "..");
+        let Some(name) = name.filter(is_plain) else { return Ok(false) };
+        let branch = self.users(&name, &packed(&self.repository.common)?);
+        Ok(branch.is_some_and(|branch| branch != head))
     }
 }
 
